@@ -56,7 +56,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 	$(BIN)/python -m pytest -n auto --dist worksteal $(shell grep -rlE 'importorskip."torch"|_has."torch"' tests) -k 'torch or peers'
 
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
-KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
+KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 LADDERS = reports/h200/full reports/h200/layers $(wildcard reports/h?00/networks) reports/h200/hopper/*
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from opbench import Builder, Network
-from opbench.backends import open_backend
-from opbench.graphs.graph import Graph
-from opbench.graphs.passes import apply_passes
-from opbench.graphs.values import Value
-from opbench.nets.executor import Context
-from opbench.nets.plan import choose
+from opbench.checking.backends import open_backend
+from opbench.graph.graph import Graph
+from opbench.graph.passes import apply_passes
+from opbench.graph.values import Value
+from opbench.networks.plan.executor import Context
+from opbench.networks.plan.plan import choose
 
 
 def block(net: Builder, x: Value, channels: int, stride: int = 1) -> Value:

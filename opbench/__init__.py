@@ -34,9 +34,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     from opbench.api import check, run
-    from opbench.catalog.arrays import matrix_product
-    from opbench.catalog.gradient import Gradient, passed_on
-    from opbench.catalog.operator import (
+    from opbench.errors import UsageError
+    from opbench.graph.build import Builder
+    from opbench.kernels.arrays import matrix_product
+    from opbench.kernels.gradient import Gradient, passed_on
+    from opbench.kernels.operator import (
         Arrays,
         Operator,
         Tensor,
@@ -46,34 +48,32 @@ if TYPE_CHECKING:
         rounded,
         to_storage,
     )
-    from opbench.catalog.precision import UNIT_ROUNDOFF
-    from opbench.errors import UsageError
-    from opbench.graphs.build import Builder
-    from opbench.nets.api import figures, load, read_run, train
-    from opbench.nets.executor import Network
+    from opbench.networks.api import figures, load, read_run, train
+    from opbench.networks.plan.executor import Network
+    from opbench.source.precision import UNIT_ROUNDOFF
 
 _HOMES = {
-    "UNIT_ROUNDOFF": "opbench.catalog.precision",
-    "Arrays": "opbench.catalog.operator",
-    "Builder": "opbench.graphs.build",
-    "Gradient": "opbench.catalog.gradient",
-    "Network": "opbench.nets.executor",
-    "Operator": "opbench.catalog.operator",
-    "Tensor": "opbench.catalog.operator",
-    "Tolerance": "opbench.catalog.operator",
+    "UNIT_ROUNDOFF": "opbench.source.precision",
+    "Arrays": "opbench.kernels.operator",
+    "Builder": "opbench.graph.build",
+    "Gradient": "opbench.kernels.gradient",
+    "Network": "opbench.networks.plan.executor",
+    "Operator": "opbench.kernels.operator",
+    "Tensor": "opbench.kernels.operator",
+    "Tolerance": "opbench.kernels.operator",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
-    "figures": "opbench.nets.api",
-    "from_storage": "opbench.catalog.operator",
-    "load": "opbench.nets.api",
-    "magnitude_of_rounded": "opbench.catalog.operator",
-    "matrix_product": "opbench.catalog.arrays",
-    "passed_on": "opbench.catalog.gradient",
-    "read_run": "opbench.nets.api",
-    "rounded": "opbench.catalog.operator",
+    "figures": "opbench.networks.api",
+    "from_storage": "opbench.kernels.operator",
+    "load": "opbench.networks.api",
+    "magnitude_of_rounded": "opbench.kernels.operator",
+    "matrix_product": "opbench.kernels.arrays",
+    "passed_on": "opbench.kernels.gradient",
+    "read_run": "opbench.networks.api",
+    "rounded": "opbench.kernels.operator",
     "run": "opbench.api",
-    "to_storage": "opbench.catalog.operator",
-    "train": "opbench.nets.api",
+    "to_storage": "opbench.kernels.operator",
+    "train": "opbench.networks.api",
 }
 
 

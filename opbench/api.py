@@ -11,22 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench import backends, paths
-from opbench.catalog.case import CASE_NAME, Case, select
-from opbench.catalog.folders import Catalog
-from opbench.catalog.memory_plan import MemoryPlans
+from opbench import paths
+from opbench.adopting.memory_plan import MemoryPlans
+from opbench.checking import backends
 from opbench.errors import UsageError
-from opbench.gpus.capability import capability_of
-from opbench.gpus.ceilings import committed
-from opbench.gpus.products import product
+from opbench.gpu.limits.capability import capability_of
+from opbench.gpu.limits.ceilings import committed
+from opbench.gpu.limits.products import product
+from opbench.kernels.case import CASE_NAME, Case, select
+from opbench.kernels.folders import Catalog
 from opbench.paths import next_command
 from opbench.results.files import Run
 from opbench.results.result import Result
-from opbench.runs.devices import ChosenGpu, choose_devices
-from opbench.runs.memory import run_in_memory_mode
-from opbench.runs.options import RunOptions
-from opbench.runs.runner import Progress, Tell, run_suite
-from opbench.runs.suite import (
+from opbench.running.devices import ChosenGpu, choose_devices
+from opbench.running.memory import run_in_memory_mode
+from opbench.running.options import RunOptions
+from opbench.running.runner import Progress, Tell, run_suite
+from opbench.running.suite import (
     NoFittingProblem,
     Suite,
     read_suite,
@@ -34,12 +35,12 @@ from opbench.runs.suite import (
     suite_for_operator,
     suite_for_variants,
 )
-from opbench.runs.targets import bare_file, cases_to_check, is_file, no_problem, own_variants
+from opbench.running.targets import bare_file, cases_to_check, is_file, no_problem, own_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
 if TYPE_CHECKING:
-    from opbench.runs.clusters import Tls
+    from opbench.running.clusters import Tls
 
 
 def silent(progress: Progress) -> None:
@@ -114,13 +115,13 @@ def run(
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, object]]:
-        from opbench.runs.probes import ceilings_for_run
+        from opbench.running.probes import ceilings_for_run
 
         return ceilings_for_run(folder, tell, devices)
 
     if on:
-        from opbench.runs.cluster import run_on_cluster
-        from opbench.runs.clusters import connected
+        from opbench.running.cluster import run_on_cluster
+        from opbench.running.clusters import connected
 
         with connected(on, tls) as (client, wait_s):
             finished = run_on_cluster(suite, options, client, wait_s, tell)

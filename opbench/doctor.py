@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Literal
 from opbench import paths, units
 from opbench._version import __version__
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
+from opbench.insight.nsight import tools
+from opbench.insight.nsight.commands import Tool
 from opbench.nvtx import tool_attached
-from opbench.profile import tools
-from opbench.profile.commands import Tool
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -201,9 +201,9 @@ def _driver_version() -> str:
 
 
 def _nvrtc() -> Need:
-    from opbench.backends.nvrtc import nvrtc
-    from opbench.catalog.launch import BuildRequest
     from opbench.errors import EnvironmentFault
+    from opbench.gpu.compile import nvrtc
+    from opbench.kernels.launch import BuildRequest
 
     try:
         libraries = nvrtc.libraries()
@@ -225,8 +225,8 @@ def _nvrtc() -> Need:
 
 def _variants() -> Need:
     """Say how many of the shipped variants the GPUs here can run; without a GPU, what the variants need."""
-    from opbench.catalog.folders import Catalog
-    from opbench.gpus.capability import OLDEST, missing_capability
+    from opbench.gpu.limits.capability import OLDEST, missing_capability
+    from opbench.kernels.folders import Catalog
 
     catalog = Catalog()
     wanted = [

@@ -69,7 +69,7 @@ def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
 
 
 def case_range(case_name: str, operator: str) -> Range:
-    """Around the launches of one case; this is the range that the commands of `opbench.profile` filter on."""
+    """Around the launches of one case; this is the range that the commands of `opbench.insight.nsight` filter on."""
     domain = _domain()
     return _NOTHING if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
 

@@ -9,9 +9,9 @@ try:
 except ImportError as _error:
     raise ImportError(f"opbench.torch needs PyTorch ({_error}); {pip_install('torch')}") from None
 
-from opbench.integrations.pytorch.choice import book, settings, use
-from opbench.integrations.pytorch.compiling import compile
-from opbench.integrations.pytorch.functions import (
+from opbench.networks.pytorch.choice import book, settings, use
+from opbench.networks.pytorch.compiling import compile
+from opbench.networks.pytorch.functions import (
     batchnorm2d,
     conv2d,
     l1_loss,
@@ -20,7 +20,7 @@ from opbench.integrations.pytorch.functions import (
     operator,
     softmax,
 )
-from opbench.integrations.pytorch.replacing import replace
+from opbench.networks.pytorch.replacing import replace
 
 __all__ = [
     "batchnorm2d",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from opbench.backend.findings import headline
 from opbench.results.result import Result
-from opbench.traffic.findings import headline
 
 ROOT = Path(__file__).parent.parent
 CHEATS = ROOT / "tests" / "cheats"

@@ -15,7 +15,7 @@ from common import RELU, Cli
 from fake_driver import FAKE
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda import CudaBackend
+    from opbench.gpu.driver import CudaBackend
 
 pytest.register_assert_rewrite("command_line")  # so that what it refuses is shown
 
@@ -66,7 +66,7 @@ def tiny_suite(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The driver of fake_driver.py as a library."""
-    from opbench.backends.nvrtc import nvrtc
+    from opbench.gpu.compile import nvrtc
 
     headers = [option for option in nvrtc.include_options() if Path(option[2:], "cuda.h").is_file()]
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -83,8 +83,8 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def backend(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
     """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
-    from opbench.backends.cuda import CudaBackend, device
-    from opbench.backends.cuda.driver import Driver
+    from opbench.gpu.driver import CudaBackend, device
+    from opbench.gpu.driver.driver import Driver
 
     copy = shutil.copy(fake_driver, tmp_path / "libfake.so")
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))

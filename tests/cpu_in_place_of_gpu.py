@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbench.nets.torch_gpu import Captured
+from opbench.networks.plan.torch_gpu import Captured
 
 
 class CpuInPlaceOfGpu:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opbench.decoding import from_json, to_json
+from opbench.backend.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
+from opbench.records import from_json, to_json
 from opbench.results.files import Run, RunWriter
 from opbench.results.result import Result
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
 from opbench.timing.measurement import Measurement, Warn
-from opbench.traffic.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
 
 CEILINGS: dict[str, Any] = {
     "gpu": "NVIDIA H200",

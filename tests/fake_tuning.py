@@ -14,19 +14,19 @@ from typing import Any
 
 from fake_worker import FakeClock, FakeWorker
 
-from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
-from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant
+from opbench.checking.checking import Checked
+from opbench.checking.measuring import Measured
+from opbench.checking.racing import RacedCases
 from opbench.errors import LaunchError
+from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
 from opbench.results.files import Run
 from opbench.results.result import Verdict
 from opbench.results.tuning import Tuning
-from opbench.runs import runner
-from opbench.runs.protocol import Built, Check, Measure, PackedCase, Race, Started, unpack
-from opbench.runs.targets import own_variants
-from opbench.session.checking import Checked
-from opbench.session.measuring import Measured
-from opbench.session.racing import RacedCases
+from opbench.running import runner
+from opbench.running.protocol import Built, Check, Measure, PackedCase, Race, Started, unpack
+from opbench.running.targets import own_variants
 from opbench.timing.racing import race
 from opbench.timing.sampling import measure
 from opbench.tuning import tune as tuning

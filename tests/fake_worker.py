@@ -10,11 +10,13 @@ from typing import Any
 
 from quiet_clock import QuietClock
 
-from opbench.catalog.folders import Catalog
+from opbench.checking.checking import Checked
+from opbench.checking.measuring import Measured
 from opbench.errors import LaunchError
+from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.results.result import Result, Verdict
-from opbench.runs.protocol import (
+from opbench.running.protocol import (
     Build,
     Built,
     Check,
@@ -24,11 +26,9 @@ from opbench.runs.protocol import (
     Unsupported,
     unpack,
 )
-from opbench.runs.runner import RunOptions, run_suite
-from opbench.runs.suite import read_suite
-from opbench.runs.worker import Worker
-from opbench.session.checking import Checked
-from opbench.session.measuring import Measured
+from opbench.running.runner import RunOptions, run_suite
+from opbench.running.suite import read_suite
+from opbench.running.worker import Worker
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import measure
 

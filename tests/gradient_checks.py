@@ -7,10 +7,10 @@ import zlib
 import numpy as np
 import pytest
 
-from opbench.catalog.folders import Catalog
-from opbench.catalog.gradient import pulled_back, rule
-from opbench.catalog.operator import Arrays, Operator
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
+from opbench.kernels.gradient import pulled_back, rule
+from opbench.kernels.operator import Arrays, Operator
 
 CATALOG = Catalog()
 STEP = 6e-6

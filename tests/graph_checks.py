@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from training_data import gradients_of, random_data, step_of
 
-from opbench.graphs.build import Builder
-from opbench.graphs.gradients import differentiated
-from opbench.graphs.graph import Graph
-from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import training_graph
-from opbench.graphs.training_step import Training
-from opbench.graphs.values import Value
-from opbench.graphs.zoo import lenet, unet
+from opbench.graph.build import Builder
+from opbench.graph.gradients import differentiated
+from opbench.graph.graph import Graph
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.training_step import Training
+from opbench.graph.values import Value
+from opbench.graph.zoo import lenet, unet
 
 STEP = 1e-6
 

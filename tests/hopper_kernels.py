@@ -9,9 +9,9 @@ import numpy as np
 from common import CHEATS
 from on_cpu import described
 
-from opbench.backends.base import Buffer
-from opbench.backends.cpu import CpuBackend
-from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.backend.base import Buffer
+from opbench.emulator import CpuBackend
+from opbench.kernels.launch import BuildRequest, KernelLaunch
 
 FAULTS = CHEATS / "hopper" / "faults.cu"
 KERNEL = re.compile(r"^(?:KERNEL|MULTIPLY|DEPENDENT)\((\w+), (\w+)\)", re.MULTILINE)

@@ -28,14 +28,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.backends import open_backend
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
 from opbench.errors import OpbenchError
-from opbench.runs.protocol import Check, Open, pack
-from opbench.runs.targets import cases_to_check
-from opbench.runs.worker import Worker, WorkerHung
-from opbench.session.checking import Session
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.running.protocol import Check, Open, pack
+from opbench.running.targets import cases_to_check
+from opbench.running.worker import Worker, WorkerHung
 
 BUGS: tuple[tuple[str, str, str], ...] = (
     ("barrier deleted", r"__sync(?:threads|warp)\(\w*\);", ";"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opbench.backends.nvrtc import nvrtc
 from opbench.errors import EnvironmentFault
+from opbench.gpu.compile import nvrtc
 
 
 def _no_nvrtc() -> str:

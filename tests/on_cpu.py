@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.backends.base import Trace, TraceOptions
-from opbench.backends.cpu import CpuBackend
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.catalog.tensor_map import ELEMENT_BYTES, TensorMap
-from opbench.catalog.variant import Variant
-from opbench.traffic.findings import Finding
+from opbench.backend.base import Trace, TraceOptions
+from opbench.backend.findings import Finding
+from opbench.emulator import CpuBackend
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.tensor_map import ELEMENT_BYTES, TensorMap
+from opbench.kernels.variant import Variant
 
 TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "uint32": "u32", "uint16": "u16"}
 

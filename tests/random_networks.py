@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from opbench.catalog.operator import Arrays
-from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph
-from opbench.graphs.values import Value
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.values import Value
+from opbench.kernels.operator import Arrays
 
 STEPS = (
     "conv2d",

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from common import ROOT
 
-from opbench.backends.cpu import CpuBackend
-from opbench.backends.nvrtc.nvrtc import include_options
-from opbench.catalog.launch import BuildRequest
+from opbench.emulator import CpuBackend
+from opbench.gpu.compile.nvrtc import include_options
+from opbench.kernels.launch import BuildRequest
 
-RUNTIME = ROOT / "opbench" / "backends" / "cpu"
+RUNTIME = ROOT / "opbench" / "emulator"
 STRUCTS = {
     "include/opbench_cpu/abi.hpp": ("struct opb_tensor_map ", "constexpr unsigned opb_tensor_map_magic"),
     "runtime/worker.hpp": ("struct Report ", "struct Trace;", "struct Launch "),

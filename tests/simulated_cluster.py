@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opbench.runs.cluster import POLL_S
-from opbench.runs.dispatch import Dispatch
+from opbench.running.cluster import POLL_S
+from opbench.running.dispatch import Dispatch
 
 Named = tuple[int, int]
 

@@ -6,8 +6,8 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from opbench.catalog.space import Space
-from opbench.catalog.variant import Config
+from opbench.kernels.space import Space
+from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial
 from opbench.timing.racing import Raced, RaceOptions, race
 from opbench.tuning.candidates import Candidates

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
 
 
 def pictures(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:

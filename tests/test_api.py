@@ -11,12 +11,12 @@ import pytest
 
 import opbench
 from opbench import api
-from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog, case_named
 from opbench.results.files import Run
-from opbench.runs import targets
-from opbench.runs.options import RunOptions
-from opbench.runs.runner import Progress
+from opbench.running import targets
+from opbench.running.options import RunOptions
+from opbench.running.runner import Progress
 
 CATALOG = Catalog()
 

@@ -24,17 +24,20 @@ class Room(NamedTuple):
 
 
 def read_rooms(page: Path) -> dict[str, Room]:
-    """Name of each room, or of each module that stands alone, to its row."""
-    rows = re.findall(r"^\| (\d+) \| ([\w, ]+) \| .* \| ([\w, ]*?) *\|$", page.read_text(), re.MULTILINE)
+    """Name of each room, or of each module that stands alone, to its row in one of the three tables."""
+    rows = re.findall(r"^\| (\d+) \| ([\w., ]+) \| .* \| ([\w., ]*?) *\|$", page.read_text(), re.MULTILINE)
     return {
-        name: Room(int(floor), frozenset(re.findall(r"\w+", allowed)))
+        name: Room(int(floor), frozenset(re.findall(r"[\w.]+", allowed)))
         for floor, names, allowed in rows
-        for name in re.findall(r"\w+", names)
+        for name in re.findall(r"[\w.]+", names)
     }
 
 
 ROOMS = read_rooms(TABLE)
 GROUND = {name for name, room in ROOMS.items() if room.floor == 1}
+
+FOLDERS = {name.partition(".")[0] for name in ROOMS if "." in name}
+"""Folders that hold rooms and nothing of their own."""
 
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
@@ -45,8 +48,10 @@ def name_of(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room that a module is in, or itself where it stands alone."""
-    return module.partition(".")[0]
+    """The room that a module is in, or itself where it stands alone; of a folder of rooms its own name."""
+    parts = module.split(".")
+    names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((name for name in names if name in ROOMS), parts[0])
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -65,7 +70,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_every_room_has_its_row_and_every_row_its_room() -> None:
-    found = {room_of(name_of(path)) for path in MODULES} - {"__main__"}
+    found = {room_of(name_of(path)) for path in MODULES} - {"__main__", *FOLDERS}
     assert found == set(ROOMS), f"{TABLE.name} and opbench/ name different rooms"
 
 
@@ -80,6 +85,9 @@ def test_imports_go_only_where_the_table_allows(path: Path) -> None:
     here = room_of(name_of(path))
     if here == "__main__":
         return
+    if here in FOLDERS:
+        assert not [name for _, name in imports(path) if name.startswith("opbench.")], path
+        return
     for line, name in imports(path):
         if not name.startswith("opbench."):
             continue
@@ -93,35 +101,36 @@ def test_imports_go_only_where_the_table_allows(path: Path) -> None:
 
 def test_tests_lie_in_folders_named_as_the_rooms() -> None:
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("test_*.py"))}
-    assert folders - set(ROOMS) - {"bench"} == set()
+    assert folders - set(ROOMS) - FOLDERS - {"bench"} == set()
 
 
 def test_the_two_backends_know_nothing_of_each_other() -> None:
-    for one, other in (("cpu", "cuda"), ("cuda", "cpu")):
-        for path in (PACKAGE / "backends" / one).rglob("*.py"):
-            assert not [n for _, n in imports(path) if n.startswith(f"opbench.backends.{other}")], path
-    assert not [n for _, n in imports(PACKAGE / "backends" / "base.py") if n.startswith("opbench.backends.")]
+    for one, other in (("emulator", "gpu.driver"), ("gpu/driver", "emulator")):
+        for path in (PACKAGE / one).rglob("*.py"):
+            assert not [n for _, n in imports(path) if n.startswith(f"opbench.{other}")], path
 
 
 ALLOWED = {
-    "ctypes": ("backends", "profile", "selftest", "doctor"),
-    "cupy": ("backends.cuda", "selftest", "doctor", "catalog.arrays"),  # float64 references of long problems
-    "cuda": ("backends.cuda", "selftest", "doctor"),
-    "pynvml": ("backends.cuda", "doctor"),
-    "ziglang": ("backends.cpu", "doctor"),
+    "ctypes": ("emulator", "gpu", "insight.nsight", "selftest", "doctor"),
+    "cupy": ("gpu.driver", "selftest", "doctor", "kernels.arrays"),  # float64 references of long problems
+    "cuda": ("gpu.driver", "selftest", "doctor"),
+    "pynvml": ("gpu.driver", "doctor"),
+    "ziglang": ("emulator", "doctor"),
     "subprocess": (
-        "backends",
-        "profile",
+        "emulator",
+        "gpu.compile",
+        "insight.nsight",
+        "running.profile",
         "selftest",
         "doctor",
-        "runs.worker",
-        "runs.revision",
-        "nets.ranks",
-        "cli.watching",
+        "running.worker",
+        "running.revision",
+        "networks.train.ranks",
+        "cli.watch",
     ),
     "nvtx": ("nvtx", "doctor"),
-    "matplotlib": ("report", "nets.api"),
-    "jinja2": ("report",),
+    "matplotlib": ("report", "networks.report", "networks.api"),
+    "jinja2": ("report", "networks.report"),
 }
 
 
@@ -143,15 +152,15 @@ def test_the_report_reads_results_and_nothing_else() -> None:
         path = path if path.exists() else PACKAGE.joinpath(*module.split(".")) / "__init__.py"
         if path.exists():
             todo |= {n.removeprefix("opbench.") for _, n in imports(path) if n.startswith("opbench.")} - reached
-    forbidden = ("backends.", "session", "runs", "nets", "api", "cli")
+    forbidden = ("emulator", "gpu.driver", "gpu.compile", "checking", "running", "networks", "api", "cli")
     assert not sorted(m for m in reached if m.startswith(forbidden))
 
 
 def test_the_harness_holds_no_kernel_of_an_operator() -> None:
     sources = [p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.cu") if "shipped" not in p.parts]
-    assert [str(p) for p in sources if p.parts[0] != "backends"] == []
+    assert [str(p) for p in sources if p.parts[:2] != ("gpu", "driver")] == []
     for path in MODULES:
-        if not name_of(path).startswith("backends."):
+        if not name_of(path).startswith(("emulator.", "gpu.", "backend.")):
             assert "__global__ void" not in path.read_text(), path
 
 

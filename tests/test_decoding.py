@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from opbench.decoding import from_json, to_json
+from opbench.records import from_json, to_json
 
 
 class Colour(enum.StrEnum):

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from opbench import doctor, paths
 from opbench.doctor import Need
-from opbench.profile import tools
+from opbench.insight.nsight import tools
 
 
 def _rows(*backends: doctor.State) -> list[Need]:

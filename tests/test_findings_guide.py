@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from common import ROOT
 
 from opbench import api
+from opbench.backend.findings import Finding
+from opbench.backend.rules import RULES
 from opbench.cli import cli
 from opbench.cli.help import section
 from opbench.results.faults import faults_of
-from opbench.traffic.findings import Finding
-from opbench.traffic.rules import RULES
 
 PAGE = ROOT / "docs" / "findings.md"
 NAMES = [rule.name for rule in RULES]

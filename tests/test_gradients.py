@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from gradient_checks import CATALOG, check_adjoint, check_differences, wanted_of
 
-from opbench.catalog.gradient import bound, rule
-from opbench.catalog.operator import Operator
+from opbench.kernels.gradient import bound, rule
+from opbench.kernels.operator import Operator
 
 
 def in_f32(problem: Operator) -> bool:

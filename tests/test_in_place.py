@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.backends.base import Buffer
-from opbench.backends.cpu import CpuBackend
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import Arrays
-from opbench.catalog.variant import Variant
-from opbench.session.binding import allocate
-from opbench.traffic.findings import Finding
+from opbench.backend.base import Buffer
+from opbench.backend.findings import Finding
+from opbench.checking.binding import allocate
+from opbench.emulator import CpuBackend
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Arrays
+from opbench.kernels.variant import Variant
 
 CATALOG = Catalog()
 VARIANTS = [

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from gradient_checks import CATALOG, check_differences_of_the_loss
 
-from opbench.backends import open_backend
-from opbench.backends.base import Buffer
-from opbench.backends.cpu import CpuBackend
-from opbench.catalog.case import Case
-from opbench.catalog.operator import Arrays, Operator, from_storage
-from opbench.catalog.variant import Variant
-from opbench.session.binding import allocate
+from opbench.backend.base import Buffer
+from opbench.checking.backends import open_backend
+from opbench.checking.binding import allocate
+from opbench.emulator import CpuBackend
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Arrays, Operator, from_storage
+from opbench.kernels.variant import Variant
 
 LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]
 PROBLEMS = [

@@ -14,7 +14,7 @@ import pytest
 from common import RELU, ROOT
 
 from opbench import __version__
-from opbench.catalog.folders import Catalog
+from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
 from opbench.shipping.measured import committed_entries
 

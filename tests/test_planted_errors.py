@@ -23,17 +23,17 @@ from gradient_checks import (
 )
 from graph_checks import check_slopes, check_slopes_of_a_step, check_the_loss, check_the_optimizer_waits
 
-from opbench.backends import open_backend
-from opbench.catalog.case import Case
-from opbench.catalog.gradient import Gradient
-from opbench.catalog.operator import Arrays, Operator
-from opbench.catalog.variant import Variant
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
 from opbench.errors import UsageError
-from opbench.graphs import gradients, training
-from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph
+from opbench.graph import gradients, training
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.kernels.case import Case
+from opbench.kernels.gradient import Gradient
+from opbench.kernels.operator import Arrays, Operator
+from opbench.kernels.variant import Variant
 from opbench.results.result import Verdict
-from opbench.session.checking import Session
 
 KERNELS = sorted((CHEATS / "gradients").glob("*.cu"))
 CAUGHT_BY = {

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog, load_module
-from opbench.catalog.operator import DTYPES, Operator
-from opbench.catalog.variant import Variant
-from opbench.session.verdict import changed_input, judge
+from opbench.checking.verdict import changed_input, judge
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog, load_module
+from opbench.kernels.operator import DTYPES, Operator
+from opbench.kernels.variant import Variant
 
 torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")
 

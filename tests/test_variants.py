@@ -11,14 +11,14 @@ from collections.abc import Callable
 import pytest
 from needs import needs_nvrtc
 
-from opbench.backends import open_backend
-from opbench.backends.nvrtc import nvrtc
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant
-from opbench.gpus.capability import missing_capability, parse_capability
-from opbench.runs import targets
-from opbench.session.checking import Session
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
+from opbench.gpu.compile import nvrtc
+from opbench.gpu.limits.capability import missing_capability, parse_capability
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
+from opbench.running import targets
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

@@ -6,13 +6,13 @@ import io
 
 from rich.console import Console
 
-from opbench.advice.diagnosis import Flaw, diagnose
-from opbench.advice.explain import Explanation, explain
-from opbench.catalog.folders import Catalog, case_named
-from opbench.cli.explaining import print_explanation
-from opbench.gpus.ceilings import Ceilings
-from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
-from opbench.traffic.findings import Finding
+from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.backend.findings import Finding
+from opbench.cli.explain import print_explanation
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.insight.diagnosis import Flaw, diagnose
+from opbench.insight.explain import Explanation, explain
+from opbench.kernels.folders import Catalog, case_named
 
 CATALOG = Catalog()
 

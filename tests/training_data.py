@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from opbench.catalog.operator import Arrays, Operator, rounded, to_storage
-from opbench.graphs.graph import Graph
-from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import training_graph
-from opbench.graphs.training_step import Training
-from opbench.nets.data import DataSet
+from opbench.graph.graph import Graph
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.training_step import Training
+from opbench.kernels.operator import Arrays, Operator, rounded, to_storage
+from opbench.networks.plan.data import DataSet
 
 
 def random_data(network: Graph, items: int, loss: str = "cross_entropy", seed: int = 3) -> DataSet:

@@ -17,8 +17,8 @@ from pathlib import Path
 import click
 from simulated_tuning import SimulatedBench, gemm_time, refusal
 
-from opbench.catalog.space import Space
-from opbench.catalog.variant import Config
+from opbench.kernels.space import Space
+from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial, read_tuning
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import CompiledConfig, Search

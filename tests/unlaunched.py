@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from opbench.backends.cuda.movable import MovableLaunch
-from opbench.backends.cuda.program import BoundStep
-from opbench.integrations.pytorch import choice, devices, plans, primitives, straight_back
-from opbench.integrations.pytorch.choice import Chosen
-from opbench.integrations.pytorch.devices import CPU, CpuRunner, CudaRunner, DevicePlace, place_of
+from opbench.gpu.driver.movable import MovableLaunch
+from opbench.gpu.driver.program import BoundStep
+from opbench.networks.pytorch import choice, devices, plans, primitives, straight_back
+from opbench.networks.pytorch.choice import Chosen
+from opbench.networks.pytorch.devices import CPU, CpuRunner, CudaRunner, DevicePlace, place_of
 
 if TYPE_CHECKING:
     import pytest
 
-    from opbench.catalog.case import Case
+    from opbench.kernels.case import Case
 
 NOTHING = "abs"
 """A function of libc that does nothing, and gives 0 for 0, however many arguments come after."""

@@ -25,7 +25,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     Out of the runs and books that are named, else of every run with a GPU's times in reports/; of the operators that
     are named, else of all.
     """
-    from opbench.catalog.folders import Catalog
+    from opbench.kernels.folders import Catalog
     from opbench.report.book import lines
     from opbench.results.book import Book, make_book
 

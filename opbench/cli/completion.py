@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from opbench.catalog.folders import Catalog
 from opbench.errors import OpbenchError
+from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
 
 Completions = list[CompletionItem]
@@ -51,22 +51,22 @@ def listed(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def networks(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Shipped networks; else a file."""
-    from opbench.graphs.zoo import NETWORKS
+    from opbench.graph.zoo import NETWORKS
 
     return starting(incomplete, NETWORKS, files=True)
 
 
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Passes over a network's graph."""
-    from opbench.graphs.passes import PASSES
-    from opbench.nets.preparing import PREPARE
+    from opbench.graph.passes import PASSES
+    from opbench.networks.plan.preparing import PREPARE
 
     return starting(incomplete, (*PASSES, PREPARE))
 
 
 def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """GPUs whose ceilings are known."""
-    from opbench.gpus.ceilings import known_gpus
+    from opbench.gpu.limits.ceilings import known_gpus
 
     return starting(incomplete, known_gpus())
 

@@ -7,9 +7,9 @@ import textwrap
 
 import click
 
+from opbench.backend.rules import GUIDE, RULES
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.paths import shipped
-from opbench.traffic.rules import GUIDE, RULES
 
 
 @click.group("help", invoke_without_command=True)

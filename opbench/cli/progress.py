@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from opbench import units
-from opbench.runs.runner import Progress
+from opbench.running.runner import Progress
 
 WORTH_TELLING_S = 10.0
 

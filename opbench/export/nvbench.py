@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from opbench._version import __version__
-from opbench.catalog.variant import print_config
+from opbench.kernels.variant import print_config
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats

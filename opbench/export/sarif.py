@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
+from opbench.backend.findings import Finding, Related
+from opbench.backend.rules import rule_of
 from opbench.results.faults import faults_of
 from opbench.results.result import Result
-from opbench.traffic.findings import Finding, Related
-from opbench.traffic.rules import rule_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.gpus.ceilings import Ceilings, committed, datasheet
+from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet
 from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections

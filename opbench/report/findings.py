@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from opbench.backend.excerpt import expression_at
+from opbench.backend.findings import Finding, place_and_message, place_words
 from opbench.paths import from_here, short_path
-from opbench.traffic.excerpt import expression_at
-from opbench.traffic.findings import Finding, place_and_message, place_words
 
 WIDTH = 80
 LONGEST = 160

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 
 from opbench import units
-from opbench.catalog.variant import Variant
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.kernels.variant import Variant
 from opbench.paths import shipped
 from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
 from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
 from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows

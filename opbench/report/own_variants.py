@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opbench import units
+from opbench.backend.counts import PREDICTED
 from opbench.results.own_variants import VariantComparison
-from opbench.traffic.counts import PREDICTED
 
 
 def sentences(comparison: VariantComparison) -> list[str]:

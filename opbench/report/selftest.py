@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
-from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.paths import write_atomically
+from opbench.records import from_json
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import aligned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbench import units
-from opbench.catalog.variant import print_config
+from opbench.kernels.variant import print_config
 from opbench.report.columns import aligned
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from opbench.backend.counts import Traffic
 from opbench.errors import UsageError
-from opbench.gpus.resources import LaunchResources
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.insight.levels import Levels, levels
+from opbench.insight.lowering import Code, Note, lower
 from opbench.paths import next_command
 from opbench.results.files import Run
-from opbench.traffic.counts import Traffic
-from opbench.traffic.levels import Levels, levels
-from opbench.traffic.lowering import Code, Note, lower
 
 NEAR = 0.05
 CLOSE = 0.15

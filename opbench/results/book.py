@@ -22,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench import paths
-from opbench.catalog.case import CASE_NAME
-from opbench.catalog.folders import Catalog
-from opbench.catalog.precision import CLASSES
-from opbench.catalog.variant import print_config
-from opbench.decoding import from_json, to_json
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.kernels.case import CASE_NAME
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import print_config
+from opbench.records import from_json, to_json
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
+from opbench.source.precision import CLASSES
 
 FORMAT = 1
 MAKE = "make one of a run: opbench book RUN --out book.json"

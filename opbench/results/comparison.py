@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from opbench import units
-from opbench.catalog.case import is_named
-from opbench.catalog.variant import print_config
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
+from opbench.kernels.case import is_named
+from opbench.kernels.variant import print_config
 from opbench.paths import next_command
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run

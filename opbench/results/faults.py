@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from opbench.backend.findings import Finding
+from opbench.backend.rules import FAILED_CASE, WRONG_RESULT
 from opbench.results.result import Result
-from opbench.traffic.findings import Finding
-from opbench.traffic.rules import FAILED_CASE, WRONG_RESULT
 
 BAD = ("wrong", "failed", "invalid")
 """What speaks against a kernel."""

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.records import from_json
 from opbench.results.result import Result
 
 if TYPE_CHECKING:

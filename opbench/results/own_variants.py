@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.variant import print_config
+from opbench.backend.counts import Traffic
+from opbench.insight.summary import TrafficSummary, summarise
+from opbench.kernels.variant import print_config
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
-from opbench.traffic.counts import Traffic
-from opbench.traffic.summary import TrafficSummary, summarise
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from opbench.catalog.launch import Dim3, KernelLaunch
-from opbench.catalog.scalar import Argument, Scalar, Struct
-from opbench.decoding import to_json
+from opbench.backend.findings import Finding
 from opbench.errors import EnvironmentFault
-from opbench.gpus.resources import LaunchResources
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.kernels.launch import Dim3, KernelLaunch
+from opbench.kernels.scalar import Argument, Scalar, Struct
+from opbench.records import to_json
 from opbench.timing.measurement import Measurement
-from opbench.traffic.findings import Finding
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
 """ "no fault found" is of a run without a reference: memory and races were looked at, results were not compared."""

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from opbench.catalog.precision import UNIT_ROUNDOFF
-from opbench.catalog.variant import print_config
-from opbench.gpus.ceilings import Ceilings, best_time, committed
-from opbench.gpus.floor import why_above
-from opbench.gpus.resources import LaunchResources
+from opbench.backend.counts import Traffic
+from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
+from opbench.gpu.limits.floor import why_above
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.insight.levels import Levels, bounds, levels
+from opbench.insight.summary import summarise
+from opbench.kernels.variant import print_config
 from opbench.results.files import Run
 from opbench.results.result import Result
+from opbench.source.precision import UNIT_ROUNDOFF
 from opbench.timing.measurement import Measurement
-from opbench.traffic.counts import Traffic
-from opbench.traffic.levels import Levels, bounds, levels
-from opbench.traffic.summary import summarise
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +63,7 @@ class Row:
     roof_share: float | None = None
     """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
     above_roof: str | None = None
-    """Why `roof_share` passes 100 %, one of `opbench.gpus.floor.Above`; None where it does not."""
+    """Why `roof_share` passes 100 %, one of `opbench.gpu.limits.floor.Above`; None where it does not."""
     memory_level: str = "dram"
     speedup_over_rung: float | None = None
     speedup_over_library: float | None = None
@@ -106,7 +106,7 @@ class Row:
     """The lower bound of the case on a named GPU: the largest of what a launch, the problem's compulsory bytes and
     FLOPs, and the case's own traffic take at peak. No time was measured."""
     least_limit: str | None = None
-    """Which limit that is: a name of `opbench.traffic.levels.LIMIT_NAMES`."""
+    """Which limit that is: a name of `opbench.insight.levels.LIMIT_NAMES`."""
     least_alone_s: float | None = None
     """The same without the launch, which is the same for every small case and hides what tells them apart."""
     least_alone_limit: str | None = None

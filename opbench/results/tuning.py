@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from opbench.decoding import from_json
 from opbench.errors import UsageError
+from opbench.records import from_json
 from opbench.results.files import Run, read_lines, read_run, run_file
 from opbench.results.result import Result
 

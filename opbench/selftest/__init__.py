@@ -1,6 +1,6 @@
 """Whether this machine and this harness measure what they say: `opbench selftest`.
 
-Everything here runs over a `SelftestDevice`, so that it is tested with simulated clocks; `opbench.cli.selftesting`
+Everything here runs over a `SelftestDevice`, so that it is tested with simulated clocks; `opbench.cli.selftest`
 puts a GPU, the other clocks and the cheats behind it.
 """
 

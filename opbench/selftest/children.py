@@ -12,8 +12,8 @@ from typing import Any
 
 from opbench import paths
 from opbench.errors import EnvironmentFault
-from opbench.profile.commands import Target
-from opbench.profile.profile import ProfileOptions, Say, profile_case, run_tool
+from opbench.insight.nsight.commands import Target
+from opbench.running.profile import ProfileOptions, Say, profile_case, run_tool
 from opbench.selftest.clocks import median_of
 from opbench.selftest.device import Cell
 from opbench.timing import stats

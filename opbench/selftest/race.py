@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.profile.profile import Say
-from opbench.runs.suite import read_suite
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.running.profile import Say
+from opbench.running.suite import read_suite
 from opbench.selftest.children import in_child
 from opbench.selftest.walltime import MOST_CELLS, RACE_LIMIT_S, Alone, Lap, interval_half_width, spread
 

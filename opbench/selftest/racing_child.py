@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda import CudaBackend
+    from opbench.gpu.driver import CudaBackend
     from opbench.timing.clock import Clock
 
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     """Race cases, or measure the first one by `cuda.bench` alone; `opbench selftest` runs this."""
-    from opbench.backends import cuda
-    from opbench.catalog.folders import case_named
+    from opbench.gpu import driver as cuda
+    from opbench.kernels.folders import case_named
 
     backend = cuda.CudaBackend()
     if what == "alone":
+        from opbench.checking.binding import bind_bare
         from opbench.selftest.nvbench import alone
-        from opbench.session.binding import bind_bare
 
         launch, _ = bind_bare(backend, case_named(names[0]))
         out.write_text(json.dumps({"bench_s": alone(backend.stream_handle, launch)}))
@@ -38,10 +38,10 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
 
 def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, object]]:
     """Both engines on the launch of each case, on its own inputs."""
-    from opbench.catalog.folders import case_named
+    from opbench.checking.checking import Session
+    from opbench.kernels.folders import case_named
     from opbench.selftest.nvbench import race
     from opbench.selftest.walltime import RACE_LIMIT_S
-    from opbench.session.checking import Session
 
     session, clock = Session(backend), backend.clock()
     clock.offset()  # as the floor, found once a process, and in neither engine's time

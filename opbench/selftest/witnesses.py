@@ -19,7 +19,7 @@ from opbench.timing.clock import Launch
 if TYPE_CHECKING:
     from cuda import bench
 
-    from opbench.backends.cuda.clock import CudaClock
+    from opbench.gpu.driver.clock import CudaClock
 
 SAMPLES = 40
 BENCH_TIMEOUT_S = 3.0

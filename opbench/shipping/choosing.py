@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.gpus.capability import capability_of, missing_capability
-from opbench.gpus.products import PRODUCTS, product
-from opbench.graphs.problems import ALLOWED
-from opbench.graphs.zoo import NETWORKS
+from opbench.gpu.limits.capability import capability_of, missing_capability
+from opbench.gpu.limits.products import PRODUCTS, product
+from opbench.graph.problems import ALLOWED
+from opbench.graph.zoo import NETWORKS
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
 from opbench.results.book import Book, BookEntry
 from opbench.shipping.measured import Choice, choose, committed_entries, problem_named
 

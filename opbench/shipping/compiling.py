@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from elftools.elf.elffile import ELFFile
 
-from opbench.backends.nvrtc import standard
-from opbench.backends.nvrtc.nvrtc import include_options, library
-from opbench.catalog.sources import includes
 from opbench.errors import CompileError, EnvironmentFault
+from opbench.gpu.compile import standard
+from opbench.gpu.compile.nvrtc import include_options, library
 from opbench.shipping.pieces import DeviceText, KernelText
+from opbench.source.sources import includes
 
 OPTIONS = ("--std=c++17", "-default-device")
 _PARAMETER = b"\x04\x17\x0c\x00"

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.case import Case
-from opbench.catalog.operator import Operator
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator
 from opbench.shipping.choosing import ShipTarget
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.launching import LaunchCode, launch_code, safe

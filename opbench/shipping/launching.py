@@ -7,12 +7,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opbench.catalog.case import Case
-from opbench.catalog.launch import Dim3, KernelLaunch
-from opbench.catalog.operator import DTYPES, Tensor
-from opbench.catalog.scalar import Argument, Scalar, Struct, element
-from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMap
 from opbench.errors import UsageError
+from opbench.kernels.case import Case
+from opbench.kernels.launch import Dim3, KernelLaunch
+from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.scalar import Argument, Scalar, Struct, element
+from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
 from opbench.paths import next_command
 from opbench.shipping.pieces import KernelText
 

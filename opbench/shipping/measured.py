@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench import units
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
-from opbench.gpus.capability import capability_of, missing_capability
-from opbench.gpus.products import product
-from opbench.graphs.problems import ALLOWED
-from opbench.nets import defaults
+from opbench.gpu.limits.capability import capability_of, missing_capability
+from opbench.gpu.limits.products import product
+from opbench.graph.problems import ALLOWED
+from opbench.insight import defaults
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
 from opbench.paths import shipped
 from opbench.results.book import BookEntry, make_book
 from opbench.results.files import content, read_run, run_files

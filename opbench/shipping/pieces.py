@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench import paths
-from opbench.catalog import device_part
-from opbench.catalog.case import Case
-from opbench.catalog.launch import BuildRequest
-from opbench.catalog.sources import Source, includes
-from opbench.catalog.variant import Variant
+from opbench.kernels.case import Case
+from opbench.kernels.launch import BuildRequest
+from opbench.kernels.variant import Variant
+from opbench.source import device_part
+from opbench.source.sources import Source, includes
 
 HEADERS = "opbench"
 """The folder of the headers that kernels share, as they are included: <opbench/tile.cuh>."""

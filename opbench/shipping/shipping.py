@@ -8,8 +8,8 @@ from pathlib import Path
 
 from opbench import units
 from opbench._version import __version__
-from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
 from opbench.results.book import read_book
 from opbench.shipping.building import cmakelists, makefile, table
 from opbench.shipping.choosing import chosen, target

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
-from opbench.catalog.case import Case
-from opbench.catalog.operator import Operator
-from opbench.catalog.variant import Variant
+from opbench.checking.racing import RacedCases
 from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant
 from opbench.results.tuning import Ending, Trial
-from opbench.runs.protocol import PackedCase, Race, Started, Told, pack
-from opbench.runs.worker import Worker
-from opbench.session.racing import RacedCases
+from opbench.running.protocol import PackedCase, Race, Started, Told, pack
+from opbench.running.worker import Worker
 from opbench.timing.racing import Raced, RaceOptions
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.compiling import Compilers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from opbench.catalog.operator import Operator
-from opbench.catalog.variant import Config, Variant
 from opbench.errors import UsageError
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Config, Variant
 
 MOST = 300_000
 """Configs of one search, at most: each is known before the first is tried, so that none is missed or tried twice."""

@@ -7,10 +7,10 @@ import queue
 import threading
 from pathlib import Path
 
-from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.errors import OpbenchError
-from opbench.runs.protocol import CompileOne, Open, PackedCase
-from opbench.runs.worker import Worker, WorkerHung, WorkerLost
+from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
+from opbench.running.protocol import CompileOne, Open, PackedCase
+from opbench.running.worker import Worker, WorkerHung, WorkerLost
 
 LIMIT_S = 20.0
 """How long one config may compile unless a user says otherwise: some that unroll by a tunable take minutes."""

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
-from opbench.backends.nvrtc.fitting import GpuTarget
-from opbench.catalog.case import Case
-from opbench.catalog.operator import Operator
-from opbench.catalog.variant import Variant
-from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.gpu.compile.fitting import GpuTarget
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant
+from opbench.records import to_json
 from opbench.results.files import Run, RunWriter
 from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
-from opbench.runs.header import beginning
-from opbench.runs.options import RunOptions
-from opbench.runs.protocol import Open
-from opbench.runs.runner import Progress, Tell, run_suite
-from opbench.runs.suite import Suite
-from opbench.runs.worker import Worker
+from opbench.running.header import beginning
+from opbench.running.options import RunOptions
+from opbench.running.protocol import Open
+from opbench.running.runner import Progress, Tell, run_suite
+from opbench.running.suite import Suite
+from opbench.running.worker import Worker
 from opbench.timing.energy import NO_COUNTER
 from opbench.timing.racing import Raced, RaceOptions
 from opbench.timing.sampling import TimingOptions

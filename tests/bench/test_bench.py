@@ -12,16 +12,16 @@ import pytest
 from fabricate import result
 from fabricate import run as fabricated
 
-from opbench.backends import open_backend
-from opbench.backends.cpu import CpuBackend
-from opbench.catalog.case import Case, select
-from opbench.catalog.folders import Catalog, case_named
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
+from opbench.emulator import CpuBackend
+from opbench.kernels.case import Case, select
+from opbench.kernels.folders import Catalog, case_named
 from opbench.report import write_report
 from opbench.results.comparison import compare_runs
 from opbench.results.files import RunWriter, read_run
 from opbench.results.rows import frame
-from opbench.runs.suite import read_suite
-from opbench.session.checking import Session
+from opbench.running.suite import read_suite
 
 Benchmark = Callable[..., Any]
 

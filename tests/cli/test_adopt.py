@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from common import Cli
 
-ADOPTED = Path(__file__).parents[1] / "catalog" / "adopted"
+ADOPTED = Path(__file__).parents[1] / "adopting" / "adopted"
 SQUARES = """\
 __global__ void histogram(const float* x, float* out, int n) {
     int i = blockIdx.x * 64 + threadIdx.x;

@@ -12,7 +12,7 @@ import pytest
 from common import ROOT, Cli
 
 CASES = ROOT / "tests" / "cases" / "bare"
-ADOPTED = ROOT / "tests" / "catalog" / "adopted"
+ADOPTED = ROOT / "tests" / "adopting" / "adopted"
 
 
 @pytest.fixture

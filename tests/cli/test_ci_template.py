@@ -13,10 +13,10 @@ import pytest
 import yaml
 from common import Cli
 
-from opbench.backends.cpu.reports import FORMS
+from opbench.backend.findings import Finding
+from opbench.backend.rules import RULES
+from opbench.emulator.reports import FORMS
 from opbench.report.findings import finding_lines
-from opbench.traffic.findings import Finding
-from opbench.traffic.rules import RULES
 
 WORKFLOW, MATCHER = Path(".github/workflows/kernels.yml"), Path(".github/opbench-matcher.json")
 SOURCE = "https://example.org/opbench.git@v1"

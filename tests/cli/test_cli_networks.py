@@ -13,17 +13,17 @@ from click.testing import CliRunner, Result
 from fabricate import result, written
 from fabricate import run as fabricated
 
-from opbench.backends import cuda
-from opbench.catalog.case import CASE_NAME
-from opbench.catalog.folders import Catalog
 from opbench.cli import cli
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.graphs.zoo import NETWORKS
-from opbench.nets import running
-from opbench.nets.choosing import planned, results_for, rewritten
-from opbench.nets.options import NetOptions
-from opbench.nets.pictures import pictures
-from opbench.nets.plan import defaults
+from opbench.gpu import driver as cuda
+from opbench.graph.zoo import NETWORKS
+from opbench.kernels.case import CASE_NAME
+from opbench.kernels.folders import Catalog
+from opbench.networks.plan import running
+from opbench.networks.plan.choosing import planned, results_for, rewritten
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.pictures import pictures
+from opbench.networks.plan.plan import defaults
 
 
 def invoke(*words: str) -> Result:

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from common import Cli
 
-from opbench.nets.checkpoints import read_checkpoint
-from opbench.nets.data import digit_set
-from opbench.runs.revision import revision
+from opbench.networks.plan.data import digit_set
+from opbench.networks.records.checkpoints import read_checkpoint
+from opbench.running.revision import revision
 
 TINY = ["--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
 DATA = Path(tempfile.gettempdir()) / f"opbench-test-{os.getuid()}" / "tiny.npz"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from common import RELU
 
-from opbench.catalog.folders import Catalog
-from opbench.graphs.passes import PASSES
-from opbench.graphs.zoo import NETWORKS
+from opbench.graph.passes import PASSES
+from opbench.graph.zoo import NETWORKS
+from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
 
 SUITES = {path.stem for path in shipped("suites").glob("*.toml")}

@@ -10,12 +10,12 @@ from common import RELU, Cli
 from needs import needs_nvrtc
 
 from opbench import api
-from opbench.backends.nvrtc import nvrtc
-from opbench.backends.nvrtc.resources import resources_of
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault
-from opbench.runs.server import few_modules
+from opbench.gpu.compile import nvrtc
+from opbench.gpu.compile.resources import resources_of
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.running.server import few_modules
 
 PLAIN = RELU.replace('extern "C" __global__', "__global__")
 VECTOR = RELU.replace('extern "C"', '#include <vector>\nextern "C"')

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from common import Cli
 
-from opbench.catalog.case import select
-from opbench.catalog.folders import Catalog, case_named
+from opbench.kernels.case import select
+from opbench.kernels.folders import Catalog, case_named
 from opbench.paths import shipped
-from opbench.runs.suite import read_suite
+from opbench.running.suite import read_suite
 
 CATALOG = Catalog()
 

@@ -10,8 +10,8 @@ import pytest
 from command_line import refused
 from common import ROOT, Cli
 
-from opbench.catalog.folders import Catalog
-from opbench.runs.suite import read_suite
+from opbench.kernels.folders import Catalog
+from opbench.running.suite import read_suite
 
 WRONG = """// /// opbench
 // operator = "relu"

@@ -14,9 +14,9 @@ import pytest
 from common import RELU, WRONG, Cli
 
 from opbench import api
-from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
-from opbench.runs.targets import case_of
+from opbench.kernels.folders import Catalog
+from opbench.running.targets import case_of
 
 RUNGS = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 

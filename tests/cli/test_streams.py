@@ -19,9 +19,9 @@ from common import WRONG, Cli
 
 from opbench import units
 from opbench.cli.progress import plain_progress
-from opbench.gpus.ceilings import committed
+from opbench.gpu.limits.ceilings import committed
 from opbench.paths import shipped
-from opbench.runs.runner import Progress
+from opbench.running.runner import Progress
 
 
 def on_a_terminal(args: list[str], cwd: Path, columns: int = 80) -> tuple[int, str, str]:

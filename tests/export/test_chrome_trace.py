@@ -12,7 +12,7 @@ from command_line import refused
 from common import ROOT, Cli
 from fabricate import relu_run, written
 
-from opbench.results.network import read_network
+from opbench.networks.records.network import read_network
 
 LENET = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
 

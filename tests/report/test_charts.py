@@ -12,7 +12,7 @@ from fabricate import CEILINGS, matmul_run, result, run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
 from opbench.report.charts.chart import Chart, ChartFrame, look

@@ -14,13 +14,13 @@ from fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, res
 from pages import Tags, page, words
 from rich.console import Console
 
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.insight.levels import Levels, bounds
 from opbench.report import print_table
 from opbench.report.run import counted
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import frame, rows
-from opbench.traffic.levels import Levels, bounds
 
 
 def told(found: Run) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from opbench.backend.excerpt import expression_at, is_update
+from opbench.backend.findings import Finding, Related, headline
 from opbench.paths import short_path
 from opbench.report.findings import finding_lines
-from opbench.traffic.excerpt import expression_at, is_update
-from opbench.traffic.findings import Finding, Related, headline
 
 READ = "        sum += tile[threadIdx.y][i] * other[i];"
 

@@ -11,18 +11,18 @@ from chromium import needs_chromium, opened
 from fabricate import measured, noisy, pair, relu_run
 from fake_tuning import tune_fake
 
+from opbench.networks.records.training import read_training
+from opbench.networks.report import read_network
+from opbench.networks.report.page import write_network
+from opbench.networks.report.training import write_training
 from opbench.paths import shipped
 from opbench.report import comparison, write_report
 from opbench.report.agreement import provenance, write_agreement
 from opbench.report.history import to_page
-from opbench.report.network import read_network
-from opbench.report.network.page import write_network
-from opbench.report.training import write_training
 from opbench.report.tuning_page import write_tuning
 from opbench.results import agreement, history
 from opbench.results.comparison import compare_runs
 from opbench.results.files import read_run
-from opbench.results.training import read_training
 
 WIDTH = 400
 H200 = shipped("reports") / "h200"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import printed
 
-from opbench.catalog.variant import Variant
-from opbench.gpus.resources import LaunchResources
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import look, shortened
 from opbench.report.charts.histogram import BARS, beyond, histogram

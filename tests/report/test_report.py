@@ -11,7 +11,7 @@ from pages import Tags, page, words
 
 from opbench import report, units
 from opbench.errors import EnvironmentFault
-from opbench.gpus.ceilings import committed
+from opbench.gpu.limits.ceilings import committed
 from opbench.report import write_report
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`$\\frac{a}"

@@ -8,8 +8,8 @@ from fabricate import CEILINGS, cpu_run, relu_run, result, run
 from pages import printed
 
 from opbench import units
-from opbench.gpus.ceilings import committed
-from opbench.gpus.floor import Above
+from opbench.gpu.limits.ceilings import committed
+from opbench.gpu.limits.floor import Above
 from opbench.results.rows import rows
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from common import Cli
 
+from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.errors import UsageError
-from opbench.profile.metrics import COUNTS
+from opbench.insight.levels import Levels
+from opbench.insight.nsight.metrics import COUNTS
 from opbench.report.agreement import provenance, verdict, write_agreement
 from opbench.results.agreement import (
     QUANTITIES,
@@ -26,8 +28,6 @@ from opbench.results.agreement import (
     worst,
 )
 from opbench.results.files import RunWriter, read_run
-from opbench.traffic.counts import KernelTraffic, LineTraffic, Traffic
-from opbench.traffic.levels import Levels
 
 LOAD = LineTraffic("k", "k.cu", 3, "global", "load", 4, 100, 3200, 400, 400, upper_requests=150, upper_sectors=500)
 SHARED = LineTraffic("k", "k.cu", 4, "shared", "load", 4, 100, 3200, 0, 0, 3200, 100, upper_requests=100)

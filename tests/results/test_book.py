@@ -13,8 +13,8 @@ from command_line import refused
 from common import Cli
 from fabricate import result
 
-from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
 from opbench.results.book import Book, make_book, read_book
 from opbench.results.files import FORMAT, RunWriter
 from opbench.results.result import Result

@@ -16,8 +16,8 @@ from fabricate import measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.records import from_json
 from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
 

@@ -139,7 +139,7 @@ def test_a_cpu_run_predicts_and_has_no_time() -> None:
 
 
 def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench.gpus.ceilings import Ceilings
+    from opbench.gpu.limits.ceilings import Ceilings
     from opbench.results import rows as module
 
     monkeypatch.setattr(module, "committed", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))

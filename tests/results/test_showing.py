@@ -12,12 +12,12 @@ from fabricate import result, run
 
 import opbench
 from opbench import Builder, Network
-from opbench.backends import open_backend
-from opbench.graphs.graph import Graph
-from opbench.graphs.passes import apply_passes
-from opbench.graphs.showing import MOST_NODES
-from opbench.graphs.zoo import NETWORKS
-from opbench.nets.plan import choose
+from opbench.checking.backends import open_backend
+from opbench.graph.graph import Graph
+from opbench.graph.passes import apply_passes
+from opbench.graph.showing import MOST_NODES
+from opbench.graph.zoo import NETWORKS
+from opbench.networks.plan.plan import choose
 from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS

@@ -14,9 +14,9 @@ from fabricate import measurement, result
 from fake_bench import FakeBench
 
 from opbench import selftest
-from opbench.backends.cuda import CudaBackend
-from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault
+from opbench.gpu.driver import CudaBackend
+from opbench.kernels.folders import Catalog
 from opbench.report.selftest import part_lines
 from opbench.results.files import Run
 from opbench.selftest import race, walltime
@@ -27,7 +27,7 @@ from opbench.timing.sampling import TimingOptions
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     """In the place of cuda-bench, on a driver that does not tell what kernels take: the fake's are its own."""
-    from opbench.backends.cuda.driver import Driver
+    from opbench.gpu.driver.driver import Driver
 
     monkeypatch.setattr(Driver, "has", lambda self, name: False)
     package = types.ModuleType("cuda")
@@ -69,8 +69,8 @@ def test_a_cell_alone_is_measured_at_every_default(
 ) -> None:
     from click.testing import CliRunner
 
-    from opbench.backends import cuda
     from opbench.cli import cli as commands
+    from opbench.gpu import driver as cuda
 
     monkeypatch.setattr(cuda, "CudaBackend", lambda: backend)
     words = ["selftest-race", "alone", "--case", CELLS[0], "--out", str(tmp_path / "found.json")]
@@ -80,9 +80,9 @@ def test_a_cell_alone_is_measured_at_every_default(
 
 
 def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, bench: FakeBench) -> None:
-    from opbench.catalog.folders import case_named
-    from opbench.runs.protocol import Probe, pack
-    from opbench.runs.server import Server
+    from opbench.kernels.folders import case_named
+    from opbench.running.protocol import Probe, pack
+    from opbench.running.server import Server
 
     server = Server.__new__(Server)
     server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]

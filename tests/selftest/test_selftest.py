@@ -15,7 +15,7 @@ from common import CHEATS, Cli
 from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 from opbench import selftest
-from opbench.cli.reporting import report_command
+from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.paths import shipped
 from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
@@ -173,7 +173,7 @@ def test_a_clock_that_times_nothing_is_an_error_in_words() -> None:
 
 
 def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench.backends.cuda import why_missing
+    from opbench.gpu.driver import why_missing
 
     if why_missing() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
@@ -239,8 +239,8 @@ def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list
 
 @pytest.mark.parametrize("path", TIME_CHEATS, ids=lambda p: p.stem)
 def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None:
-    from opbench.catalog.folders import Catalog
-    from opbench.runs.targets import own_variants
+    from opbench.kernels.folders import Catalog
+    from opbench.running.targets import own_variants
 
     assert set(expectation(path).words) <= {"wrong", "invalid"}
     assert own_variants(path, Catalog())[0].is_library
@@ -343,7 +343,7 @@ def test_shares_have_exact_intervals() -> None:
 
 
 def test_without_a_gpu_it_says_so(cli: Cli) -> None:
-    from opbench.backends.cuda import why_missing
+    from opbench.gpu.driver import why_missing
 
     if why_missing() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
@@ -358,8 +358,8 @@ def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
 ) -> None:
     from click.testing import CliRunner
 
-    from opbench.backends import cuda
     from opbench.cli import cli as commands
+    from opbench.gpu import driver as cuda
 
     device = SimulatedDevice(noise=quiet, overhead_s=2e-4, flushes=flushes)
     monkeypatch.setattr(cuda, "why_missing", lambda: None)
@@ -383,8 +383,8 @@ def test_the_clock_of_a_gpu_has_what_the_self_test_asks_for() -> None:
     """Names and parameters; what they do is seen on a device."""
     import inspect
 
-    from opbench.backends.cuda import CudaBackend
-    from opbench.backends.cuda.clock import CudaClock
+    from opbench.gpu.driver import CudaBackend
+    from opbench.gpu.driver.clock import CudaClock
 
     for protocol, real in ((selftest.SelftestClock, CudaClock), (selftest.SelftestDevice, CudaBackend)):
         methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_"]

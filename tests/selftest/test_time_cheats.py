@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from common import CHEATS
 
-from opbench.backends.cuda import CudaBackend, why_missing
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.cli.selftesting import time_cheats
-from opbench.gpus.floor import floor_s
-from opbench.runs.targets import own_variants
+from opbench.checking.checking import Session
+from opbench.checking.measuring import measure_cases
+from opbench.cli.selftest import time_cheats
+from opbench.gpu.driver import CudaBackend, why_missing
+from opbench.gpu.limits.floor import floor_s
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.running.targets import own_variants
 from opbench.selftest.cheats import expectation
-from opbench.session.checking import Session
-from opbench.session.measuring import measure_cases
 from opbench.timing.sampling import TimingOptions
 
 TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}
@@ -113,7 +113,7 @@ def test_a_patched_event_undercuts_the_floor(
     cupy: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from opbench.backends.cuda.driver import Driver
+    from opbench.gpu.driver.driver import Driver
 
     monkeypatch.setattr(Driver, "get", Driver.get)  # what the cheat changes is put back
     case, session = case_of(TIME_CHEATS["patches_the_timing_events"]), Session(backend)
@@ -130,7 +130,7 @@ def test_a_patched_event_undercuts_the_floor(
 def test_a_time_cheat_is_caught_on_a_gpu(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="one cheat is called by CuPy")
     from opbench import selftest
-    from opbench.cli.selftesting import judge_cheat
+    from opbench.cli.selftest import judge_cheat
 
     part = selftest.cheats([path], lambda file, problems: judge_cheat(file, problems, lambda line: None))
     assert [claim.holds for claim in part.claims] == [True], part.claims

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from fake_bench import summary
 
-from opbench.backends.cuda import CudaBackend
 from opbench.errors import EnvironmentFault, LaunchError
+from opbench.gpu.driver import CudaBackend
 from opbench.selftest import witnesses
 from opbench.timing.clock import Sample
 

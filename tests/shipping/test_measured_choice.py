@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from common import ROOT
 
-from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.shipping.choosing import chosen, target
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
 from opbench.shipping import held
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText

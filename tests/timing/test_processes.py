@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fabricate import measurement
 
-from opbench.decoding import from_json, to_json
+from opbench.records import from_json, to_json
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.processes import STUDENT_T, merge_processes, process_interval

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.decoding import from_json, to_json
+from opbench.records import from_json, to_json
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget, compile_case
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.runs.protocol import pack
-from opbench.runs.targets import own_variants
+from opbench.gpu.compile.fitting import CompiledCase, GpuTarget, compile_case
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.running.protocol import pack
+from opbench.running.targets import own_variants
 from opbench.tuning.compiling import Compilers
 
 pytest.importorskip("nvidia", reason="needs NVRTC's wheel")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from simulated_tuning import GEMM, SimulatedBench, gemm_candidates, gemm_time, refusal
 
-from opbench.catalog.variant import Config
+from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial
 from opbench.timing.racing import Raced
 from opbench.tuning.candidates import Candidates

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from common import ROOT
 from fake_tuning import TuningWorker, seconds, tune_fake
 
-from opbench.cli.reporting import report_command
+from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.report.tuning import lines, verdict
 from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
-from opbench.runs.protocol import Measure
+from opbench.running.protocol import Measure
 from opbench.tuning.search import Search
 
 

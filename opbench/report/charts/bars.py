@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.gpus.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Ceilings
 from opbench.report.charts.chart import Chart, ChartFrame, row_sentence, shortened, to_the_roof
 from opbench.report.charts.roofs import OFFSET, line_of, points_wide
 from opbench.report.charts.svg import INK

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.gpus.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Ceilings
 from opbench.report.charts.svg import to_svg
 from opbench.results.rows import Row
 

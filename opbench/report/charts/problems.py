@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shortened
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.above import above_sentences

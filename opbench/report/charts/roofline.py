@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report.charts.chart import Chart, ChartFrame, per_byte, row_sentence, shortened, to_the_roof
 from opbench.report.charts.roofs import (
     OFFSET,

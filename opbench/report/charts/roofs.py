@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
-from opbench.gpus.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Ceilings
 from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread
 

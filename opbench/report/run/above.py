@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
-from opbench.gpus.floor import Above
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.floor import Above
 from opbench.results.rows import Row
 
 NAMED = 3

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opbench import units
-from opbench.gpus.resources import LaunchResources
+from opbench.gpu.limits.resources import LaunchResources
 from opbench.results.rows import Row
 
 WARP = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from opbench import units
-from opbench.advice.explain import AnnotatedFile, AnnotatedLine, Explanation
-from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic
+from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic
+from opbench.insight.explain import AnnotatedFile, AnnotatedLine, Explanation
 
 HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged", "source")
 

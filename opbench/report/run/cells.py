@@ -9,7 +9,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from opbench import units
-from opbench.gpus.floor import Above
+from opbench.gpu.limits.floor import Above
 from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width

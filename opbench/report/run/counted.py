@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.advice.diagnosis import CONFLICTS, UNCOALESCED
+from opbench.insight.diagnosis import CONFLICTS, UNCOALESCED
+from opbench.insight.levels import LIMIT_NAMES
 from opbench.report.run.sections import best_configs
 from opbench.results.rows import Row
-from opbench.traffic.levels import LIMIT_NAMES
 
 COLLISIONS = 0.25
 """Share of an atomic's lanes that collide, from which on a word is due."""

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from opbench.advice.explain import Explanation, explain
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant
+from opbench.backend.counts import Traffic
 from opbench.errors import OpbenchError
+from opbench.insight.explain import Explanation, explain
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
 from opbench.report.run.annotated import to_html
 from opbench.report.run.sections import Section
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import Row
-from opbench.traffic.counts import Traffic
 
 AROUND = 2
 """Lines shown above and below one with an access."""

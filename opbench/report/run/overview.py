@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report.charts.chart import per_byte
 from opbench.report.run.bound import predicted_words
 from opbench.report.run.sections import Section

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.paths import next_command
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report.run.above import above_sentences
 from opbench.report.run.bound import predicted_words, with_article
 from opbench.report.run.lead import by_how_much, first_and_next

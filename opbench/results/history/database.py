@@ -14,8 +14,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from opbench.catalog.variant import print_config
 from opbench.errors import UsageError
+from opbench.kernels.variant import print_config
 from opbench.results.environments import alike
 from opbench.results.files import FILE, Run, content, read_run, run_files
 from opbench.results.result import Result

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.case import is_named
+from opbench.kernels.case import is_named
 from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
 from opbench.results.environments import short_revision
 from opbench.results.history.steps import TimeStep, find_steps

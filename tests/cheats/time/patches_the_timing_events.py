@@ -22,7 +22,7 @@ def bind(problem: Any, buffers: dict[str, Any]) -> Callable[[], None]:
     """An honest call, after a dishonest change to the driver's wrapper."""
     import cupy
 
-    from opbench.backends.cuda.driver import Driver
+    from opbench.gpu.driver.driver import Driver
 
     genuine = Driver.get
 

@@ -1,0 +1,343 @@
+"""Launches that the host's part of a file makes, with what their functions define before them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opbench.source.c_expression import tokens_of
+from opbench.source.scan import Declaration
+from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
+
+SIZE = re.compile(r"(?i)block|thread|tile|bdim")
+
+
+CALLS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+"""Functions that launch: a kernel with its grid, its block, the addresses of its arguments, shared bytes, a stream."""
+
+MEMBER = (".", "->")
+NUMBERS = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
+OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
+
+
+Fields = dict[str, dict[str, Sequence[Token]]]
+"""By variable, what was assigned to its members: `description.addressMode[0] = …` as "addressMode"."""
+
+
+@dataclass(frozen=True)
+class HostLaunch:
+    """A launch as `kernel<<<grid, block, shared>>>(arguments)` or by a function, with what is defined before it."""
+
+    kernel: str
+    template: str
+    """Its template arguments as written, with their brackets; empty without."""
+    line: int
+    configuration: tuple[tuple[Token, ...], ...]
+    arguments: tuple[tuple[Token, ...], ...]
+    known: Mapping[str, Sequence[Token]]
+    members: Fields
+    sizes: tuple[str, ...]
+    """Whole numbers that its function is given and that are called as sizes of blocks are: what one tunes."""
+    cooperative: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command line can change, with what it changes them by."""
+    counted: frozenset[str] = frozenset()
+    """Variables of the loops that the launch is in."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of a kernel's."""
+
+    name: str
+    type: str
+    is_pointer: bool
+    is_const: bool
+
+    @property
+    def views(self) -> str:
+        """ "textures" or "surfaces" of an object by which memory is seen; "" of all else."""
+        return "textures" if OBJECTS[0] in self.type else "surfaces" if OBJECTS[1] in self.type else ""
+
+
+def parameter_of(found: Sequence[Token]) -> Parameter:
+    """A parameter as it is declared."""
+    words = [token.text for token in found]
+    words = words[: words.index("=")] if "=" in words else words
+    name = next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
+    pointer = "*" in words or "[" in words
+    star = words.index("*") if "*" in words else len(words)
+    return Parameter("" if name == "void" else name, " ".join(words[:-1]), pointer, "const" in words[:star])
+
+
+def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[Token]]:
+    """The names that a file gives a value outside of functions: macros, constants, enumerators, types."""
+    defined: dict[str, Sequence[Token]] = {}
+    for one in everything:
+        if one.kind == "directive":
+            match = re.match(r"#\s*define\s+(\w+)[ \t]+(.+)", one.tokens[0].text)
+            if match:
+                defined[match[1]] = tokens_of(re.sub(r"\\\n", " ", match[2].split("//")[0]))
+        elif one.kind == "other" and one.tokens[0].text == "typedef" and len(one.tokens) > 3:
+            defined[one.tokens[-2].text] = one.tokens[1:-2]
+        elif (one.kind == "prototype" and one.tokens[0].text == "dim3") or (
+            one.kind == "other" and (not one.is_device or "constexpr" in one.marks)
+        ):  # dim3 block(16, 16); looks like one
+            defined |= definitions(one.tokens)
+        elif one.kind == "type" and "enum" in [token.text for token in one.tokens[:2]]:
+            defined |= _enumerators(one.tokens)
+    return defined
+
+
+def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
+    """The values of `enum { A = 16, B }`, of which the second counts on."""
+    opened = next((i for i, token in enumerate(code) if token.text == "{"), len(code))
+    found: dict[str, Sequence[Token]] = {}
+    last: Sequence[Token] = tokens_of("0")
+    for number, part in enumerate(split(code[opened + 1 : closing(code, opened)], ",") if opened < len(code) else []):
+        if not part or part[0].kind != "name":
+            continue
+        if len(part) > 2 and part[1].text == "=":
+            last = part[2:]
+        elif number:
+            last = [*tokens_of("("), *last, *tokens_of(") + 1")]
+        found[part[0].text] = last
+    return found
+
+
+def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch]:
+    """Every launch of a file, in order."""
+    defined = global_definitions(everything)
+    found = []
+    for one in everything:
+        if one.kind == "function" and not one.is_device:
+            sizes = tuple(
+                p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
+            )
+            found += launches_in(one.tokens, defined, text, max(0, one.body), sizes, one.line)
+    return found
+
+
+def launches_in(
+    code: Sequence[Token],
+    defined: Mapping[str, Sequence[Token]],
+    text: str,
+    body: int = 0,
+    sizes: tuple[str, ...] = (),
+    line: int = 0,
+) -> list[HostLaunch]:
+    """Every launch of a function whose statements begin at `body`, in order."""
+    found = []
+    for index, token in enumerate(code):
+        read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
+        parts = read(code, index) if read else None
+        if parts is None:
+            continue
+        kernel, configuration, arguments = parts
+        name, template = _named(kernel, text)
+        if name:
+            before = code[body:index]
+            found.append(
+                HostLaunch(
+                    name,
+                    template,
+                    line,
+                    tuple(tuple(part) for part in configuration),
+                    tuple(tuple(part) for part in arguments),
+                    {**defined, **definitions(before)},
+                    members(before),
+                    sizes,
+                    token.text == CALLS[1],
+                    options_in(before),
+                    _counted(code, index),
+                )
+            )
+    return found
+
+
+def _counted(code: Sequence[Token], index: int) -> frozenset[str]:
+    """The variables of the `for` loops that are around a token."""
+    found: set[str] = set()
+    for at, token in enumerate(code[:index]):
+        if token.text != "for" or code[at + 1].text != "(":
+            continue
+        head = closing(code, at + 1)
+        braced = head + 1 < len(code) and code[head + 1].text == "{"
+        end = closing(code, head + 1) if braced else next((i for i in range(head, len(code)) if code[i].text == ";"), 0)
+        first = split(code[at + 2 : head], ";")[:1]
+        equals = next((i for part in first for i, one in enumerate(part) if one.text == "="), 0)
+        if head < index < end and equals:
+            found.add(first[0][equals - 1].text)
+    return frozenset(found)
+
+
+Parts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]
+"""The tokens that end with a launch's kernel, its configuration, its arguments."""
+
+
+def _launch(code: Sequence[Token], index: int) -> Parts | None:
+    ends = next((i for i in range(index, len(code)) if code[i].text == ">>>"), -1)
+    if ends < 0 or ends + 1 >= len(code) or code[ends + 1].text != "(":
+        return None
+    configuration = split(code[index + 1 : ends], ",")
+    arguments = split(code[ends + 2 : closing(code, ends + 1)], ",")
+    return code[:index], configuration, arguments
+
+
+def _called(code: Sequence[Token], index: int) -> Parts | None:
+    """A launch by one of `CALLS`, whose arguments an array of their addresses lists."""
+    given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
+    if len(given) < 4:
+        return None
+    array = next((token.text for token in reversed(given[3]) if token.kind == "name"), "")
+    arguments: list[Sequence[Token]] = [
+        [token for token in part if token.text != "&"][-1:] for part in _listed(code[:index], array)
+    ]
+    return given[0], (*given[1:3], *given[4:]), arguments
+
+
+def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
+    """The elements of an array as it is defined: `void* name[] = {&x, &out};`."""
+    for index, (token, after) in enumerate(itertools.pairwise(code)):
+        if token.text == name and after.text == "[":
+            opened = closing(code, index + 1) + 1
+            opened += opened < len(code) and code[opened].text == "="
+            if opened < len(code) and code[opened].text == "{":
+                return split(code[opened + 1 : closing(code, opened)], ",")
+    return []
+
+
+def _named(kernel: Sequence[Token], text: str) -> tuple[str, str]:
+    """The name and the template arguments, as written, of the kernel that ends these tokens; "" where it has none."""
+    if not kernel:
+        return "", ""
+    at, template = len(kernel) - 1, ""
+    if kernel[at].text == ">":
+        opened = next((i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle(kernel, i) == at), -1)
+        if opened < 1:
+            return "", ""
+        template = text[kernel[opened].start : kernel[at].end] if kernel[at].end <= len(text) else ""
+        at = opened - 1
+    return kernel[at].text, " ".join(template.split())
+
+
+FROM_OUTSIDE = re.compile(
+    r"^(argv|optarg|argc|getenv|cin|ato[ifl]l?|sto[iul]l?|strto[lu]+|getCmdLineArgument\w*|checkCmdLine\w*|FLAGS_\w+)$"
+)
+"""Names by which a value comes from the command line."""
+
+
+def _is_option(value: Sequence[Token]) -> bool:
+    return any(token.kind == "name" and FROM_OUTSIDE.match(token.text) for token in value)
+
+
+def _default(value: Sequence[Token]) -> Sequence[Token]:
+    """Of `argc > 1 ? atoi(argv[1]) : 512` what holds without arguments; any other value as it is."""
+    depth, asked = 0, -1
+    for index, token in enumerate(value):
+        depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
+        if token.text == "?" and depth == 0 and asked < 0:
+            asked = index
+        elif token.text == ":" and depth == 0 and asked >= 0 and _is_option(value[:asked]):
+            sides = value[asked + 1 : index], value[index + 1 :]
+            return next((side for side in reversed(sides) if not _is_option(side)), value)
+    if value and value[0].text == "(" and closing(value, 0) == len(value) - 1:
+        return _default(value[1:-1]) if _is_option(value) else value
+    return value
+
+
+def _last(value: Sequence[Token]) -> Sequence[Token]:
+    """Of `m = n = 2048` the number."""
+    depth, start = 0, 0
+    for index, token in enumerate(value[:-1]):
+        depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
+        around = {value[index - 1].text, value[index + 1].text} if index else {"="}
+        if token.text == "=" and depth == 0 and not around & {"=", "<", ">", "!"}:
+            start = index + 1
+    return value[start:]
+
+
+def options_in(code: Sequence[Token]) -> dict[str, str]:
+    """The variables that the command line may set, each with what sets it, as written."""
+    found: dict[str, str] = {}
+    for name, value in _assignments(code):
+        if _is_option(value):
+            found.setdefault(name, "".join(token.text for token in value))
+    return found | _read_in(code)
+
+
+def _read_in(code: Sequence[Token]) -> dict[str, str]:
+    """The variables that are read from a stream: `scanf("%d", &n)`, `std::cin >> n`."""
+    found: dict[str, str] = {}
+    for index, token in enumerate(code[:-2]):
+        if token.text in ("scanf", "fscanf", "sscanf") and code[index + 1].text == "(":
+            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+                if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
+                    found.setdefault(part[1].text, f"{token.text}()")
+        elif token.text == "cin":
+            shifted = value_until(code, index + 1)
+            found |= {one.text: "cin" for one in shifted if one.kind == "name"}
+    return found
+
+
+def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
+    """Variables with their last values: `name = value;`, `name(value)` of a number's type and `dim3 name(x, y);`.
+
+    A value from the command line does not count where the variable has another: it is an option, the other its default.
+    """
+    found: dict[str, Sequence[Token]] = {}
+    for name, given in _assignments(code):
+        value = _last(_default(given))
+        changed = any(token.text == name for token in value)  # counts on from what it was
+        if name not in found or not (changed or _is_option(value)):
+            found[name] = value
+    return found
+
+
+def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
+    for index in range(1, len(code) - 1):
+        token, after = code[index], code[index + 1]
+        if token.kind != "name" or code[index - 1].text in MEMBER or token.text in NUMBERS:
+            continue
+        if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
+            yield token.text, value_until(code, index + 2)
+        elif after.text in ("(", "{"):  # the first of a declaration or a later one: dim3 block(256), grid(blocks);
+            before = (code[i] for i in range(index - 1, -1, -1) if code[i].text in ("dim3", "=", ";", "{", "}"))
+            ends = closing(code, index + 1)
+            if (kind := next(before, token)).text == "dim3":
+                yield token.text, [kind, *code[index + 1 : ends + 1]]
+            elif code[index - 1].text in NUMBERS and ends - index > 2:
+                yield token.text, code[index + 2 : ends]
+
+
+def members(code: Sequence[Token]) -> Fields:
+    """What is assigned to members of variables, by the first value of each."""
+    found: Fields = {}
+    for index in range(1, len(code) - 1):
+        token, before, after = code[index], code[index - 1], code[index + 1]
+        if token.kind == "name" and after.text in MEMBER and before.text not in MEMBER:
+            path, value = _assigned(code, index)
+            if path:
+                found.setdefault(token.text, {}).setdefault(path, value_until(code, value))
+    return found
+
+
+def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
+    """The path of `name.member.member[0] = value;` that begins at a name, and where its value does; "" of all else."""
+    path, at = [], index + 1
+    while at + 1 < len(code) and code[at].text in MEMBER:
+        path.append(code[at + 1].text)
+        at += 2
+        while at < len(code) and code[at].text == "[":
+            at = closing(code, at) + 1
+    return (".".join(path), at + 1) if at + 1 < len(code) and code[at].text == "=" else ("", at)
+
+
+def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
+    """The tokens up to the comma or semicolon that ends a value."""
+    index = start
+    while index < len(code) and code[index].text not in (",", ";"):
+        index = closing(code, index) + 1 if code[index].kind == "mark" and code[index].text in "([{" else index + 1
+    return code[start:index]

@@ -1,0 +1,474 @@
+"""The host's side of a file as one list of statements: its functions that launch are put where they are called."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opbench.adopting.host_launches import (
+    HostLaunch,
+    Parameter,
+    definitions,
+    global_definitions,
+    launches_in,
+    options_in,
+    parameter_of,
+)
+from opbench.errors import UsageError
+from opbench.kernels.expression import evaluate
+from opbench.source.c_expression import SIZES, Unreadable, converted, tokens_of
+from opbench.source.names import NOT_A_TYPE, local_names
+from opbench.source.scan import Declaration
+from opbench.source.tokens import Token, closing, closing_angle, split
+
+ALLOCATES = {
+    "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
+    "hipMalloc": 1,
+}  # fmt: skip
+"""Functions that give memory to the pointer in their first argument, with the argument that counts its bytes."""
+HOST_MEMORY = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
+"""Those whose memory the host may fill without a copy."""
+VECTORS = frozenset(("vector", "device_vector", "host_vector"))
+NEVER_FILLS = re.compile(r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$")
+"""What stands before a bracket and fills no memory: the runtime's functions but for copies, macros of errors."""
+TYPENAMES = ("typename", "class")
+DEEPEST = 8
+"""Calls within calls that are put where they are called."""
+RENAMED = re.compile(r"\$\d+")
+"""What the names of a function's variables end with where the function is put in place of its call."""
+
+
+@dataclass(frozen=True)
+class HostBuffer:
+    """Memory that the host allocates for a kernel, or a pointer that a function is given."""
+
+    name: str
+    element: str
+    """The C type that the pointer points to; "" where its declaration cannot be read."""
+    bytes: tuple[Token, ...] = ()
+    """An expression of its size in bytes; empty where there is none to be read."""
+    elements: tuple[Token, ...] = ()
+    """The same in elements, of `new` and of vectors."""
+    filled: str = ""
+    """ "inputs" where the host copies or writes something into it, "zero" or "value" by cudaMemset, "" by nobody."""
+    fetched: bool = False
+    """Whether the host copies it back."""
+
+
+@dataclass
+class HostProgram:
+    """What the host does, in order."""
+
+    code: tuple[Token, ...]
+    known: dict[str, Sequence[Token]]
+    launches: list[HostLaunch]
+    buffers: dict[str, HostBuffer]
+    parameters: tuple[Parameter, ...] = ()
+    """Of the function that it begins with, where no call in the file gives them values."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command line can change, with what it changes them by."""
+    fixed: frozenset[str] = frozenset()
+    """Names that the device's code uses, too: macros and constants."""
+
+    def value(self, given: Sequence[Token]) -> int:
+        """The number that an expression is at the program's end; raises Unreadable."""
+        return number_of(given, self.known)
+
+    def factors(self, name: str) -> list[tuple[Token, ...]]:
+        """The factors of a buffer's number of elements as the host multiplies them; empty where it is not known."""
+        buffer = self.buffers.get(name)
+        if buffer is None or not (buffer.bytes or buffer.elements):
+            return []
+        parts = self._factors(buffer.elements or buffer.bytes, 0)
+        if buffer.elements:
+            return parts
+        of_type = [p for p in parts if p[0].text == "sizeof"]
+        size = SIZES.get(buffer.element, 0)
+        if not of_type:
+            of_type = [p for p in parts if not p[1:] and p[0].text == str(size)][-1:]
+        return [p for p in parts if p not in of_type] if of_type else []
+
+    def _factors(self, tokens: Sequence[Token], depth: int) -> list[tuple[Token, ...]]:
+        given: tuple[Token, ...] = tuple(_without_casts(tokens))
+        while given and given[0].text == "(" and closing(given, 0) == len(given) - 1:
+            given = given[1:-1]
+        if len(given) == 1 and depth < DEEPEST and (value := self.known.get(given[0].text)):
+            inner = self._factors(value, depth + 1)
+            is_product = len(inner) > 1 or (inner and inner[0][0].text == "sizeof")
+            return inner if is_product else _one(given)
+        parts = split(given, "*")
+        if len(parts) < 2 or any(not part for part in parts) or _has_outer(given, "+-/%"):
+            return _one(given)
+        return [factor for part in parts for factor in self._factors(part, depth + 1)]
+
+    def elements_of_4_bytes(self, name: str, known: Mapping[str, Sequence[Token] | str]) -> str:
+        """A buffer's size as an expression of a header; raises Unreadable."""
+        buffer = self.buffers[name]
+        whole = {**self.known, **known}
+        if buffer.elements:
+            return converted(buffer.elements, whole)
+        if not buffer.bytes:
+            raise Unreadable(name)
+        return f"({converted(buffer.bytes, whole)}) // 4"
+
+    def pointer(self, given: Sequence[Token]) -> str:
+        """The buffer that an argument is, through the names of functions' parameters; "" where it is none."""
+        if (path := _path(given)) in self.buffers:
+            return path
+        for _ in range(DEEPEST + 2):
+            names = [token.text for token in _without_casts(given) if token.kind == "name"]
+            first = next((name for name in names if name in self.buffers or name in self.known), "")
+            if first in self.buffers:
+                return first
+            if not first:
+                return ""
+            given = self.known[first]
+        return ""
+
+
+def product(factors: Sequence[Sequence[Token]]) -> tuple[Token, ...]:
+    """The product of some factors as an expression; empty of none."""
+    found: list[Token] = []
+    for factor in factors:
+        found += [Token("mark", "*", -1)] if found else []
+        found += [Token("mark", "(", -9), *factor, Token("mark", ")", -9)]
+    return tuple(found)
+
+
+def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
+    return [given] if given else []
+
+
+def _has_outer(given: Sequence[Token], signs: str) -> bool:
+    """Whether one of these signs stands outside of brackets."""
+    index = 0
+    while index < len(given):
+        if given[index].kind == "mark" and given[index].text in "([{":
+            index = closing(given, index)
+        elif given[index].kind == "mark" and given[index].text in signs:
+            return True
+        index += 1
+    return False
+
+
+def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
+    """The number that an expression is; raises Unreadable with the name that has no value."""
+    text = converted(given, known)
+    try:
+        return int(evaluate(text, {}))
+    except UsageError:
+        raise Unreadable(text) from None
+
+
+ASKED = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
+"""Functions of the runtime that put what they answer into a variable whose address they get."""
+OF_DEVICE = {
+    "multiProcessorCount": "8",
+    "warpSize": "32",
+    "maxThreadsPerBlock": "1024",
+    "maxThreadsPerMultiProcessor": "2048",
+}
+"""Properties of a device as these runs have them."""
+
+
+def device_values(code: Sequence[Token]) -> dict[str, str]:
+    """Values for what a program asks of the device: its multiprocessors, blocks that fit on one."""
+    found = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
+    for index, token in enumerate(code[:-2]):
+        if token.text in OF_DEVICE and index > 1 and code[index - 1].text == ".":
+            found[f"{code[index - 2].text}.{token.text}"] = OF_DEVICE[token.text]
+        if ASKED.match(token.text) and code[index + 1].text == "(":
+            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+                if [t.text for t in part[:1]] == ["&"] and len(part) == 2:
+                    found[part[1].text] = "256" if "lockSize" in token.text else "2"
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A variable's name as the file has it."""
+    return RENAMED.sub("", name)
+
+
+def program_of(everything: Sequence[Declaration], text: str) -> HostProgram | None:
+    """The file's host side from `main`, or from the first function that launches; None where nothing launches."""
+    functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
+    launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
+    called = {token.text for one in functions.values() for token in one.tokens[max(0, one.body) :]}
+    own = [name for name in launching if name not in called] or launching
+    roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
+    if not roots:
+        return None
+    constants = global_definitions(everything)
+    device = {name for one in everything if one.is_device for name in one.uses}
+    found: HostProgram | None = None
+    for root in roots:
+        one = functions[root]
+        code = tuple(_flat(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
+        known = {**constants, **definitions(code)}
+        program = HostProgram(
+            code,
+            known,
+            launches_in(code, known, text),
+            {},
+            () if root == "main" else tuple(map(parameter_of, one.parameters())),
+            options_in(code),
+            frozenset(device & constants.keys()),
+        )
+        program.buffers = _buffers(program, everything)
+        if program.launches:
+            return program
+        found = found or program
+    return found
+
+
+def _flat(
+    code: Sequence[Token], functions: Mapping[str, Declaration], numbers: Iterator[int], path: tuple[str, ...]
+) -> Iterator[Token]:
+    """A function's statements, those of the file's functions that it calls put before the statement that calls."""
+    start = 0
+    for index, token in enumerate(code):
+        if token.text in functions and token.text not in path and len(path) < DEEPEST and index + 1 < len(code):
+            opened = closing_angle(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
+            if opened < len(code) and code[opened].text == "(" and _is_of_interest(functions[token.text], functions):
+                yield from code[start:index]
+                ends = min(closing(code, opened), len(code) - 1)
+                yield Token("mark", ";", token.start)
+                template = code[index + 2 : opened - 1] if opened > index + 1 else ()
+                yield from _inlined(functions[token.text], code[opened + 1 : ends], template, functions, numbers, path)
+                yield Token("mark", ";", token.start)
+                start = ends + 1
+    yield from code[start:]
+
+
+def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
+    """Whether a function launches, allocates or copies, itself or by what it calls."""
+    words = {token.text for token in one.tokens[max(0, one.body) :]}
+    if "<<<" in words or ALLOCATES.keys() & words or "cudaMemcpy" in words:
+        return True
+    inner = [functions[word] for word in words & functions.keys() if functions[word] is not one]
+    return depth < DEEPEST and any(_is_of_interest(other, functions, depth + 1) for other in inner)
+
+
+def _inlined(
+    one: Declaration,
+    given: Sequence[Token],
+    template: Sequence[Token],
+    functions: Mapping[str, Declaration],
+    numbers: Iterator[int],
+    path: tuple[str, ...],
+) -> Iterator[Token]:
+    """A function's statements with variables of their own, after the assignments of its parameters."""
+    suffix = f"${next(numbers)}"
+    parameters = [parameter_of(tokens) for tokens in one.parameters()]
+    own = {p.name for p in parameters} | local_names(one.tokens) | _further_names(one.tokens[one.body :])
+    at = one.tokens[0].start
+    declared = split(one.tokens[2 : closing_angle(one.tokens, 1)], ",") if one.is_template else []
+    values = [*zip(declared, split(template, ","), strict=False)]
+    named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
+    for parameter, argument in (*named, *zip(parameters, split(given, ","), strict=False)):
+        yield from (
+            *(token for token in tokens_of(parameter.type or "auto") if token.text != "const"),
+            Token("name", parameter.name + suffix, at),
+            Token("mark", "=", at),
+            *argument,
+            Token("mark", ";", at),
+        )
+    body = [
+        replace(token, text=token.text + suffix) if token.kind == "name" and token.text in own else token
+        for token in one.tokens[one.body + 1 : closing(one.tokens, one.body)]
+    ]
+    yield from _flat(body, functions, numbers, (*path, one.name))
+
+
+def _further_names(code: Sequence[Token]) -> set[str]:
+    """The second and later variables of declarations such as `float *a, *b = 0, **c;`."""
+    found: set[str] = set()
+    for index, token in enumerate(code[:-2]):
+        opens = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
+        after = next((one for one in code[index + 1 :] if one.text != "*"), token)
+        if opens and token.kind == "name" and token.text not in NOT_A_TYPE and after.kind == "name":
+            statement = code[index + 1 : next((i for i in range(index, len(code)) if code[i].text == ";"), index)]
+            for part in split(statement, ",")[1:]:
+                found |= {
+                    one.text for one in [one for one in part if one.text not in ("*", "&")][:1] if one.kind == "name"
+                }
+    return found
+
+
+# Buffers ----------------------------------------------------------------------------------------------------------
+
+
+def _without_casts(given: Sequence[Token]) -> list[Token]:
+    """An argument without `(void**)`, `&`, `thrust::raw_pointer_cast` and the name of a type in a cast."""
+    left: list[Token] = []
+    index = 0
+    while index < len(given):
+        token = given[index]
+        if token.text == "(" and (ends := closing(given, index)) < len(given) - 1:
+            inner = given[index + 1 : ends]
+            if inner and inner[-1].text == "*":
+                index = ends + 1
+                continue
+        if token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
+            index = closing_angle(given, index + 1) + 1
+            continue
+        left.append(token)
+        index += 1
+    return left
+
+
+def _path(given: Sequence[Token]) -> str:
+    """A member as `list.items`, of a pointer as well; "" of all else."""
+    texts = [token.text for token in _without_casts(given) if token.text != "&"]
+    is_path = len(texts) > 2 and all(text in (".", "->") for text in texts[1::2]) and len(texts) % 2 == 1
+    return ".".join(texts[::2]) if is_path else ""
+
+
+def _variable(given: Sequence[Token]) -> str:
+    if path := _path(given):
+        return path
+    return next((token.text for token in _without_casts(given) if token.kind == "name"), "")
+
+
+def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
+    """Every pointer that gets memory, with what the host does with the memory."""
+    code, found = program.code, program.buffers
+    elements = _pointed(code)
+    for one in everything:
+        if one.kind == "other" and not one.is_device:
+            elements |= _pointed((Token("mark", ";", 0), *one.tokens))
+    for parameter in program.parameters:
+        if parameter.is_pointer:
+            found[parameter.name] = HostBuffer(parameter.name, _element(parameter.type), filled="unknown")
+    for index, token in enumerate(code[:-1]):
+        after = code[index + 1].text
+        if token.text in ALLOCATES and after in ("(", "<"):
+            opened = closing_angle(code, index + 1) + 1 if after == "<" else index + 1
+            given = split(code[opened + 1 : closing(code, opened)], ",")
+            if len(given) > ALLOCATES[token.text]:
+                name = _target_of(program, given[0])
+                if name:
+                    filled = "host" if token.text in HOST_MEMORY else ""
+                    found[name] = HostBuffer(name, elements.get(name, ""), given[1], filled=filled)
+        elif token.text in VECTORS and after == "<":
+            _add_vector(program, index)
+    _filled_by_calls(program, {one.name for one in everything if one.kind == "function"})
+    _filled_by_the_host(program)
+    return found
+
+
+def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
+    """Mark memory that copies fill, and that functions which the file does not have may fill."""
+    code, found = program.code, program.buffers
+    for index, token in enumerate(code[:-1]):
+        if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
+            continue
+        given = split(code[index + 2 : closing(code, index + 1)], ",")
+        if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
+            _copied(program, token.text, given)
+        elif token.text not in known and not NEVER_FILLS.match(token.text):
+            for part in given:  # a library's function, or one of another file, may fill it
+                name = next((one.text for one in part if one.kind == "name"), "")
+                if name in found and not found[name].filled and len(part) <= 2:
+                    found[name] = replace(found[name], filled="inputs")
+
+
+def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
+    """The pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that `&d_a` was given for."""
+    name = _variable(given)
+    by_address = any(token.text == "&" for token in given)
+    for _ in range(DEEPEST):
+        value = program.known.get(name, ())
+        if by_address or not value or not any(token.text == "&" for token in value[:1]):
+            break
+        name, by_address = _variable(value), False
+    return name
+
+
+def _add_vector(program: HostProgram, index: int) -> None:
+    """`thrust::device_vector<T> name(count)` or `(count, value)`; of a host's vector only the size counts."""
+    code, found = program.code, program.buffers
+    ends = closing_angle(code, index + 1)
+    if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
+        return
+    name = code[ends + 1].text
+    given = split(code[ends + 3 : closing(code, ends + 2)], ",")
+    if given:
+        program.known[f"{name}.size"] = given[0]
+    if given and code[index].text == "device_vector":
+        element = " ".join(token.text for token in code[index + 2 : ends])
+        found[name] = HostBuffer(name, element, elements=given[0], filled="inputs")
+
+
+def _copied(program: HostProgram, call: str, given: Sequence[Sequence[Token]]) -> None:
+    found = program.buffers
+    if call == "cudaMemset" and given and (name := program.pointer(given[0])):
+        zero = "".join(token.text for token in given[1]) == "0" if len(given) > 1 else False
+        found[name] = replace(found[name], filled=found[name].filled or ("zero" if zero else "value"))
+    elif len(given) > 1:
+        to, source = program.pointer(given[0]), program.pointer(given[1])
+        kind = given[3][-1].text if len(given) > 3 and given[3] else ""
+        if to and kind != "cudaMemcpyDeviceToHost":
+            found[to] = replace(found[to], filled="inputs")
+        if source and kind != "cudaMemcpyHostToDevice":
+            found[source] = replace(found[source], fetched=True)
+
+
+def _filled_by_the_host(program: HostProgram) -> None:
+    """Mark memory that the host sees as filled where host code stores to it or hands it to a function of its own."""
+    code, found = program.code, program.buffers
+    for index, token in enumerate(code[:-1]):
+        name = token.text
+        if name in found and found[name].filled == "host":
+            continue
+        alias = program.pointer((token,)) if token.kind == "name" and token.text in program.known else name
+        if alias in found and found[alias].filled == "host" and code[index + 1].text == "[":
+            found[alias] = replace(found[alias], filled="inputs")
+    for name, buffer in found.items():
+        if buffer.filled == "host":  # a function of the file or a loop may fill it: nothing says that nobody does
+            found[name] = replace(buffer, filled="inputs")
+
+
+def _pointed(code: Sequence[Token]) -> dict[str, str]:
+    """The types of pointers as they are declared: `float *a, *b = nullptr;`."""
+    found: dict[str, str] = {}
+    for index, token in enumerate(code[:-1]):
+        if token.text != "*" or code[index + 1].kind != "name":
+            continue
+        before = index - 1
+        while before >= 0 and code[before].text == "*":
+            before -= 1
+        words: list[str] = []
+        while before >= 0 and (code[before].kind == "name" or code[before].text == "::"):
+            words.insert(0, code[before].text)
+            before -= 1
+        opens = before < 0 or code[before].text in (";", "{", "}", "(", ",", ">")
+        follows = code[index + 2].text if index + 2 < len(code) else ";"
+        if words and opens and follows in (";", ",", "=", ")", "["):
+            found.setdefault(code[index + 1].text, _element(" ".join(words)))
+        elif not words and before >= 0 and code[before].text == "," and follows in (";", ",", "="):
+            previous = next((n for n in (t.text for t in reversed(code[:before])) if n in found), "")
+            if previous:
+                found.setdefault(code[index + 1].text, found[previous])
+    return found
+
+
+def _element(written: str) -> str:
+    """The type that a pointer's declaration points to."""
+    dropped = (
+        "const",
+        "volatile",
+        "__restrict__",
+        "*",
+        "static",
+        "struct",
+        "__restrict",
+        "restrict",
+        "[",
+        "]",
+        "std",
+        "::",
+    )
+    return " ".join(word for word in written.split() if word not in dropped)

@@ -1,0 +1,125 @@
+"""Structures that a file's kernels take by value: their fields, and what the host puts into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
+from opbench.source.scan import Declaration
+from opbench.source.tokens import Token, closing, split
+
+TYPES = {
+    "bool": "bool", "char": "i8", "signed char": "i8", "unsigned char": "u8", "int8_t": "i8", "uint8_t": "u8",
+    "short": "i16", "unsigned short": "u16", "int16_t": "i16", "uint16_t": "u16", "int": "i32", "unsigned": "u32",
+    "unsigned int": "u32", "int32_t": "i32", "uint32_t": "u32", "long": "i64", "unsigned long": "u64",
+    "long long": "i64", "unsigned long long": "u64", "int64_t": "i64", "uint64_t": "u64", "size_t": "u64",
+    "float": "f32", "double": "f64",
+}  # fmt: skip
+"""What C calls a header's types of numbers."""
+BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f32": 4, "f64": 8}
+HEADS = ("struct", "class", "typedef", "alignas", "__align__")
+
+
+@dataclass(frozen=True)
+class GivenParameter:
+    """A kernel's parameter as what it is made of: itself, or a structure's fields."""
+
+    parameter: Parameter
+    fields: tuple[tuple[Parameter, tuple[Token, ...]], ...]
+    """With what the launch gives for each."""
+    is_struct: bool = False
+    unreadable: str = ""
+    """A structure's member that a header has no words for."""
+
+
+def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
+    """The fields of a file's structures, in order; of one that a header cannot give, the member that is at fault."""
+    found: dict[str, list[Parameter] | str] = {}
+    for one in everything:
+        texts = [token.text for token in one.tokens]
+        if one.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
+            continue
+        opened = texts.index("{")
+        ends = closing(one.tokens, opened)
+        names = [t.text for t in (*one.tokens[:opened], *one.tokens[ends + 1 :]) if t.kind == "name"]
+        fields = _fields(one.tokens[opened + 1 : ends])
+        found |= dict.fromkeys((name for name in names if name not in HEADS), fields)
+    return found
+
+
+def _fields(body: Sequence[Token]) -> list[Parameter] | str:
+    found: list[Parameter] = []
+    for declared in filter(None, split(body, ";")):
+        first, *more = split(declared, ",")
+        texts = [token.text for token in declared]
+        field = parameter_of(first)
+        if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or _plain_type(field.type) in TYPES):
+            return " ".join(texts)
+        found.append(field)
+        for other in map(parameter_of, more):
+            found.append(replace(field, name=other.name, is_pointer=other.is_pointer))
+    return found or "it is empty"
+
+
+def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
+    """The bytes that C gives each structure whose fields can be read."""
+    found: dict[str, int] = {}
+    for name, fields in structs.items():
+        if isinstance(fields, str):
+            continue
+        end, widest = 0, 1
+        for one in fields:
+            size = 8 if one.is_pointer else BYTES[TYPES[_plain_type(one.type)]]
+            end += -end % size + size
+            widest = max(widest, size)
+        found[name] = end + -end % widest
+    return found
+
+
+def _plain_type(written: str) -> str:
+    return " ".join(word for word in written.split() if word not in ("const", "volatile"))
+
+
+def grouped(
+    parameters: Sequence[Parameter], launch: HostLaunch | None, structs: Mapping[str, list[Parameter] | str]
+) -> list[GivenParameter]:
+    """Every parameter with what a launch gives for it, structures field by field."""
+    given = launch.arguments if launch else ()
+    found = []
+    for index, parameter in enumerate(parameters):
+        argument = given[index] if index < len(given) else ()
+        fields = structs.get(_plain_type(parameter.type).removeprefix("struct "))
+        if fields is None or parameter.is_pointer:
+            found.append(GivenParameter(parameter, ((parameter, argument),)))
+        elif isinstance(fields, str):
+            found.append(GivenParameter(parameter, (), True, fields))
+        else:
+            found.append(
+                GivenParameter(parameter, tuple(zip(fields, _values(argument, fields, launch), strict=True)), True)
+            )
+    return found
+
+
+def _values(
+    argument: Sequence[Token], fields: Sequence[Parameter], launch: HostLaunch | None
+) -> list[tuple[Token, ...]]:
+    """What the fields of an argument's variable hold: of `= {…}` in order, then of `variable.field = …`."""
+    values: list[tuple[Token, ...]] = [()] * len(fields)
+    if launch is None or len(argument) != 1:
+        return values
+    name = argument[0].text
+    listed = launch.known.get(name, ())
+    if listed and listed[0].text == "{":
+        for index, value in enumerate(split(listed[1:-1], ",")[: len(values)]):
+            values[index] = value
+    members = launch.members.get(name, {})
+    return [tuple(members.get(field.name, value)) for field, value in zip(fields, values, strict=True)]
+
+
+def typed(text: str, written: str) -> str:
+    """A field's value in the width that C gives it: what stands alone is an `int` or a `float`."""
+    kind = TYPES.get(_plain_type(written), "i32")
+    if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):
+        return text
+    return f"{{ {kind} = {text} }}"

@@ -1,0 +1,106 @@
+"""Textures and surfaces that the host's part of a file creates, in the words of a header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.adopting.host_launches import Fields, definitions, members
+from opbench.source.scan import Declaration
+from opbench.source.tokens import Token, closing, split
+
+FILTERS = {"cudaFilterModePoint": "point", "cudaFilterModeLinear": "linear"}
+ADDRESSES = {
+    "cudaAddressModeClamp": "clamp", "cudaAddressModeBorder": "border", "cudaAddressModeWrap": "wrap",
+    "cudaAddressModeMirror": "mirror",
+}  # fmt: skip
+READS = {"cudaReadModeElementType": "element", "cudaReadModeNormalizedFloat": "normalized"}
+CREATES = ("cudaCreateTextureObject", "cudaCreateSurfaceObject")
+ARRAYS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappedArray")
+
+
+@dataclass(frozen=True)
+class HostTexture:
+    """What `cudaCreateTextureObject` or `cudaCreateSurfaceObject` was given."""
+
+    words: Mapping[str, str]
+    """Of a header's entry, beside its tensor and size, as TOML."""
+    size: tuple[tuple[Token, ...], ...] = ()
+    """Width and height as the host has them; empty where they cannot be read."""
+
+
+def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
+    """Every object that a file's host functions create, by its variable."""
+    found: dict[str, HostTexture] = {}
+    fields: Fields = {}
+    arrays: dict[str, list[tuple[Token, ...]]] = {}
+    values: dict[str, Sequence[Token]] = {}
+    created: list[list[tuple[Token, ...]]] = []
+    for one in everything:
+        if one.kind != "function" or one.is_device or one.body < 0:
+            continue
+        code = one.tokens[one.body :]
+        values |= definitions(code)
+        fields |= members(code)
+        for index, token in enumerate(code[:-1]):
+            if token.text in (*CREATES, *ARRAYS) and code[index + 1].text == "(":
+                given = split(code[index + 2 : closing(code, index + 1)], ",")
+                if token.text in CREATES:
+                    created.append(given)
+                elif given:
+                    arrays[_variable(given[0])] = given
+    for given in created:
+        if len(given) > 1:
+            resource = fields.get(_variable(given[1]), {})
+            description = fields.get(_variable(given[2]), {}) if len(given) > 2 else {}
+            found[_variable(given[0])] = _texture(resource, description, arrays, values)
+    return found
+
+
+def _variable(given: Sequence[Token]) -> str:
+    """The name in `&name` or `name`."""
+    return next((token.text for token in given if token.kind == "name"), "")
+
+
+def _texture(
+    resource: Mapping[str, Sequence[Token]],
+    description: Mapping[str, Sequence[Token]],
+    arrays: Mapping[str, Sequence[tuple[Token, ...]]],
+    values: Mapping[str, Sequence[Token]],
+) -> HostTexture:
+    words: dict[str, str] = {}
+    for key, member, known in (
+        ("filter", "filterMode", FILTERS),
+        ("address", "addressMode", ADDRESSES),
+        ("read", "readMode", READS),
+    ):
+        name = _variable(description.get(member, ()))
+        if known.get(name, next(iter(known.values()))) != next(iter(known.values())):
+            words[key] = f'"{known[name]}"'
+    if "".join(token.text for token in description.get("normalizedCoords", ())) in ("1", "true"):
+        words["normalized"] = "true"
+    size: tuple[tuple[Token, ...], ...] = ()
+    channel: Sequence[Token] = ()
+    if "res.linear.devPtr" in resource:
+        words["memory"] = '"linear"'
+        channel = resource.get("res.linear.desc", ())
+    elif "res.pitch2D.devPtr" in resource:
+        size = tuple(tuple(resource.get(f"res.pitch2D.{side}", ())) for side in ("width", "height"))
+        channel = resource.get("res.pitch2D.desc", ())
+    elif given := arrays.get(_variable(resource.get("res.array.array", ()))):
+        size, channel = tuple(given[2:4]), given[1] if len(given) > 1 else ()
+        if len(size) == 2 and "".join(token.text for token in size[1]) == "0":
+            size = size[:1]
+    if (channels := _channels(values.get(_variable(channel), channel))) > 1:
+        words["channels"] = str(channels)
+    return HostTexture(words, size if all(size) else ())
+
+
+def _channels(description: Sequence[Token]) -> int:
+    """Of `cudaCreateChannelDesc<float4>()` or `cudaCreateChannelDesc(8, 8, 8, 8, kind)`."""
+    texts = [token.text for token in description]
+    if "<" in texts and ">" in texts:
+        last = texts[texts.index(">") - 1][-1:]
+        return int(last) if last in ("2", "4") else 1
+    bits = [text for text in texts[1:] if text.isdigit()][:4]
+    return max(1, sum(text != "0" for text in bits))

@@ -1,0 +1,178 @@
+"""What a kernel's text says of its pointers: which it reads, which it writes, and by which formula."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opbench.adopting.host_launches import Parameter
+from opbench.adopting.stores import loads, read_before_stored, statements, stored_index, stores
+from opbench.source.scan import Declaration
+from opbench.source.tokens import Token, closing
+
+ZERO = r"(?:0|0\.|0\.0|0\.f|0\.0f|0f|T\(0\))"
+FORMULAS = {
+    "add": (r"@(\w+)\+@(?!\1\b)\w+", r"(?:__fadd_r[nzud]|add)\(@(\w+),@(?!\1\b)\w+\)"),
+    "relu": (rf"f?maxf?\({ZERO},@\w+\)", rf"f?maxf?\(@\w+,{ZERO}\)", rf"\(?@(\w+)>=?{ZERO}\)?\?@\1:{ZERO}"),
+    "same": (r"@\w+",),
+}  # fmt: skip
+"""What is stored where each element read is written `@pointer`, by what it computes."""
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """A kernel as its own text shows it."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    """Those of structures among them, field by field."""
+    stored: Mapping[str, str]
+    """The pointers that it stores to, with how."""
+    read: frozenset[str]
+    """The pointers that it reads from."""
+    names: frozenset[str]
+    """Every name in its body."""
+    read_first: frozenset[str] = frozenset()
+    """The pointers that it reads before it stores to them."""
+    formula: str = ""
+    """ "add", "relu" or "same" where one store says all; "" where it takes more to see."""
+    moved: bool = False
+    """Of "same": whether the element read has another index than the one written."""
+    per_block: frozenset[str] = frozenset()
+    """The pointers of which each block writes an element of its own: `out[blockIdx.x]`."""
+    indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each pointer the indices at which it is stored to, as written."""
+    elements: Mapping[str, str] = field(default_factory=dict)
+    """The C type of each pointer's elements, template parameters replaced."""
+
+    @property
+    def pointers(self) -> list[Parameter]:
+        """The parameters that are pointers."""
+        return [one for one in self.parameters if one.is_pointer]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its body shows a store at all."""
+        return bool(self.stored)
+
+
+def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]) -> KernelFacts:
+    """Read a kernel's body, with the device functions that it calls."""
+    pointers = [one.name for one in parameters if one.is_pointer]
+    body = kernel.tokens[kernel.body + 1 :]
+    stored = stores(kernel, pointers, functions)
+    formula, moved = _formula(body, pointers)
+    return KernelFacts(
+        kernel.name,
+        tuple(parameters),
+        stored,
+        frozenset(loads(kernel, pointers, functions)),
+        frozenset(token.text for token in body if token.kind == "name"),
+        frozenset(read_before_stored(kernel, pointers, functions)),
+        formula,
+        moved,
+        frozenset(_per_block(body, pointers)),
+        _indices(body, pointers),
+        {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
+    )
+
+
+def _element_type(written: str) -> str:
+    dropped = {"const", "volatile", "__restrict__", "__restrict", "restrict", "*", "[", "]"}
+    return " ".join(word for word in written.split() if word not in dropped)
+
+
+def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool]:
+    """What all stores to pointers have in common, and whether an element moves from one index to another."""
+    loaded: dict[str, tuple[str, str]] = {}
+    changed = _changed(body)
+    seen: set[tuple[str, bool]] = set()
+    for statement in statements(body):
+        at = stored_index(statement, pointers)
+        if at is not None:
+            _, index, value = at
+            text, read = _reduced(value, pointers, {k: v for k, v in loaded.items() if k not in changed})
+            kind = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
+            seen.add((kind, kind == "same" and read != [index]))
+        else:
+            _note_load(statement, pointers, loaded)
+    kinds = {kind for kind, _ in seen}
+    return (kinds.pop(), any(moved for _, moved in seen)) if len(kinds) == 1 else ("", False)
+
+
+def _changed(body: Sequence[Token]) -> set[str]:
+    """The variables that are assigned to more than once, or counted up or down."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for before, token, after, last in zip(body, body[1:], body[2:], body[3:], strict=False):
+        if token.kind != "name":
+            continue
+        counts = (after.text == last.text and after.text in "+-") or (before.text in "+-" and after.text == ";")
+        if counts or (after.text in "+-*/" and last.text == "="):
+            found.add(token.text)
+        elif after.text == "=" and last.text != "=":
+            found |= {token.text} & seen
+            seen.add(token.text)
+    return found
+
+
+def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
+    """Remember `float v = x[i]`."""
+    texts = [token.text for token in statement]
+    if "=" not in texts:
+        return
+    equals = texts.index("=")
+    value = statement[equals + 1 :]
+    simple = len(value) > 3 and value[0].text in pointers and value[1].text == "["
+    if equals and simple and closing(value, 1) == len(value) - 1:
+        loaded[texts[equals - 1]] = (value[0].text, "".join(token.text for token in value[2:-1]))
+
+
+def _reduced(
+    value: Sequence[Token], pointers: Sequence[str], loaded: Mapping[str, tuple[str, str]]
+) -> tuple[str, list[str]]:
+    """A stored value with `@x` for each element read, and the indices of those."""
+    parts: list[str] = []
+    indices: list[str] = []
+    index = 0
+    while index < len(value):
+        token = value[index]
+        if token.text in pointers and index + 1 < len(value) and value[index + 1].text == "[":
+            ends = closing(value, index + 1)
+            indices.append("".join(t.text for t in value[index + 2 : ends]))
+            parts.append(f"@{token.text}")
+            index = ends + 1
+            continue
+        if token.text in loaded:
+            parts.append(f"@{loaded[token.text][0]}")
+            indices.append(loaded[token.text][1])
+        else:
+            parts.append(token.text)
+        index += 1
+    return "".join(parts), indices
+
+
+def _indices(body: Sequence[Token], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for statement in statements(body):
+        if (at := stored_index(statement, pointers)) is not None:
+            found[at[0]] = (*found.get(at[0], ()), at[1])
+    return found
+
+
+def _per_block(body: Sequence[Token], pointers: Sequence[str]) -> list[str]:
+    """The pointers that are stored to at `blockIdx.x`, or at a variable that is this."""
+    blocks = {"blockIdx.x"}
+    for first, equals, index, dot, side in zip(body, body[1:], body[2:], body[3:], body[4:], strict=False):
+        if equals.text == "=" and index.text == "blockIdx" and dot.text == "." and side.text == "x":
+            after = next((t.text for t in itertools.islice(body, body.index(side) + 1, None)), "")
+            if after in (";", ",", ""):
+                blocks.add(first.text)
+    found = []
+    for statement in statements(body):
+        at = stored_index(statement, pointers)
+        if at is not None and at[1] in blocks:
+            found.append(at[0])
+    return found

@@ -1,0 +1,456 @@
+"""Which operator a kernel computes: each is weighed by its tensors, its name, its formula and its sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opbench.adopting.host_launches import Parameter
+from opbench.adopting.kernel_facts import KernelFacts
+from opbench.adopting.stores import ADDED
+from opbench.kernels.operator import Operator
+from opbench.source.tokens import words
+
+NO_NUMBER = r"\b(float|double|bool|half|__half|bfloat16)\b"
+COUNTS = frozenset(
+    ("n", "size", "len", "length", "num", "count", "numelements", "num_elements", "total", "nelem", "elements", "numel")
+)
+AXES: Mapping[str, tuple[str, ...]] = {
+    "width": ("w", "cols"), "height": ("h", "rows"), "ncols": ("cols",), "columns": ("cols",), "nrows": ("rows",),
+    "numcols": ("cols",), "numcolumns": ("cols",), "numrows": ("rows",), "row": ("rows",), "col": ("cols",),
+    "batchsize": ("rows", "m"), "batch": ("rows", "m"), "numclasses": ("cols",), "classes": ("cols",),
+    "hiddensize": ("cols",), "dim": ("cols",), "ny": ("rows",), "nx": ("cols",), "infeatures": ("k",),
+    "outfeatures": ("n",), "inputsize": ("k",), "outputsize": ("n",), "kernelsize": ("window",),
+    "poolsize": ("window",),
+    "stride": ("stride",), "padding": ("padding",), "pad": ("padding",), "channels": ("c",), "batches": ("n",),
+    "numarows": ("m",), "arows": ("m",), "rowsa": ("m",), "heighta": ("m",), "ha": ("m",), "numcrows": ("m",),
+    "crows": ("m",), "rowsc": ("m",), "numacolumns": ("k",), "numacols": ("k",), "acols": ("k",), "colsa": ("k",),
+    "widtha": ("k",), "wa": ("k",), "numbrows": ("k",), "brows": ("k",), "rowsb": ("k",), "heightb": ("k",),
+    "hb": ("k",), "numbcolumns": ("n",), "numbcols": ("n",), "bcols": ("n",), "colsb": ("n",), "widthb": ("n",),
+    "wb": ("n",), "numccolumns": ("n",), "ccols": ("n",), "colsc": ("n",),
+}  # fmt: skip
+"""What parameters are called of which axis, without underscores, where the problem has it."""
+OUTPUTS = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
+ALIASES = {
+    "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
+    "matrixmultiply": "matmul", "matrixmultiplication": "matmul", "matmult": "matmul", "matrixmult": "matmul",
+    "vecadd": "add", "vectoradd": "add", "addvectors": "add", "vectadd": "add", "matrixadd": "add", "matadd": "add",
+    "sumarrays": "add", "vectoraddition": "add", "vecsum": "add", "vectorsum": "add", "reduce": "sum",
+    "reduction": "sum", "maxpool": "maxpool2d", "avgpool": "avgpool2d", "batchnorm": "batchnorm2d", "conv": "conv2d",
+    "convolution": "conv2d", "memcpy": "copy", "upsample": "upsample2d", "transposed": "transpose",
+    "matrixtranspose": "transpose", "transposematrix": "transpose",
+}  # fmt: skip
+"""What kernels are called of which operator."""
+FOREIGN = words(
+    """
+    leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
+    spmv scan prefix depthwise masked causal backward bwd grad gradient gradients int8 quant quantized fp8 complex
+    leakyrelu prelu relu6 gelu bias scale scaled squared norm histogram segmented batched strided warmup oned threed
+    """
+)
+"""Words of a name that say something else than the operator that another word of it names."""
+FOREIGN_TO: Mapping[str, frozenset[str]] = {
+    "matmul": words("vector vec mv matvec"),
+    "transpose": words("conv convolution"),
+}
+"""The same for one operator."""
+SIMPLE = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
+"""Operators that one store which is another operator's whole formula rules out."""
+DTYPES = {
+    "float": "f32", "float1": "f32", "float2": "f32", "float3": "f32", "float4": "f32", "real": "", "half": "f16",
+    "__half": "f16", "half2": "f16", "__half2": "f16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16",
+    "__nv_bfloat162": "bf16", "double": "f64", "double2": "f64", "int": "i32", "int32_t": "i32", "int4": "i32",
+    "int2": "i32", "unsigned char": "u8", "uint8_t": "u8", "uchar": "u8", "uchar4": "u8", "unsigned int": "u32",
+    "unsigned": "u32", "uint32_t": "u32", "uint": "u32", "char": "i8", "int8_t": "i8", "long long": "i64",
+    "int64_t": "i64", "long": "i64", "short": "i16", "bool": "bool", "size_t": "u64", "unsigned long long": "u64",
+}  # fmt: skip
+"""The element type of a header by its C type; of a type that is not here nothing is said."""
+NAMED, IN_NAME, OF_FILE, BY_FORMULA, BY_TENSOR, BY_SIZES = 5.0, 4.0, 2.0, 4.0, 0.5, 1.0
+"""What each piece of evidence weighs."""
+ENOUGH = 2.5
+"""From here on an operator is taken without being asked for."""
+SHOWN = 3
+"""Operators that a refusal names."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Something that the file does not say outright, with what speaks for it."""
+
+    what: str
+    value: str
+    evidence: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.what} is taken to be {self.value} ({'; '.join(self.evidence)})"
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Something in the file that a header of this operator would deny."""
+
+    kind: str
+    """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "name",
+    "formula", "layout", "grid" or "launch"."""
+    name: str
+    """The parameter, tensor, axis or word that it is about."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass
+class Match:
+    """A kernel's parameters as one operator's tensors and axes."""
+
+    problem: Operator
+    names: dict[str, str] = field(default_factory=dict)
+    """Tensors and workspaces by pointer."""
+    in_place: tuple[str, str] | None = None
+    axes: dict[str, str] = field(default_factory=dict)
+    """Axes by whole number."""
+    equal: list[str] = field(default_factory=list)
+    """Requirements that follow from one number standing for several axes."""
+    extra: list[str] = field(default_factory=list)
+    """Pointers that are no tensor's and that the kernel writes: workspaces, if their sizes are known."""
+    contradictions: list[Contradiction] = field(default_factory=list)
+    guesses: list[Guess] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    score: float = 0.0
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.problem.name
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """The modes that differ from their defaults."""
+        return {k: str(self.problem.axes[k]) for k, d in self.problem.modes().items() if self.problem.axes[k] != d}
+
+    @property
+    def missing(self) -> list[str]:
+        """The sizes of tensors that no parameter gives."""
+        given = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
+        return [axis for axis in tensor_axes(self.problem) if axis not in given]
+
+
+def tensor_axes(problem: Operator) -> list[str]:
+    """The axes that tensors' shapes name and that are fields, in declared order."""
+    named = {axis for shape in (*problem.inputs.values(), *problem.outputs.values()) for axis in shape.split()}
+    return [name for name, value in problem.axes.items() if isinstance(value, int) and name in named]
+
+
+def rank(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
+    """The operators that a kernel could be, the likeliest first; those that contradict it come last."""
+    found = []
+    for operator in operators.values():
+        matches = [match(facts, problem) for problem in _kinds(operator)]
+        best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
+        _weigh(best, facts, stem, operators.keys())
+        found.append(best)
+    return sorted(found, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
+
+
+def best_kind(facts: KernelFacts, operator: type[Operator], stem: str) -> Match:
+    """One operator's match, in the mode that fits best."""
+    return rank(facts, stem, {operator.name: operator})[0]
+
+
+def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
+    """The operators that come nearest by their tensors and their names, for a message."""
+
+    def distance(one: Match) -> tuple[float, float]:
+        read, written = len(facts.pointers) - len(facts.stored), len(facts.stored)
+        tensors = abs(len(one.problem.inputs) - read) + abs(len(one.problem.outputs) - written)
+        return tensors - one.score, tensors
+
+    return [one.operator for one in sorted(ranked, key=distance)[:SHOWN]]
+
+
+def _kinds(operator: type[Operator]) -> list[Operator]:
+    """One problem of each set of tensors and dtypes that the operator has, the default's first."""
+    defaults, found = operator.modes(), dict[tuple[object, ...], Operator]()
+    examples = operator.all_examples(operator.choices.get("dtype", ()))
+    problems = sorted(examples, key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
+    for problem in problems:
+        key = (tuple(problem.inputs.items()), tuple(problem.outputs.items()), problem.storage)
+        if sum(problem.axes[k] != d for k, d in defaults.items()) <= 2:
+            found.setdefault(key, problem)
+    return list(found.values()) or problems[:1]
+
+
+# Tensors ----------------------------------------------------------------------------------------------------------
+
+
+def match(facts: KernelFacts, problem: Operator) -> Match:
+    """A kernel's pointers as a problem's tensors, its numbers as axes, with what contradicts that."""
+    found = Match(problem)
+    viewed = _viewed(facts.parameters, problem)
+    inputs = [name for name in problem.inputs if name not in viewed.values()]
+    outputs = [name for name in problem.outputs if name not in viewed.values()]
+    _match_pointers(found, facts, inputs, outputs, bool(viewed))
+    found.names |= viewed
+    _match_numbers(found, facts)
+    if problem.name == "matmul":
+        _order_matmul(found, facts)
+    _contradict(found, facts, inputs, outputs)
+    return found
+
+
+def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
+    """Tensors that textures and surfaces show: outputs by surfaces, inputs by textures, by name or in order."""
+    found: dict[str, str] = {}
+    for kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
+        seen = [p.name for p in parameters if p.views == kind]
+        left = [name for name in tensors if name not in seen]
+        found |= {name: name if name in tensors else left.pop(0) if left else name for name in seen}
+    return found
+
+
+def plain(name: str) -> str:
+    """A parameter's name without what says where its memory is."""
+    return re.sub(r"^(?:d|h|dev|device|g|gpu|p|ptr)_|^(?:d|dev)(?=[A-Z])|_(?:d|dev|device|gpu|ptr)$", "", name).lower()
+
+
+def _match_pointers(
+    found: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str], is_viewed: bool
+) -> None:
+    pointers, problem = facts.pointers, found.problem
+    if not is_viewed and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
+        found.names, found.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
+        return
+    if problem.in_place and len(pointers) == len(inputs) + len(outputs) - len(problem.in_place):
+        written = _written(found, facts, outputs)
+        others = [name for name in inputs if name not in problem.in_place.values()]
+        found.names = {p.name: name for p, name in zip(written, outputs, strict=False)}
+        found.names |= _by_name_or_order([p for p in pointers if p not in written], others)
+        found.in_place = ("", "")
+        return
+    written = _written(found, facts, outputs)
+    found.names = _by_name_or_order(written, outputs)
+    left = [p for p in pointers if p not in written]
+    if len(left) > len(inputs):
+        own = [p for p in left if p.name in facts.stored and plain(p.name) not in inputs]
+        found.extra = [p.name for p in own[: len(left) - len(inputs)]]
+        left = [p for p in left if p.name not in found.extra]
+    found.names |= _by_name_or_order(left, inputs)
+
+
+def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> dict[str, str]:
+    same = {p.name: name for p in pointers for name in tensors if plain(p.name) == name.lower()}
+    if len(same) == len(pointers):
+        return same
+    return {p.name: name for p, name in zip(pointers, tensors, strict=False)}
+
+
+def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
+    """The pointers that are the outputs: those stored to, of too many those that are not read, else by name."""
+    free = [p for p in facts.pointers if not p.is_const]
+    stored = [p for p in free if p.name in facts.stored]
+    if len(stored) == len(outputs):
+        return stored
+    if len(stored) > len(outputs):
+        for several in (
+            [p for p in stored if p.name not in facts.read],
+            [p for p in stored if plain(p.name) in {*outputs, *OUTPUTS}],
+        ):
+            if len(several) == len(outputs):
+                return several
+        free = stored
+    elif not facts.is_readable and len(free) == len(outputs):
+        return free
+    named = [p for p in facts.pointers if plain(p.name) in OUTPUTS or plain(p.name) in outputs]
+    chosen = named if len(named) == len(outputs) else free[len(free) - len(outputs) :]
+    if facts.pointers:
+        how = "by its name" if chosen is named else "by its place among the parameters"
+        found.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (how,)))
+    return chosen
+
+
+# Axes -------------------------------------------------------------------------------------------------------------
+
+
+def _match_numbers(found: Match, facts: KernelFacts) -> None:
+    problem = found.problem
+    numbers = [p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type)) and p.name]
+    axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
+    sizes = tensor_axes(problem)
+    for one in numbers:
+        name = one.name.lower().strip("_")
+        words = (name, *AXES.get(name.replace("_", ""), ()))
+        axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
+        if axis:
+            found.axes[one.name] = axis
+    if len(axes) == 1 and numbers and not found.axes:
+        counts = [p for p in numbers if p.name.lower() in COUNTS]
+        found.axes = {p.name: axes[0] for p in counts} or {numbers[0].name: axes[0]}
+        if not counts and len(numbers) > 1:
+            found.guesses.append(Guess(numbers[0].name, axes[0], ("it is the first whole number",)))
+    elif len(sizes) > 1 and len(numbers) == 1 and len(set(sizes)) == len(axes) and problem.name != "softmax":
+        found.axes = {numbers[0].name: sizes[0]}
+        found.equal = [f"{axis} == {sizes[0]}" for axis in sizes[1:]]
+        found.guesses.append(Guess(numbers[0].name, " = ".join(sizes), ("it is the only size",)))
+    elif len(found.axes) < len(numbers) == len(axes):
+        left = [axis for axis in axes if axis not in found.axes.values()]
+        missing = [p for p in numbers if p.name not in found.axes]
+        if len(left) != len(missing):
+            found.axes = {}
+            left, missing = axes, numbers
+        own = {p.name: axis for p, axis in zip(missing, left, strict=True)}
+        found.axes |= own
+        found.guesses += [Guess(name, axis, ("by its place among the parameters",)) for name, axis in own.items()]
+    elif not found.axes and len(numbers) == 1 and "cols" in axes:
+        found.axes = {numbers[0].name: "cols"}
+        found.guesses.append(Guess(numbers[0].name, "cols", ("it is the only size",)))
+
+
+def _order_matmul(found: Match, facts: KernelFacts) -> None:
+    """Tell n from k by the output's index, `C[row * N + col]`, as some call the inner axis N and some K."""
+    index = next((i for name, listed in facts.indices.items() if found.names.get(name) == "out" for i in listed), "")
+    stride = re.search(r"(\w+)\*(\w+)\+", index)
+    row, name = (stride[1].lower(), stride[2]) if stride else ("", "")
+    axis = found.axes.get(name, "")
+    if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row):
+        text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
+        found.contradictions.append(Contradiction("layout", "out", text))
+    elif axis in ("k", "m") and len(set(found.axes.values())) == 3:
+        swapped = {axis: "n", "n": axis}
+        found.axes = {number: swapped.get(own, own) for number, own in found.axes.items()}
+        found.guesses.append(Guess(name, "n", (f"the output's rows are {name} apart",)))
+
+
+# What contradicts -------------------------------------------------------------------------------------------------
+
+
+def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    add = found.contradictions.append
+    by_tensor = {tensor: name for name, tensor in found.names.items()}
+    problem, pointers = found.problem, facts.pointers
+    spare = [p.name for p in pointers if p.name not in found.names and p.name not in found.extra]
+    if spare or len(pointers) < 1 <= len([*inputs, *outputs]):
+        many = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
+        add(Contradiction("tensors", spare[0] if spare else "", f"{many}, {problem.name} {_tensors(problem)}"))
+    updated = {*problem.in_place.values()} if found.in_place == ("", "") else set()
+    updated |= {found.in_place[1]} if found.in_place and found.in_place[1] else set()
+    for tensor in (*inputs, *outputs):
+        if tensor not in by_tensor and tensor not in updated and pointers and not spare:
+            add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
+    for name in found.extra:
+        if name not in facts.stored:
+            add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}"))
+    for name, tensor in found.names.items() if facts.is_readable else ():
+        is_updated = tensor in updated or bool(found.in_place and tensor in problem.outputs)
+        found.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
+    dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
+    for name, tensor in found.names.items():
+        written = facts.elements.get(name, "")
+        kind = DTYPES.get(written, "")
+        if kind and tensor in dtypes and kind != dtypes[tensor]:
+            add(
+                Contradiction(
+                    "element type", tensor, f"'{name}' is {written}*, and {problem.name}'s {tensor} is {dtypes[tensor]}"
+                )
+            )
+
+
+def _of_direction(
+    facts: KernelFacts, problem: Operator, name: str, tensor: str, is_updated: bool
+) -> Iterator[Contradiction]:
+    """What a kernel's reads and stores of one pointer say against its tensor."""
+    if tensor in problem.inputs and not is_updated and name in facts.stored:
+        text = f"the kernel overwrites its input {tensor} (parameter '{name}'), which {problem.name} leaves as it is"
+        yield Contradiction("input written", tensor, f"{text}: a check says that the input was changed")
+    if tensor in problem.outputs and name not in facts.stored and name in facts.read:
+        text = f"the kernel only reads '{name}', {problem.name}'s output"
+        yield Contradiction("output only read", tensor, text)
+    only_added = facts.stored.get(name) == ADDED
+    if (
+        tensor in problem.outputs
+        and not is_updated
+        and name in facts.stored
+        and name in facts.read_first
+        and not only_added
+    ):
+        text = f"the kernel reads '{name}' before it writes it, and {problem.name}'s output holds nothing then"
+        yield Contradiction("output read", tensor, text)
+    if problem.outputs.get(tensor) == "1" and name in facts.per_block:
+        text = f"each block writes an element of '{name}', and {problem.name}'s {tensor} has one"
+        yield Contradiction("output size", tensor, text)
+
+
+def _tensors(problem: Operator) -> str:
+    return f"has {', '.join(problem.inputs)} → {', '.join(problem.outputs)}"
+
+
+# Evidence ---------------------------------------------------------------------------------------------------------
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name, in lower case: `vectorAdd_v2` → vector, add, v, 2; `conv1d` keeps its `1d`."""
+    text = re.sub(r"(?<![0-9A-Za-z])?([123])([dD])(?![a-z])", r"_\1d_", name)
+    return [part.lower() for part in re.findall(r"[123]d|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)]
+
+
+def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[str]]:
+    """The operator that a name speaks of, and the words that say so; "" where none does."""
+    parts = words_of(name)
+    spans = [(i, j) for i in range(len(parts)) for j in range(len(parts), i, -1)]
+    for i, j in sorted(spans, key=lambda span: -sum(map(len, parts[span[0] : span[1]]))):
+        for joined in ("".join(parts[i:j]), "_".join(parts[i:j])):
+            operator = ALIASES.get(joined, joined)
+            if operator in known:
+                return operator, frozenset(parts[i:j])
+    return "", frozenset()
+
+
+def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
+    """Add up what speaks for an operator; what its name and formula say otherwise contradicts it."""
+    problem, name = found.problem, found.operator
+
+    def says(weight: float, text: str) -> None:
+        found.score += weight
+        found.evidence.append(text)
+
+    own, used = named_operator(facts.name, known)
+    if own == name:
+        says(NAMED if set(words_of(facts.name)) <= used | {"kernel"} else IN_NAME, f"the kernel is named {facts.name}")
+        foreign = [w for w in words_of(facts.name) if w in FOREIGN and w not in used and w not in name]
+        foreign += [w for w in words_of(facts.name) if w in FOREIGN_TO.get(name, ())]
+        foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
+        if foreign:
+            found.contradictions.append(
+                Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
+            )
+    elif not own and named_operator(stem, known)[0] == name:
+        says(OF_FILE, f"the file is named {stem}")
+    formula, does = _formula_operator(facts)
+    if formula == name:
+        says(BY_FORMULA, f"it {does}")
+    elif formula and name in SIMPLE:
+        found.contradictions.append(Contradiction("formula", formula, f"the kernel {does}, which is no {name}"))
+    matched = [n for n, tensor in found.names.items() if plain(n) == tensor]
+    if matched:
+        says(BY_TENSOR * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
+    if not found.missing and not found.contradictions:
+        says(BY_SIZES, f"its tensors are {len(found.names)} and its sizes {', '.join(tensor_axes(problem))}")
+
+
+def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
+    """The operator that a kernel's formula is, with what it does; two empty texts where the formula is not known."""
+    if facts.formula == "same":
+        return ("transpose", "stores what it reads at another index") if facts.moved else ("copy", "copies elements")
+    says = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
+    return facts.formula, says.get(facts.formula, "")
+
+
+def fields_with_defaults(problem: Operator) -> dict[str, int]:
+    """The axes that have a default, with it."""
+    return {
+        f.name: f.default
+        for f in dataclasses.fields(problem)
+        if isinstance(f.default, int) and not isinstance(f.default, bool)
+    }

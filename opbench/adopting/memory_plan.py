@@ -1,0 +1,384 @@
+"""Plan a run of a file without an operator: its header's launches, at sizes that take a moment."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opbench.adopting.host_launches import global_definitions, value_until
+from opbench.adopting.host_program import number_of
+from opbench.adopting.host_structs import structs_of
+from opbench.adopting.memory_proposal import propose_memory
+from opbench.adopting.proposal import KernelRead, Proposal, read_kernel
+from opbench.errors import UsageError, unknown
+from opbench.kernels import expression
+from opbench.kernels.case import is_named
+from opbench.kernels.header import has_memory_header, read_memory_header
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.memory_header import ELEMENT_BYTES, BufferTemplate, MemoryHeader
+from opbench.kernels.scalar import Argument, Scalar, Struct
+from opbench.kernels.variant import LaunchTemplate
+from opbench.source.c_expression import Unreadable, tokens_of
+from opbench.source.names import plain_kernel
+from opbench.source.scan import declarations
+from opbench.source.tokens import Token, closing
+
+ENOUGH_WORK = 1 << 20
+"""Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
+LEAST_SIZE = 32
+"""No size is reduced below this one."""
+UNKNOWN_ELEMENTS = 1 << 20
+"""Elements of a buffer whose size the header does not say, at least: more than the assumed sizes reach."""
+UNKNOWN_PER_THREAD, MOST_UNKNOWN = 4, 1 << 25
+"""Elements of such a buffer for each thread of the largest launch, and the most of them."""
+MOST_BYTES = 1 << 28
+MOST_NUMBERS = 64
+"""Halvings of sizes that are tried."""
+
+
+@dataclass(frozen=True)
+class PlannedBuffer:
+    """Memory that the launches get."""
+
+    name: str
+    elements: int
+    dtype: str
+    content: str
+    """ "random", "zero", or "uninitialised" of memory that nobody fills before a kernel does."""
+    is_bounded: bool = True
+    """Whether its size is the file's, so that an access beyond it is a fault."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """A file's launches with every number known."""
+
+    path: Path
+    kernels: tuple[str, ...]
+    launches: tuple[KernelLaunch, ...]
+    buffers: tuple[PlannedBuffer, ...]
+    sizes: Mapping[str, int]
+    """The header's sizes, with their values in this run."""
+    notes: tuple[str, ...] = ()
+    """What was assumed or reduced."""
+    include: tuple[Path, ...] = ()
+    data_lines: frozenset[int] = frozenset()
+    """Lines of the file whose indices come from what a buffer holds: random numbers say nothing of their bounds."""
+    edits: tuple[tuple[int, int, str], ...] = ()
+    """Pieces of the file's text, by first and last character, with the reduced size that stands there in this run."""
+
+    @property
+    def threads(self) -> int:
+        """CUDA threads of all launches."""
+        return sum(math.prod((*one.grid, *one.block)) for one in self.launches)
+
+    @property
+    def name(self) -> str:
+        """How results and `--case` name the run, such as "memory/bias_gelu(rows=64)"."""
+        sizes = ",".join(f"{name}={value}" for name, value in self.sizes.items())
+        return f"memory/{self.path.stem}" + (f"({sizes})" if sizes else "")
+
+    def request(self, source: Path | None = None) -> BuildRequest:
+        """What must be compiled, from another file where one stands for it."""
+        include = (self.path.parent.resolve(), *self.include) if source else self.include
+        return BuildRequest(source or self.path.resolve(), self.kernels, (), "", include)
+
+    def text(self) -> str:
+        """The file's text with its sizes reduced; each line keeps its number."""
+        text = self.path.read_bytes().decode(errors="replace")  # with the ends of lines by which edits count
+        for start, end, number in sorted(self.edits, reverse=True):
+            text = text[:start] + number + text[end:]
+        return text
+
+
+@dataclass(frozen=True)
+class MemoryPlans:
+    """A file's run at sizes that take a moment, and at its own."""
+
+    reduced: MemoryPlan
+    full: MemoryPlan | None = None
+    """None where nothing was reduced."""
+    growth: float = 1.0
+    """How many times as many accesses the full run may make."""
+
+    def is_named(self, pattern: str) -> bool:
+        """Whether a `--case` pattern names either run."""
+        return any(is_named(plan.name, pattern) for plan in (self.reduced, self.full) if plan)
+
+
+def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> MemoryPlans:
+    """Plan the run of a file's launches by its header without an operator, else by the one that `adopt` would write.
+
+    `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError where nothing can
+    be launched, or where a size is not known: the message says what to pass.
+    """
+    given = dict(sizes or {})
+    if has_memory_header(path):
+        return plans_of(_with_sizes(read_memory_header(path, include), given), given)
+    return proposed_plan(path, include, given)[1]
+
+
+def proposed_plan(
+    path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None
+) -> tuple[Proposal, MemoryPlans]:
+    """The header that `opbench adopt` would write without an operator, and the plan by it; raises as `plan_of` does."""
+    given = dict(sizes or {})
+    found = propose_memory(path, include, given)
+    return found, plans_of(read_memory_header(path, include, found.text), given)
+
+
+def plans_of(header: MemoryHeader, given: Collection[str] = ()) -> MemoryPlans:
+    """Put a header's launches together, at sizes that take a moment and at its own; those in `given` stay."""
+    return _Planner(header, frozenset(given), dict(header.sizes)).plans()
+
+
+def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
+    """The header with other numbers for sizes, and for elements of buffers."""
+    names = {buffer.name for buffer in header.buffers}
+    for name, value in given.items():
+        if name not in header.sizes and name not in names:
+            known = ", ".join([*header.sizes, *names]) or "none"
+            raise UsageError(f"{header.path}: --size {name}={value}: the header has no such size; known: {known}")
+    sizes = {name: given.get(name, value) for name, value in header.sizes.items()}
+    buffers = tuple(
+        replace(one, elements=str(given[one.name])) if one.name in given and one.name not in sizes else one
+        for one in header.buffers
+    )
+    return replace(header, sizes=sizes, buffers=buffers)
+
+
+@dataclass
+class _Planner:
+    """Gives every expression of a header its number, and reduces sizes until a run takes a moment."""
+
+    header: MemoryHeader
+    given: frozenset[str]
+    values: dict[str, int]
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        sources = self.header.sources
+        everything = [one for source in sources for one in declarations(source.text)]
+        kernels = {one.name: one for one in everything if one.is_kernel}
+        functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
+        structs = structs_of(everything)
+        self.text = sources[0].text
+        of_device = {name for one in everything if one.is_device for name in one.uses}
+        self.fixed = of_device & global_definitions(everything).keys()
+        """Names that the kernels' own code uses, too: macros and constants."""
+        self.reads: list[KernelRead] = []
+        for step in self.launches:
+            name = plain_kernel(step.kernel)
+            if name not in kernels:
+                raise UsageError(f"{self.header.path}: launch: {unknown('kernel', name, kernels)}")
+            self.reads.append(read_kernel(kernels[name], None, structs, functions))
+
+    @property
+    def launches(self) -> list[LaunchTemplate]:
+        """The launches of kernels; steps that fill a buffer are none."""
+        return [step for step in self.header.launch if step.kernel]
+
+    def plans(self) -> MemoryPlans:
+        """Reduce sizes where there is much work, and put the launches together."""
+        self._note_unbounded()
+        own, notes = dict(self.values), list(self.notes)
+        before = self._reduce()
+        reduced = self._plan()
+        if not before:
+            return MemoryPlans(reduced)
+        growth = math.prod(before[name] / self.values[name] for name in before)
+        self.values, self.notes = own, notes
+        full = self._plan() if self._work() < math.inf else None
+        return MemoryPlans(reduced, full, growth)
+
+    def _plan(self) -> MemoryPlan:
+        launches = tuple(map(self._launch, self.header.launch))
+        kernels = tuple(dict.fromkeys(one.kernel for one in launches if one.kernel))
+        reached = {name for launch in launches for name in launch.buffers()}
+        used = tuple(self._buffer(one) for one in self.header.buffers if one.name in reached)
+        lines = self._data_lines({b.name for b in used if b.content == "random"})
+        notes = tuple(dict.fromkeys(self.notes))
+        edits = tuple(self._edits())
+        path, include = self.header.path, self.header.include
+        return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, lines, edits)
+
+    def _data_lines(self, random: set[str]) -> frozenset[int]:
+        """The lines of kernels where an index, or a loop's bound, comes from what a random buffer holds."""
+        found: set[int] = set()
+        for step, read in zip(self.launches, self.reads, strict=True):
+            pointers: set[str] = set()
+            for group, argument in zip(read.groups, step.args or (), strict=False):
+                fields = argument.fields if isinstance(argument, Struct) else (argument,)
+                pointers |= {p.name for (p, _), one in zip(group.fields, fields, strict=False) if one in random}
+            found |= {self.text.count("\n", 0, at) + 1 for at in data_indices(read.kernel.tokens, pointers)}
+        return frozenset(found)
+
+    # Numbers ------------------------------------------------------------------------------------------------------
+
+    def _number(self, text: str, what: str) -> int:
+        try:
+            return int(expression.evaluate(text, self.values))
+        except UsageError as error:
+            raise UsageError(f"{self.header.path}: {what}: {error}") from None
+
+    def _geometry(self, step: LaunchTemplate) -> tuple[Dim3, Dim3]:
+        sides = []
+        for what, given in (("grid", step.grid), ("block", step.block)):
+            numbers = [self._number(part, f"{what} of {step.kernel}") for part in given]
+            x, y, z = (*numbers, 1, 1, 1)[:3]
+            sides.append((x, y, z))
+        return sides[0], sides[1]
+
+    def _elements(self, buffer: BufferTemplate) -> int:
+        if not buffer.elements:
+            threads = max(math.prod((*grid, *block)) for grid, block in map(self._geometry, self.launches))
+            return max(UNKNOWN_ELEMENTS, min(MOST_UNKNOWN, UNKNOWN_PER_THREAD * threads))
+        return max(1, self._number(buffer.elements, f"elements of buffer '{buffer.name}'"))
+
+    # Less work ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> float:
+        """Accesses, roughly: threads, times the largest size where the kernel loops; infinite for too much memory."""
+        work = 0.0
+        for step, read in zip(self.launches, self.reads, strict=True):
+            grid, block = self._geometry(step)
+            loops = bool({"for", "while", "do"} & {token.text for token in read.kernel.tokens})
+            largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
+            work += math.prod(grid) * math.prod(block) * max(1, largest)
+        known = [one for one in self.header.buffers if one.elements]
+        size = sum(self._elements(one) * ELEMENT_BYTES[one.type] for one in known)
+        return work if size <= MOST_BYTES else math.inf
+
+    def _reducible(self) -> list[str]:
+        """The sizes that may be reduced: on which no block's shape depends; what kernels use where its text can be."""
+        shapes: set[str] = set()
+        for step in self.launches:
+            for text in (*step.block, step.shared):
+                shapes |= expression.names(text)
+        return [
+            name
+            for name, value in self.values.items()
+            if value > LEAST_SIZE
+            and name not in shapes
+            and name not in self.given
+            and (name not in self.fixed or self._place(name) is not None)
+        ]
+
+    def _place(self, name: str) -> tuple[int, int] | None:
+        """Where the file's text has the value of a macro or a constant."""
+        patterns = (
+            rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
+            rf"\b{name}[ \t]*=[ \t]*([^;,}}\n]+?)[ \t]*[;,}}\n]",
+        )
+        code = re.sub(r"(?m)^[ \t]*//.*$", lambda line: " " * len(line[0]), self.text)  # a header has sizes, too
+        for pattern in patterns:
+            matches = list(re.finditer(pattern, code))
+            if len(matches) == 1:
+                return matches[0].span(1)
+        return None
+
+    def _reduce(self) -> dict[str, int]:
+        """Reduce the largest sizes as often as it takes; returns the reduced ones with what they were."""
+        before: dict[str, int] = {}
+        sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
+        for _ in range(MOST_NUMBERS):
+            if self._work() <= ENOUGH_WORK:
+                break
+            names = self._reducible()
+            for value in sorted({self.values[name] for name in names}, reverse=True):
+                less = _less(value, math.lcm(*sides))
+                if less >= LEAST_SIZE:
+                    alike = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
+                    before |= {name: value for name in alike if name not in before}
+                    self.values |= dict.fromkeys(alike, less)
+                    break
+            else:
+                break
+        if before:
+            listed = ", ".join(f"{name} = {self.values[name]} (in the file {v})" for name, v in before.items())
+            self.notes.append(f"sizes reduced to take a moment: {listed}")
+        return before
+
+    def _edits(self) -> list[tuple[int, int, str]]:
+        """The file's text where the kernels see a size that is not the file's own."""
+        found = []
+        for name in self.fixed & self.values.keys():
+            if (place := self._place(name)) and not self._is_written(place, self.values[name]):
+                found.append((*place, str(self.values[name])))
+        return found
+
+    def _is_written(self, place: tuple[int, int], value: int) -> bool:
+        try:
+            return number_of(tokens_of(self.text[place[0] : place[1]]), {}) == value
+        except Unreadable:
+            return True  # it follows from other sizes
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    def _launch(self, step: LaunchTemplate) -> KernelLaunch:
+        if step.zero:
+            value = float(Scalar("f64", step.value).bound(self.values).value)
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
+        grid, block = self._geometry(step)
+        shared = self._number(step.shared, f"shared bytes of {step.kernel}")
+        args = tuple(self._argument(one, step) for one in step.args or ())
+        return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
+
+    def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
+        if isinstance(given, Struct):
+            return Struct(tuple(self._field(one, step) for one in given.fields))
+        return self._field(given, step)
+
+    def _field(self, given: str | float | Scalar, step: LaunchTemplate) -> str | int | float | Scalar:
+        try:
+            if isinstance(given, Scalar):
+                return given.bound(self.values)
+        except UsageError as error:
+            raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}") from None
+        if not isinstance(given, str) or any(one.name == given for one in self.header.buffers):
+            return given
+        return self._number(given, f"an argument of {step.kernel}")
+
+    # Buffers ------------------------------------------------------------------------------------------------------
+
+    def _buffer(self, one: BufferTemplate) -> PlannedBuffer:
+        return PlannedBuffer(one.name, self._elements(one), one.type, one.content, bool(one.elements))
+
+    def _note_unbounded(self) -> None:
+        free = [one.name for one in self.header.buffers if not one.elements]
+        if free:
+            flags = " ".join(f"--size {name}=…" for name in free)
+            self.notes.append(f"bounds are not checked of {', '.join(free)}, whose sizes are not in the file ({flags})")
+
+
+def _less(value: int, step: int) -> int:
+    """About half of a size: a power of 2 stays one, any other keeps its remainder of the blocks' sides; 0 for none."""
+    if value & (value - 1) == 0:
+        return value // 2 if (value // 2) % step == 0 or value % step else 0
+    half = value // 2 - (value // 2) % step + value % step
+    return half if half < value else 0
+
+
+def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[int]:
+    """Where, in characters of the text, an index or a loop depends on an element of one of these pointers."""
+    tainted: set[str] = set()
+    found: list[int] = []
+    for _ in range(2):  # a loop's later statement may feed an earlier one
+        for index, token in enumerate(code):
+            if token.text == "=" and index and code[index - 1].kind == "name":
+                value = value_until(code, index + 1)
+                if _depends(value, pointers, tainted):
+                    tainted.add(code[index - 1].text)
+    for index, token in enumerate(code):
+        if token.text == "[" and index and _depends(code[index + 1 : closing(code, index)], pointers, tainted):
+            found.append(token.start)
+    return found
+
+
+def _depends(given: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:
+    loads = any(a.text in pointers and b.text == "[" for a, b in itertools.pairwise(given))
+    return loads or any(token.text in tainted for token in given)

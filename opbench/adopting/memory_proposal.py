@@ -1,0 +1,506 @@
+"""The header of a file without an operator, as its host's code says it: launches, buffers and sizes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opbench.adopting.host_launches import Parameter, launches_of, parameter_of
+from opbench.adopting.host_program import (
+    HostBuffer,
+    HostProgram,
+    device_values,
+    number_of,
+    plain_name,
+    product,
+    program_of,
+)
+from opbench.adopting.host_structs import TYPES, sizes_of, structs_of
+from opbench.adopting.matching import DTYPES, NO_NUMBER, Guess
+from opbench.adopting.proposal import (
+    KernelRead,
+    Proposal,
+    launch_parts,
+    plain_quotient,
+    read_kernel,
+    template_arguments,
+)
+from opbench.errors import UsageError
+from opbench.kernels import expression
+from opbench.kernels.memory_header import (
+    ELEMENT_BYTES,
+    NO_OPERATOR,
+    BufferTemplate,
+    buffer_text,
+    is_identifier,
+    table_of,
+)
+from opbench.paths import next_command
+from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
+from opbench.source.project import project_folders
+from opbench.source.scan import Declaration, declarations
+from opbench.source.sources import closure
+from opbench.source.tokens import Token
+
+ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
+"""The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
+of a kernel that nothing launches, which blocks divide: who would round up is not known."""
+ASSUMED_SHARED_BYTES = 16 << 10
+
+
+def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> Proposal:
+    """Propose a header without an operator; `sizes` are values of host variables, and elements of pointers, by name.
+
+    Raises UsageError where nothing launches, or where a size is not in the file: the message says what to pass.
+    """
+    folders = (*include, *project_folders(path, include))
+    try:
+        sources = closure(path, folders)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    everything = [one for source in sources for one in declarations(source.text)]
+    kernels = {one.name: one for one in everything if one.is_kernel}
+    if not kernels:
+        raise UsageError(f"{path}: defines no __global__ function that can be read")
+    program = program_of(everything, sources[0].text)
+    launches = [one for one in program.launches if one.kernel in kernels] if program else []
+    proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
+    left = {one.kernel for one in launches_of(everything, sources[0].text)} & kernels.keys() - {
+        one.kernel for one in launches
+    }
+    if launches and left:
+        proposal.notes.append(f"launches of {', '.join(sorted(left))} are in functions that are not called: add them")
+    is_unlaunched = program is None or not launches
+    if program is None or not launches:
+        text = assumed_host(list(kernels.values()))
+        others = [one for one in everything if one.kind != "function" or one.is_device]
+        program = program_of([*others, *declarations(text)], text)
+        assert program is not None
+        waiting = {name for name, one in kernels.items() if "this_grid" in one.uses}
+        launches = [replace(one, cooperative=one.kernel in waiting) for one in program.launches]
+        why = "no launch of its kernels can be read"
+        proposal.guesses.append(Guess("each launch", "a thread an element of the first size", (why,)))
+    program.launches = launches
+    functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
+    structs = structs_of(everything)
+    reads = [read_kernel(kernels[one.kernel], one, structs, functions) for one in launches]
+    writer = _Writer(path, proposal, program, reads, dict(sizes or {}), is_unlaunched)
+    writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(structs).items()}
+    writer.write()
+    return proposal
+
+
+def assumed_host(kernels: Sequence[Declaration]) -> str:
+    """A host function, as text, that launches kernels which nothing launches, with the kernels' own parameters."""
+    parameters: dict[str, str] = {}
+    calls = []
+    for kernel in kernels:
+        taken = [one for one in map(parameter_of, kernel.parameters()) if one.name]
+        parameters |= {one.name: f"{one.type} {one.name}" for one in taken}
+        numbers = [one.name for one in taken if not one.is_pointer and not re.search(NO_NUMBER, one.type)]
+        size = numbers[0] if numbers else "1024"
+        shape = f"({size} + 255) / 256, 256"
+        if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
+            last = numbers[1] if len(numbers) > 1 else size
+            shape = f"dim3(({size} + 15) / 16, ({last} + 15) / 16), dim3(16, 16)"
+        if "extern" in {token.text for token in kernel.tokens}:
+            shape += f", {ASSUMED_SHARED_BYTES}"
+        calls.append(f"{kernel.name}<<<{shape}>>>({', '.join(one.name for one in taken)});")
+    return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(calls)} }}\n"
+
+
+@dataclass
+class _Writer:
+    """Writes every number of a program's launches as an expression of the sizes that the host names."""
+
+    path: Path
+    proposal: Proposal
+    program: HostProgram
+    reads: list[KernelRead]
+    given: dict[str, int]
+    is_unlaunched: bool = False
+    """Whether the launches are made up, as the file has none."""
+    values: dict[str, str] = field(default_factory=dict)
+    """Host variables with the values that stand in place of their own."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """What the header calls numbers of the host."""
+    roots: dict[str, str] = field(default_factory=dict)
+    """Host variables with what the header calls them."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Buffers of the host with what the header calls them."""
+    buffers: dict[str, BufferTemplate] = field(default_factory=dict)
+
+    def write(self) -> None:
+        """Fill in the proposal's lines."""
+        of_device = device_values(self.program.code)
+        self.values |= {k: v for k, v in of_device.items() if k not in self.program.known or self._is_from_outside(k)}
+        self._use_given()
+        self._assume()
+        self._name_sizes()
+        for name, buffer in self.program.buffers.items():
+            self.names[name] = self._free_name(plain_name(name).replace(".", "_"))
+            self.buffers[name] = self._template(name, buffer)
+        launches = [self._launch(read) for read in self.reads]
+        reached = {name for _, pointers in launches for name in pointers}
+        used = [one for one in self.buffers.values() if one.name in reached]
+        entries = [text for text, _ in launches]
+        text = "\n".join([*entries, *(one.elements for one in used)])
+        named = {name: str(value) for name, value in self.sizes.items() if re.search(rf"\b{name}\b", text)}
+        self.proposal.lines = [f'operator = "{NO_OPERATOR}"', f'title = "{self.path.stem}"']
+        self.proposal.lines += [f"sizes = {table_of(named)}"] if named else []
+        self.proposal.lines += ["launch = [", *(f"  {entry}," for entry in entries), "]"]
+        self.proposal.lines += ["[buffers]", *(f"{one.name} = {buffer_text(one)}" for one in used)] if used else []
+
+    # Sizes --------------------------------------------------------------------------------------------------------
+
+    def _use_given(self) -> None:
+        """Let the sizes that a user passes stand in place of the file's."""
+        names: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
+        for name in self._host_names():
+            names[plain_name(name)].append(name)
+        for name, value in self.given.items():
+            if name not in names:
+                known = ", ".join(sorted(names)) or "none"
+                raise UsageError(
+                    f"{self.path}: --size {name}={value}: the host's code has no such variable; known: {known}"
+                )
+            self.values |= dict.fromkeys(names[name], str(value))
+
+    def _host_names(self) -> list[str]:
+        """The host's variables that may be given a size."""
+        own = [p.name for p in self.program.parameters]
+        return list(dict.fromkeys([*own, *self.program.known, *self.program.buffers]))
+
+    def _assume(self) -> None:
+        """Give a value to each size that comes from outside the file: a function's parameter, the command line."""
+        outside = [p.name for p in self.program.parameters if not p.is_pointer and not re.search(NO_NUMBER, p.type)]
+        outside += [name for name in self.program.options if self._is_from_outside(name)]
+        needed = [name for name in self._used() if name in outside and name not in self.values]
+        shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
+        for parameter in self.program.parameters:
+            if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._used():
+                self._assume_shape(parameter.name, needed)
+        sizes = [name for name in needed if name not in shapes]
+        alone = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
+        self.values |= dict.fromkeys(sizes, str(alone if len(sizes) == 1 else ASSUMED_EACH))
+        self.values |= {name: str(shapes[name]) for name in needed if name in shapes}
+        for name in needed:
+            why = f"nothing in the file says it; another: --size {plain_name(name)}=…"
+            self.proposal.guesses.append(Guess(plain_name(name), self.values[name], (why,)))
+        for name in self._used():
+            if name in self.program.options and name not in needed and name not in self.values:
+                value = "".join(token.text for token in self.program.known.get(name, ()))
+                why = f"its value without arguments; {self.program.options[name]} changes it"
+                if value != self.program.options[name]:
+                    self.proposal.guesses.append(Guess(plain_name(name), plain_name(value), (why,)))
+
+    def _assume_shape(self, name: str, needed: list[str]) -> None:
+        """Give a usual shape of a block to a parameter that is one."""
+        code = self.program.code
+        sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
+        shape = "dim3(16, 16)" if "y" in sides else "dim3(256)"
+        self.program.known[name] = tokens_of(shape)
+        if name in needed:
+            needed.remove(name)
+        why = "nothing in the file says it"
+        self.proposal.guesses.append(Guess(plain_name(name), shape, (why,)))
+
+    def _shapes(self, read: KernelRead) -> dict[str, int]:
+        """The variables that a block's shape is made of, each with a usual value."""
+        assert read.launch is not None
+        sides = launch_parts(read.launch.configuration[1], self._known(read))
+        return dict.fromkeys(self._names_in(*sides), 256 if len(sides) == 1 else 16)
+
+    def _names_in(self, *parts: Sequence[Token]) -> set[str]:
+        found: set[str] = set()
+        waiting = [token.text for part in parts for token in part if token.kind == "name"]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += [token.text for token in self.program.known.get(name, ()) if token.kind == "name"]
+        return found
+
+    def _is_from_outside(self, name: str) -> bool:
+        try:
+            self._number((Token("name", name, 0),))
+        except Unreadable:
+            return True
+        return False
+
+    def _used(self) -> list[str]:
+        """The variables that launches and allocations depend on, each after those that it needs."""
+        found: dict[str, None] = {}
+
+        def visit(given: Sequence[Token], depth: int = 0) -> None:
+            for token in given:
+                if token.kind == "name" and token.text not in found and depth < 16:
+                    visit(self.program.known.get(token.text, ()), depth + 1)
+                    found[token.text] = None
+
+        for read in self.reads:
+            assert read.launch is not None
+            for part in (*read.launch.configuration[:3], *read.launch.arguments):
+                visit(part)
+        for buffer in self.program.buffers.values():
+            visit(buffer.bytes or buffer.elements)
+        return list(found)
+
+    def _name_sizes(self) -> None:
+        """Name the host's variables that hold one whole number wherever they are used."""
+        fixed = {
+            token for read in self.reads for token in re.findall(r"\w+", read.launch.template if read.launch else "")
+        }
+        for name in sorted(self._used(), key=lambda name: "$" in name):  # a macro's name is its own
+            value = self.program.known.get(name, ())
+            is_literal = bool(value) and all(t.kind == "number" or t.text in "()*<+-" for t in value)
+            if name in fixed or not (is_literal or name in self.values) or self._changes(name):
+                continue
+            try:
+                number = self._number((Token("name", name, 0),))
+            except Unreadable:  # a float
+                continue
+            plain = plain_name(name)
+            if number > 1 and is_identifier(plain):
+                known = self.sizes.get(plain, number) == number
+                self.roots[name] = plain if known else self._free_name(plain)
+                self.sizes[self.roots[name]] = number
+
+    def _changes(self, name: str) -> bool:
+        """Whether a variable has another value at a launch than at the program's end."""
+        if name in self.values:
+            return False
+        own = [token.text for token in self.program.known.get(name, ())]
+        there = [read.launch.known.get(name) for read in self.reads if read.launch]
+        return any(value is not None and [token.text for token in value] != own for value in there)
+
+    def _free_name(self, plain: str) -> str:
+        """A name that nothing in the header has yet."""
+        taken = {*self.sizes, *self.names.values(), *(one.name for one in self.buffers.values())}
+        name = re.sub(r"\W", "_", plain)
+        return next(one for one in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if one not in taken)
+
+    # Expressions --------------------------------------------------------------------------------------------------
+
+    def _known(self, read: KernelRead | None = None) -> dict[str, Sequence[Token] | str]:
+        """The host's names: at a launch with the values that they have there."""
+        there = read.launch.known if read and read.launch else {}
+        return {**self.program.known, **there, **self.values}
+
+    def _number(self, given: Sequence[Token], read: KernelRead | None = None) -> int:
+        return number_of(given, self._known(read))
+
+    def _size(self, given: Sequence[Token], what: str, read: KernelRead | None = None) -> str:
+        """An expression of the sizes, or its number; raises UsageError with what to pass where it has none."""
+        try:
+            number = self._number(given, read)
+        except Unreadable as error:
+            name = self._culprit(given, read) or what.split("'")[1]
+            raise UsageError(
+                f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
+                + next_command("check", self.path, size=f"{plain_name(name)}=1024")
+            ) from None
+        return self._expression(given, number, read)
+
+    def _expression(self, given: Sequence[Token], number: int, read: KernelRead | None = None) -> str:
+        """An expression of the sizes whose value is a number; the number where the language has no words for it."""
+        try:
+            text = plain_quotient(converted(given, {**self._known(read), **self.roots}))
+            return text if self._says(text, number) else str(number)
+        except (Unreadable, UsageError):
+            return str(number)
+
+    def _says(self, text: str, number: int) -> bool:
+        """Whether an expression names sizes and has this value."""
+        return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
+
+    def _culprit(self, given: Sequence[Token], read: KernelRead | None, depth: int = 0) -> str:
+        """The variable whose own value cannot be read, on which an expression depends; "" where none has one."""
+        known = self._known(read)
+        for token in given:
+            value = known.get(token.text, ()) if token.kind == "name" else ()
+            if isinstance(value, str) or not value or depth > DEEPEST:
+                continue
+            try:
+                self._number((token,), read)
+            except Unreadable:
+                return self._culprit(value, read, depth + 1) or token.text
+        return ""
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    def _launch(self, read: KernelRead) -> tuple[str, list[str]]:
+        """A launch as the header has it, and the buffers that it gets."""
+        launch = read.launch
+        assert launch is not None
+        sides = []
+        for what, given in zip(("grid", "block"), launch.configuration, strict=False):
+            text = "".join(plain_name(token.text) for token in given)
+            parts = launch_parts(given, {**self._known(read), **self.roots})
+            listed = [self._size(part, f"{what} '{text}' of {launch.kernel}", read) for part in parts]
+            sides.append("[" + ", ".join(f'"{side}"' for side in listed) + "]")
+        shared = self._size(launch.configuration[2], "'shared' bytes", read) if len(launch.configuration) > 2 else "0"
+        args: list[str] = []
+        pointers: list[str] = []
+        for group in read.groups:
+            if group.unreadable:
+                raise UsageError(
+                    f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that cannot be "
+                    f"given ({group.unreadable}); let the kernel take its fields one by one"
+                )
+            if not group.parameter.name and not group.is_struct:
+                continue  # f(void)
+            found = [self._argument(read, parameter, given) for parameter, given in group.fields]
+            pointers += [text.strip('"') for (p, _), text in zip(group.fields, found, strict=True) if p.is_pointer]
+            args.append(f"{{ struct = [{', '.join(found)}] }}" if group.is_struct else found[0])
+        called = read.kernel.qualified + template_arguments(read, self._known(read) | self._numbers())
+        entry = {"kernel": f'"{called}"', "grid": sides[0], "block": sides[1]}
+        entry |= {"shared": f'"{shared}"'} if shared != "0" else {}
+        entry |= {"args": f"[{', '.join(args)}]"} | ({"cooperative": "true"} if launch.cooperative else {})
+        return table_of(entry), pointers
+
+    def _numbers(self) -> dict[str, Sequence[Token]]:
+        return {name: tokens_of(value) for name, value in self.values.items()}
+
+    def _argument(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> str:
+        """One argument as the header has it."""
+        if parameter.views:
+            raise UsageError(
+                f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'), which only a header "
+                f"describes: {next_command('adopt', self.path, operator='NAME')}"
+            )
+        if parameter.is_pointer:
+            return f'"{self._pointer(read, parameter, given)}"'
+        kind = TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "")
+        kind = kind or {"half": "f16", "__half": "f16", "__nv_bfloat16": "bf16"}.get(parameter.type.split()[-1], "i32")
+        words = [token.text for token in given]
+        if words in (["true"], ["false"]):
+            return words[0]
+        if kind in ("f32", "f64", "f16", "bf16"):
+            return table_of({kind: self._real(given, parameter, read)})
+        value = self._size(given, f"argument '{parameter.name}' of {read.kernel.name}", read)
+        return f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
+
+    def _real(self, given: Sequence[Token], parameter: Parameter, read: KernelRead) -> str:
+        """A float, 1 where it cannot be read: no size follows from it."""
+        try:
+            known = self._known(read)
+            number = float(expression.evaluate(converted(given, known, real=True), {}, True))
+            text = converted(given, {**known, **self.roots}, real=True)
+            named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
+            same = named and float(expression.evaluate(text, self.sizes, True)) == number
+            return f'"{text}"' if same else repr(number)
+        except (Unreadable, UsageError):
+            why = "the host's value cannot be read"
+            self.proposal.guesses.append(Guess(f"'{parameter.name}' of {read.kernel.name}", "1.0", (why,)))
+            return "1.0"
+
+    # Buffers ------------------------------------------------------------------------------------------------------
+
+    def _bytes(self, buffer: HostBuffer) -> int | None:
+        """How many bytes the host allocates; None where nothing says it."""
+        if buffer.name in self.values:
+            return int(self.values[buffer.name]) * _item_bytes(buffer.element)
+        try:
+            if buffer.bytes:
+                return self._number(buffer.bytes)
+            if buffer.elements:
+                return self._number(buffer.elements) * _item_bytes(buffer.element)
+        except Unreadable as error:
+            name = plain_name(buffer.name)
+            why = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
+            self.proposal.guesses.append(
+                Guess(f"the size of '{name}'", "large enough, its bounds are not checked", (why,))
+            )
+        return None
+
+    def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
+        """A buffer as the header has it."""
+        if not buffer.element:
+            buffer = replace(buffer, element=self._element_in_kernels(name))
+        dtype, size = _dtype(buffer.element), self._bytes(buffer)
+        if size is not None and size % ELEMENT_BYTES[dtype]:
+            dtype = "u8"
+        content = {"inputs": "random", "value": "random", "zero": "zero", "": "uninitialised"}.get(
+            buffer.filled, "random"
+        )
+        if buffer.filled == "unknown":
+            content = "random" if self._is_read_first(name) else "uninitialised"
+        if content == "random" and _is_opaque(buffer.element):
+            content = "zero"
+            why = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
+            self.proposal.guesses.append(Guess(f"the content of '{plain_name(name)}'", "zeros", (why,)))
+        elements = "" if size is None else self._elements(name, buffer, max(1, size // ELEMENT_BYTES[dtype]), dtype)
+        return BufferTemplate(self.names[name], dtype, elements, content)
+
+    def _elements(self, name: str, buffer: HostBuffer, number: int, dtype: str) -> str:
+        """A buffer's number of elements as an expression of the sizes."""
+        if name in self.values:
+            return str(number)
+        per_item = _item_bytes(buffer.element) // ELEMENT_BYTES[dtype]
+        counted = product(self.program.factors(name)) or buffer.elements
+        for tokens, factor in ((counted, f" * {per_item}" if per_item > 1 else ""), (buffer.bytes, "")):
+            if not tokens:
+                continue
+            divided = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.bytes and ELEMENT_BYTES[dtype] > 1 else ""
+            try:
+                inner = converted(tokens, {**self._known(), **self.roots})
+                text = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
+                text = f"{text}{factor}{divided}" if factor or divided else inner
+                if self._says(text, number):
+                    return text
+            except (Unreadable, UsageError):
+                continue
+        return str(number)
+
+    def _element_in_kernels(self, name: str) -> str:
+        """The type that the first kernel which gets a buffer takes its elements for."""
+        for read in self.reads:
+            for parameter, given in read.pairs:
+                if parameter.is_pointer and self.program.pointer(given) == name:
+                    return read.facts.elements.get(parameter.name, "float")
+        return "float"
+
+    def _is_read_first(self, name: str) -> bool:
+        """Whether the first kernel that has a pointer reads what lies there."""
+        for read in self.reads:
+            for parameter, given in read.pairs:
+                if parameter.is_pointer and self.program.pointer(given) == name:
+                    atomic = any(name.startswith("atomic") for name in read.facts.names)
+                    return atomic or parameter.name in read.facts.read or parameter.name not in read.facts.stored
+        return True
+
+    def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> str:
+        """The header's name for the buffer that an argument points to; one of its own where it is not known."""
+        name = self.program.pointer(given)
+        if name:
+            if {"+", "["} & {token.text for token in given}:
+                why = "where it begins is not read"
+                self.proposal.guesses.append(Guess(f"the offset into '{plain_name(name)}'", "0", (why,)))
+            return self.names[name]
+        name = plain_name("".join(t.text for t in given if t.kind == "name")) or parameter.name
+        name = name if re.fullmatch(r"[A-Za-z_]\w*", name) else parameter.name
+        if name not in self.buffers:
+            element = read.facts.elements.get(parameter.name, "float")
+            content = "zero" if _is_opaque(element) else "random"
+            elements = str(self.given[name]) if name in self.given else ""
+            self.buffers[name] = BufferTemplate(self._free_name(name), _dtype(element), elements, content)
+        return self.buffers[name].name
+
+
+def _dtype(element: str) -> str:
+    """How a C type's elements are stored here; of a structure as numbers of 4 bytes."""
+    found = DTYPES.get(element, "") or "f32"
+    return "u8" if found == "bool" else found
+
+
+def _is_opaque(element: str) -> bool:
+    """Whether a type is the file's own, of which only zeros are a value for sure."""
+    return element not in DTYPES
+
+
+def _item_bytes(element: str) -> int:
+    return SIZES.get(element, ELEMENT_BYTES[_dtype(element)])

@@ -1,0 +1,230 @@
+"""Which of a kernel's pointers it stores to, and how, read from its body without expanding any macro."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from opbench.adopting.host_launches import Parameter, parameter_of
+from opbench.source.scan import Declaration
+from opbench.source.tokens import Token, closing, closing_angle, split
+
+STORED, ADDED = "stored", "added"
+ATOMIC = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
+STORING = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
+"""Functions that store through the pointer that they are given first, or alone."""
+CASTING = frozenset(("reinterpret_cast", "static_cast", "float", "half", "int", "unsigned", "void", "const", "char"))
+DEEPEST = 3
+"""Calls within calls that are looked into."""
+COMPOUND = "+-*/%&|^"
+"""Signs that make `=` an update."""
+
+
+def stores(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
+) -> dict[str, str]:
+    """The pointers that a function stores to: "added" where it only adds to what lies there, else "stored".
+
+    What it calls of `functions` is looked into, too.
+    """
+    names = {name: name for name in pointers}
+    found: dict[str, str] = {}
+    for statement in statements(function.tokens[function.body + 1 :]):
+        if alias := _alias(statement, names):
+            names |= alias
+            continue
+        called = _called(statement, names, functions, depth) if depth < DEEPEST else ()
+        for name, how in (*_stored(statement, names), *called):
+            found[name] = STORED if STORED in (how, found.get(name)) else ADDED
+    return found
+
+
+def loads(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
+) -> set[str]:
+    """The pointers that a function reads from; what it calls of `functions` is looked into, too.
+
+    An atomic operation is no read, and neither is a comparison with a null pointer.
+    """
+    names = {name: name for name in pointers}
+    found: set[str] = set()
+    for statement in statements(function.tokens[function.body + 1 :]):
+        if alias := _alias(statement, names):
+            names |= alias
+            continue
+        found |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
+        if depth < DEEPEST:
+            for inner, taken, given in _calls(statement, functions):
+                read = loads(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
+                for one, argument in zip(taken, given, strict=False):
+                    first = next((t.text for t in argument if t.text in names), "")
+                    if first and one.name in read:
+                        found.add(names[first])
+    return found
+
+
+def read_before_stored(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration]
+) -> set[str]:
+    """The pointers that a function reads, by their own names, in or before the statement that first stores to them."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for statement in statements(function.tokens[function.body + 1 :]):
+        names = {name: name for name in pointers if name not in seen}
+        if not _alias(statement, names):
+            read = {statement[index].text for index in _read_at(statement, names, functions)}
+            found |= read
+            seen |= read | {name for name, _ in _stored(statement, names)}
+    return found
+
+
+def _read_at(
+    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
+) -> Iterator[int]:
+    """Where a statement has a pointer through which it reads."""
+    written: set[int] = set()
+    equals = _assignment(statement)
+    if equals > 0 and statement[equals - 1].text not in COMPOUND:
+        target = _target(statement[:equals], names)
+        written |= {next((i for i in range(equals) if statement[i].text == target), -1)} if target in names else set()
+    for index, (token, after) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or after.text not in ("(", "<"):
+            continue
+        opened = closing_angle(statement, index + 1) + 1 if after.text == "<" else index + 1
+        if opened >= len(statement) or statement[opened].text != "(":
+            continue
+        ends = closing(statement, opened)
+        if token.text in functions:
+            written |= set(range(opened, ends))  # looked into
+        elif ATOMIC.match(token.text) or STORING.search(token.text):
+            depth = 0
+            for at in range(opened + 1, ends):
+                depth += (statement[at].text in "([{") - (statement[at].text in ")]}")
+                if depth == 0 and statement[at].text == ",":
+                    break
+                if statement[at].text in names:
+                    written.add(at)
+                    break
+    for index, token in enumerate(statement):
+        if token.kind != "name" or token.text not in names or index in written:
+            continue
+        following = [other.text for other in statement[index + 1 : index + 4]]
+        tested = following[:2] in (["=", "="], ["!", "="]) or (index and statement[index - 1].text == "!")
+        if not tested and len(statement) > 1:
+            yield index
+
+
+def _calls(
+    statement: Sequence[Token], functions: Mapping[str, Declaration]
+) -> Iterator[tuple[Declaration, list[Parameter], list[tuple[Token, ...]]]]:
+    """The functions that a statement calls, with their parameters and what they are given."""
+    for index, token in enumerate(statement[:-1]):
+        if token.text not in functions:
+            continue
+        opened = closing_angle(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
+        if opened < len(statement) and statement[opened].text == "(":
+            inner = functions[token.text]
+            given = split(statement[opened + 1 : closing(statement, opened)], ",")
+            yield inner, [parameter_of(tokens) for tokens in inner.parameters()], given
+
+
+def _called(
+    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
+) -> Iterator[tuple[str, str]]:
+    """What the functions that a statement calls store to of what they are given."""
+    for inner, taken, given in _calls(statement, functions):
+        how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
+        for one, argument in zip(taken, given, strict=False):
+            first = next((t.text for t in argument if t.text in names), "")
+            if first and one.name in how:
+                yield names[first], how[one.name]
+
+
+def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """The pieces between semicolons and braces; what stands in the brackets of `for` and `if` are pieces, too."""
+    start, inside = 0, 0
+    for index, token in enumerate(body):
+        sign = token.text if token.kind == "mark" else ""
+        inside = 0 if sign in ("{", "}") else max(0, inside + (sign == "(") - (sign == ")"))
+        if sign in ("{", "}") or (sign == ";" and not inside):
+            yield from _without_heads(body[start:index])
+            start = index + 1
+
+
+def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[str, str, Sequence[Token]] | None:
+    """Of `pointer[index] = value` the three; None of any other statement."""
+    equals = _assignment(statement)
+    if equals < 4 or statement[0].text not in pointers or statement[1].text != "[":
+        return None
+    ends = closing(statement, 1)
+    if ends != equals - 1:
+        return None
+    return statement[0].text, "".join(token.text for token in statement[2:ends]), statement[equals + 1 :]
+
+
+def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """A statement without the `if (…)` before it, and what stands in that one's brackets."""
+    while len(statement) > 1 and statement[0].text in ("if", "while", "for", "else", "do"):
+        ends = closing(statement, 1) if statement[1].text == "(" else 0
+        yield from split(statement[2:ends], ";")
+        statement = statement[ends + 1 :]
+    yield statement
+
+
+def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, str]:
+    """A local pointer that is given another: `float* row = out + first`."""
+    equals = _assignment(statement)
+    if equals < 1 or statement[equals - 1].kind != "name" or statement[equals - 1].text in names:
+        return {}
+    before = [token.text for token in statement[: equals - 1]]
+    pointed = bool({"*", "auto", "&"} & set(before))
+    given = statement[equals + 1 :]
+    if not pointed or ("[" in [token.text for token in given] and "&" not in [token.text for token in given]):
+        return {}
+    first = next((token.text for token in given if token.text in names), "")
+    return {statement[equals - 1].text: names[first]} if first else {}
+
+
+def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    equals = _assignment(statement)
+    if equals > 0:
+        compound = statement[equals - 1].text in COMPOUND
+        name = _target(statement[: equals - 1 if compound else equals], names)
+        if name in names:
+            yield names[name], ADDED if compound and statement[equals - 1].text in "+-" else STORED
+    for index, (token, after) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or after.text != "(":
+            continue
+        atomic = ATOMIC.match(token.text)
+        if not atomic and not STORING.search(token.text):
+            continue
+        parts = split(statement[index + 2 : closing(statement, index + 1)], ",")
+        name = next((t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CASTING), "")
+        if name in names:
+            yield names[name], ADDED if atomic and (atomic[1] or "Add").startswith(("Add", "Sub")) else STORED
+
+
+def _assignment(statement: Sequence[Token]) -> int:
+    """The index of the `=` of an assignment outside of brackets, -1 without one."""
+    index = 0
+    while index < len(statement):
+        token = statement[index]
+        if token.kind == "mark" and token.text in "([":
+            index = closing(statement, index)
+        elif token.text == "=":
+            around = (*statement[index - 1 : index], *statement[index + 1 : index + 2])
+            if not any(other.text in ("=", "!", "<", ">") for other in around):
+                return index
+            index += 1
+        index += 1
+    return -1
+
+
+def _target(left: Sequence[Token], names: Mapping[str, str]) -> str:
+    """What an assignment's left side stores through: the first name that is an element's, or a pointer's."""
+    for index, token in enumerate(left):
+        after = left[index + 1].text if index + 1 < len(left) else ""
+        if token.kind == "name" and (after == "[" or (token.text in names and len(left) > 1)):
+            return token.text
+    return ""

@@ -1,0 +1,121 @@
+"""What a check or the runtime found wrong with a kernel: its rule, its place, its message and its remedy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+
+from opbench.backend.rules import rule_of
+from opbench.kernels.launch import Dim3
+from opbench.paths import from_here
+
+KERNEL_SUFFIX = ".cu"
+
+
+@dataclass(frozen=True)
+class Related:
+    """A further place of a finding, such as the other side of a race."""
+
+    message: str
+    """What happened there, such as "written by thread (1,0,0)"."""
+    file: str
+    line: int
+    column: int = 0
+    called_from: int = 0
+    source: str = ""
+    """The text of the line."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a kernel, or worth a note."""
+
+    kind: str
+    message: str
+    """What happened, in one short sentence without place, block and thread."""
+    file: str = ""
+    line: int = 0
+    kernel: str = ""
+    block: Dim3 | None = None
+    thread: Dim3 | None = None
+    buffer: str = ""
+    offset: int | None = None
+    count: int = 1
+    called_from: int = 0
+    """For a line of a header or helper: the line of the kernel's own file that calls it; 0 where there is none."""
+    hint: bool = False
+    """Whether it condemns no kernel by itself, and only explains a wrong result."""
+    column: int = 0
+    """From 1 on, as the compiler counts; 0 where it is not known."""
+    kernel_file: str = ""
+    """The file that has the line `called_from`, where `file` is another one."""
+    source: str = ""
+    """The text of `line` when the finding was made: the file may change later."""
+    caller_source: str = ""
+    """The text of `called_from` in `kernel_file`."""
+    details: tuple[str, ...] = ()
+    """Further sentences: what exactly was accessed, who waits for what."""
+    related: tuple[Related, ...] = ()
+    pattern: str = ""
+    """Of a wrong result: the name of the pattern that the wrong elements form; empty where none is known."""
+    rule: str = ""
+    """The name of the rule, such as "shared-race"; from `kind` where it is not given."""
+    remedy: str = ""
+    """What to do about it; the rule's own remedy where it is not given."""
+
+    def __post_init__(self) -> None:
+        known = rule_of(self.kind)
+        object.__setattr__(self, "rule", self.rule or known.name)
+        object.__setattr__(self, "remedy", self.remedy or known.remedy)
+
+    @property
+    def place(self) -> str:
+        """Such as "line 12"; empty where no line is known."""
+        return place_words(self.file, self.line, self.called_from) if self.line else ""
+
+    @property
+    def first_place(self) -> tuple[str, int, int]:
+        """File, line and column where a reader looks first: the kernel's own file, before a header that it calls."""
+        if self.kernel_file and self.called_from:
+            return self.kernel_file, self.called_from, 0
+        return self.file, self.line, self.column
+
+    @property
+    def first_source(self) -> str:
+        """The text of the line where a reader looks first."""
+        return self.caller_source if self.kernel_file and self.called_from else self.source
+
+    @property
+    def who(self) -> str:
+        """Such as "block (0,0,0) thread (224,0,0)"; empty where it is not known."""
+        block = f"block {triple(self.block)}" if self.block is not None else ""
+        thread = f"thread {triple(self.thread)}" if self.thread is not None else ""
+        return " ".join(filter(None, (block, thread)))
+
+    def to_json(self) -> dict[str, object]:
+        """The fields that are set."""
+        return {k: v for k, v in asdict(self).items() if v not in ("", None, 0, ())}
+
+
+def headline(finding: Finding) -> str:
+    """Return a finding in one line: "my.cu:12: shared-race: …, block (0,0,0) thread (1,0,0)"."""
+    who = f", {finding.who}" if finding.who else ""
+    return f"{place_and_message(finding, from_here(finding.first_place[0]))}{who}"
+
+
+def place_and_message(finding: Finding, path: str) -> str:
+    """Return "my.cu:12: shared-race: …"; `path` is how the file of the finding's first place is written."""
+    file, line, _ = finding.first_place
+    place = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
+    inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
+    return f"{place}{finding.rule}: {finding.message}{inside}"
+
+
+def place_words(file: str, line: int, called_from: int = 0) -> str:
+    """Such as "line 12", or "line 57 (in tile.cuh:20)" for a header's line that the kernel's line 57 calls."""
+    return f"line {called_from} (in {PurePath(file).name}:{line})" if called_from else f"line {line}"
+
+
+def triple(value: Dim3) -> str:
+    """Such as "(224,0,0)"."""
+    return f"({','.join(map(str, value))})"

@@ -1,0 +1,606 @@
+"""One backend at work: a problem's data prepared once, its cases run on it and judged."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opbench.backend.base import Backend, Buffer, Libraries, Trace, Traced, TraceOptions
+from opbench.backend.counts import Traffic
+from opbench.backend.excerpt import source_line
+from opbench.backend.findings import Finding, headline
+from opbench.backend.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WARP_MASK, WRONG_RESULT
+from opbench.checking.backends import open_backend
+from opbench.checking.binding import Binding, allocate, bind
+from opbench.checking.expected import Expected, Prepared
+from opbench.checking.huge import check_huge, is_huge
+from opbench.checking.on_device import give_back, judge_buffer
+from opbench.checking.patterns import Evidence, Partial, Pattern, pattern_of
+from opbench.checking.verdict import (
+    Judgement,
+    changed_input,
+    exact_integers_fit,
+    guard_finding,
+    is_dyadic,
+    summarise,
+)
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.gpu.compile.resources import launch_resources
+from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.kernels.case import Case
+from opbench.kernels.edges import EDGES, edges_of
+from opbench.kernels.operator import Arrays, Operator, Tensor, Tolerance, from_storage
+from opbench.kernels.places import declared
+from opbench.kernels.pointer_types import PointerMismatch, mismatches
+from opbench.kernels.shapes import work
+from opbench.paths import portable
+from opbench.results.result import Launched, Verdict
+from opbench.timing.clock import Launch
+
+SEED = 20260
+TRACED_WORK = 1e7
+"""FLOPs and elements moved up to which a case's accesses are looked at on the cpu backend, some 30 million a second."""
+PATTERN_ELEMENTS = 1 << 20
+PATTERN_FLOPS = 1e8
+"""Beyond these nobody looks for a pattern in a wrong result, as smaller problems show the same."""
+UNDEFINED_FILLS = (1, 2)
+"""Other values that a shuffle gives where CUDA defines none: each lane gets all three of NaN, large and very small."""
+MOST_SUSPECTS = 8
+"""Lines with such shuffles that are looked at: each costs two runs."""
+INTEGER_RUN_FLOPS = 4e9
+INTEGER_RUN_BYTES = 1 << 28
+"""Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one judged run of a case came to."""
+
+    verdict: Verdict
+    damaged: bool = False
+    """Whether memory that is not the case's to write was written: the problem's buffers are to be given up then."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check of one case found."""
+
+    verdict: Verdict
+    resources: dict[str, LaunchResources]
+    traffic: Traffic | None
+    """What was counted, with files named alike on every machine; None where nothing was."""
+    machine_code_sha256: str
+    """Empty where no code for a GPU ran."""
+    outputs: Arrays = field(default_factory=dict)
+    """What a right case wrote, as stored, where that was asked for."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case bound to its problem's buffers and to a workspace of its own."""
+
+    case: Case
+    prepared: Prepared
+    workspace: Mapping[str, Buffer]
+    binding: Binding
+    traced: bool = False
+    """Whether what is bound is the build that can be looked at."""
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """Everything that it reads and writes."""
+        return {**self.prepared.buffers, **self.workspace}
+
+
+class Session:
+    """Runs cases on one backend, one problem at a time."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        seed: int = SEED,
+        stands_for: DeviceLimits | None = None,
+        traced_work: float = TRACED_WORK,
+    ) -> None:
+        self.backend = backend
+        self.traced_work = traced_work
+        self.stands_for = stands_for
+        """The GPU whose grids and caches a run without one has."""
+        self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
+        """Multiprocessors that grids are sized by."""
+        self.seed = seed
+        self._prepared: Prepared | None = None
+
+    # A problem's buffers ------------------------------------------------------------------------------------------
+
+    def prepare(self, problem: Operator, given: Arrays | None = None) -> Prepared:
+        """Buffers for a problem; those of the previous one are given back.
+
+        `given` are inputs as stored, in place of seeded ones.
+        """
+        if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
+            self.release()
+            buffers = allocate(self.backend, _tensors(problem))
+            self._prepared = Prepared(problem, self.seed, buffers, given, self.backend)
+        return self._prepared
+
+    def move(self, prepared: Prepared) -> Prepared:
+        """The same problem in buffers elsewhere: allocated while the old ones are held, if both fit."""
+        try:
+            buffers = allocate(self.backend, _tensors(prepared.problem))
+            self.release()
+        except EnvironmentFault:
+            self.release()
+            buffers = allocate(self.backend, _tensors(prepared.problem))
+        self._prepared = Prepared(prepared.problem, self.seed, buffers, prepared.given, self.backend)
+        prepared.moved_to(self._prepared)
+        return self._prepared
+
+    def release(self) -> None:
+        """Give back the buffers of the current problem."""
+        if self._prepared is not None:
+            self.backend.free(self._prepared.buffers)
+            self._prepared = None
+            give_back()
+
+    # A case -------------------------------------------------------------------------------------------------------
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why the case cannot run here, else None."""
+        if reason := case.unmet():
+            return reason
+        if case.variant.is_library:
+            return self._library_missing(case)
+        return self.backend.unsupported(case.request())
+
+    def _library_missing(self, case: Case) -> str | None:
+        if not isinstance(self.backend, Libraries):
+            return "calls a GPU library; needs the cuda backend"
+        for module in case.variant.modules:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                return f"needs the Python module {module} ({error})"
+        return None
+
+    def bind(self, case: Case, prepared: Prepared, traced: bool = False) -> Ready:
+        """The case on a problem's buffers, with a workspace that is to be freed; `traced` binds what its trace runs."""
+        workspace = allocate(self.backend, case.workspace(self.sm_count))
+        buffers = {**prepared.buffers, **workspace}
+        return Ready(case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced)
+
+    def launch(self, case: Case) -> Launch:
+        """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
+        prepared = self.prepare(case.problem)
+        prepared.load("normal", verify=True)
+        return self.bind(case, prepared).binding.launch
+
+    # Check --------------------------------------------------------------------------------------------------------
+
+    def check(self, case: Case, given: Arrays | None = None) -> Checked:
+        """Trace the case where that is possible, run it on normals, on small integers and on special inputs.
+
+        Integers and special inputs are traced, too, as they may take paths of the kernel that normals never take.
+        A case with findings is judged by them alone: run at full speed it might do anything. With `given` inputs these
+        stand in for the normals, and what a right case made of them is among the answer.
+        """
+        if self.is_sampled(case):
+            assert isinstance(self.backend, Traced)
+            return Checked(check_huge(self.backend, case, self.sm_count), {}, None, "")
+        prepared = self.prepare(case.problem, given)
+        ready = self.bind(case, prepared, self.is_traced(case))
+        outcome = Outcome(Verdict(False))
+        try:
+            trace = self._decided(ready, "normal", self._trace(ready)) if ready.traced else None
+            hints = tuple(f for f in trace.findings if f.hint) if trace else ()
+            found = tuple(f for f in trace.findings if not f.hint) if trace else ()
+            if found:
+                outcome = Outcome(Verdict(False, headline(found[0]), findings=found + hints), damaged=True)
+            else:
+                outcome = self.run(ready, "normal")
+            outputs = Arrays()
+            if given is not None and outcome.verdict.right:
+                outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
+            if outcome.verdict.right:
+                outcome = self._check_integers(ready, outcome)
+            if outcome.verdict.right and trace and given is None:
+                outcome = self._check_special_inputs(ready, outcome)
+            if outcome.verdict.right and case.prepares.launches:
+                outcome = self._check_once(ready, outcome)
+            if outcome.verdict.right and trace:
+                outcome = self._check_orders(ready, outcome)
+            if not outcome.verdict.right and not found:
+                outcome = self._explained(outcome, case, hints)
+            if not outcome.verdict.right and (mistaken := _mistaken_pointers(ready)):
+                verdict = outcome.verdict
+                findings = (*mistaken, *verdict.findings)
+                outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
+            launched = tuple(map(Launched.of, ready.binding.launches))
+            branches = None if case.variant.is_library else case.request()
+            architecture = self.backend.architecture(branches) if branches and isinstance(self.backend, Traced) else ""
+            unused = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
+            notes = (*trace.notes, *unused) if trace else ()
+            verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
+            counted = trace.traffic.renamed(portable) if trace else None
+            sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
+            return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)
+        finally:
+            self.backend.free(ready.workspace)
+            if outcome.damaged:
+                self.release()
+
+    def _explained(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
+        """A wrong result with what may be its cause."""
+        if isinstance(self.backend, Traced) and not case.variant.is_library:
+            hints += tuple(self.backend.doubts(case.request()))
+        if not hints:
+            return outcome
+        verdict, hint = outcome.verdict, hints[0]
+        cause = f"{hint.rule} at {hint.place}" if hint.line else hint.rule
+        told = _with_detail(verdict, f"Possible cause: {headline(hint)}.")
+        reason = f"{verdict.reason}; possible cause: {cause}"
+        return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
+
+    def is_sampled(self, case: Case) -> bool:
+        """Whether a few of the case's blocks stand for all, as its problem is larger than any memory here."""
+        return isinstance(self.backend, Traced) and not case.variant.is_library and is_huge(case.problem)
+
+    def is_traced(self, case: Case) -> bool:
+        """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
+        traceable = is_traceable(case.problem, self.traced_work)
+        return isinstance(self.backend, Traced) and not case.variant.is_library and traceable
+
+    def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
+        """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
+        ready = self.bind(case, self.prepare(case.problem), traced=True)
+        try:
+            return self._trace(ready, max_blocks)
+        finally:
+            self.backend.free(ready.workspace)
+
+    def _trace(self, ready: Ready, max_blocks: int | None = None) -> Trace:
+        _fill(ready, "normal")
+        return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.stands_for))
+
+    def _traced_run(self, ready: Ready, options: TraceOptions) -> Trace:
+        """Run a bound case once, traced, on what its buffers hold."""
+        assert isinstance(self.backend, Traced)
+        return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
+
+    def _decided(self, ready: Ready, kind: str, trace: Trace) -> Trace:
+        """Return a trace whose shuffles of undefined values are errors where these values reach an output.
+
+        Each line that reads an undefined value runs again with other values in place of it; an output that differs
+        shows that the value is used.
+        """
+        suspects = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
+        if not suspects or not trace.completed or any(not f.hint for f in trace.findings):
+            return trace
+        outputs = [tensor.name for tensor in ready.case.problem.output_tensors()]
+        before = [ready.buffers[name].fingerprint() for name in outputs]
+
+        def is_used(finding: Finding) -> bool:
+            for fill in UNDEFINED_FILLS:
+                _fill(ready, kind)
+                options = TraceOptions(count=False, undefined_line=finding.line, undefined_fill=fill)
+                self._traced_run(ready, options)
+                if [ready.buffers[name].fingerprint() for name in outputs] != before:
+                    return True
+            return False
+
+        used = [finding for finding in suspects[:MOST_SUSPECTS] if is_used(finding)]
+        detail = "CUDA does not define the value, and an output depends on it: it changes when the value does."
+        errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
+        return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
+
+    def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
+        case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
+        if problem.allowance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
+            return replace(outcome, verdict=replace(verdict, integers="exact"))
+        if left_out := _why_no_integers(ready):
+            return replace(outcome, verdict=replace(verdict, integers=left_out))
+        judged = self._watched_run(ready, "integers")
+        if judged.verdict.right:
+            return replace(outcome, verdict=replace(verdict, integers="exact"))
+        return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
+
+    def _check_special_inputs(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run on what else the operator says its inputs may hold."""
+        for kind in edges_of(ready.case.problem):
+            if not (judged := self._watched_run(ready, kind)).verdict.right:
+                return _with_inputs(judged, EDGES[kind][0])
+        return outcome
+
+    def _watched_run(self, ready: Ready, kind: str) -> Outcome:
+        """Run a bound case once on a kind of inputs, traced where its build can be; findings come before results."""
+        if not ready.traced:
+            return self.run(ready, kind)
+        expected = _fill(ready, kind)
+        trace = self._decided(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
+        if findings := tuple(f for f in trace.findings if not f.hint):
+            return Outcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
+        return self._judged_run(ready, expected, lambda: None, kind)
+
+    def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run in further orders of threads, where chance decides what a fault does."""
+        assert isinstance(self.backend, Traced)
+        for _ in range(1, self.backend.orders(ready.case.request())):
+            if not (again := self.run(ready, "normal")).verdict.right:
+                return again
+        return outcome
+
+    def _check_once(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run what it says to run once alone and first, as a network does: the rest is to leave that as it is."""
+        first, rest = (
+            bind(self.backend, ready.case, ready.buffers, self.sm_count, once=o, traced=ready.traced).launch
+            for o in (True, False)
+        )
+        expected = _fill(ready, "normal")
+        first()
+        findings = self.backend.synchronize()
+        prepared = {name: ready.workspace[name].fingerprint() for name in ready.case.prepares.workspaces}
+        again = self._judged_run(ready, expected, rest, "normal", findings)
+        changed = [name for name, found in prepared.items() if ready.workspace[name].fingerprint() != found]
+        if again.verdict.right and not changed:
+            return outcome
+        if not changed:
+            told = _with_detail(again.verdict, "Wrong if the launches with once = true run first, as in a network.")
+            return replace(again, verdict=replace(told, reason=f"{told.reason}; with the once launches run first"))
+        message = f"a launch without once = true writes the workspace {changed[0]}, which a launch with it fills"
+        overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_place(ready.case), buffer=changed[0])
+        found = (overwritten, *again.verdict.findings)
+        verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=found)
+        return replace(again, verdict=verdict)
+
+    def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
+        program = binding.program
+        return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
+
+    def run(self, ready: Ready, kind: str) -> Outcome:
+        """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
+        return self._judged_run(ready, _fill(ready, kind), ready.binding.launch, kind)
+
+    def _judged_run(
+        self, ready: Ready, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
+    ) -> Outcome:
+        """A launch and the verdict on what it wrote; `before` are findings of what ran ahead of it."""
+        launch()
+        findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
+        prepared = ready.prepared
+        damage = _memory_damage(ready.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
+        outputs = ready.case.problem.output_tensors()
+        judged = (
+            []
+            if damage
+            else [_judged(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
+        )
+        file, line = _kernel_place(ready.case)
+        found = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
+        found += findings
+        for tensor, judgement in zip(outputs, judged, strict=False):
+            if judgement.mismatch:
+                pattern = None if found else _pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+                found.append(judgement.mismatch.finding(file, line, pattern))
+        return Outcome(_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
+
+    def _judge(self, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+        return _judged(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
+
+
+def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
+    """An outcome that says on which inputs a case failed."""
+    verdict = _with_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
+    return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
+
+
+def is_traceable(problem: Operator, traced_work: float = TRACED_WORK) -> bool:
+    """Whether a problem is small enough for every memory access to be looked at."""
+    return work(problem) <= traced_work
+
+
+def trace_case(
+    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = SEED
+) -> tuple[Traffic, list[Finding]]:
+    """Run a case once on the cpu backend, on seeded inputs, with every memory access looked at.
+
+    `stands_for` is the GPU that some variants size their grid by and whose caches are modelled; of each launch at most
+    `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
+    """
+    session = Session(open_backend("cpu"), seed, stands_for)
+    if reason := session.unsupported(case):
+        raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
+    trace = session.trace(case, max_blocks)
+    return trace.traffic, [f for f in trace.findings if not f.hint]
+
+
+def _tensors(problem: Operator) -> list[Tensor]:
+    return [*problem.input_tensors(), *problem.output_tensors()]
+
+
+def _is_undefined(finding: Finding) -> bool:
+    """Return whether a finding is a shuffle whose value CUDA does not define, and which may be unused."""
+    return finding.hint and finding.kind == WARP_MASK.kind
+
+
+def _fill(ready: Ready, kind: str) -> Expected:
+    """Inputs of a kind of run in their buffers, poison in all others."""
+    expected = ready.prepared.expect(kind, ready.case.variant.precision)
+    ready.prepared.load(kind)
+    for name, buffer in ready.buffers.items():
+        if name not in expected.inputs:
+            buffer.poison()
+    for new, old in ready.case.updates.items():
+        ready.buffers[new].write(expected.inputs[old])  # where what updates it finds it
+    return expected
+
+
+def _why_no_integers(ready: Ready) -> str:
+    """Why results of small whole numbers need not be exact, or are not looked at; empty where they are."""
+    problem = ready.case.problem
+    if problem.allowance(ready.case.variant.precision).exact:
+        return ""
+    if ready.case.variant.precision != "f32" or not problem.integers_exact:
+        return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
+    if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
+        return "left out: too large; opbench check runs it on small problems"
+    expected = ready.prepared.expect("integers", "f32")
+    if not exact_integers_fit(problem, expected.inputs):
+        return "left out: sums would pass 2^24"
+    if not is_dyadic(expected.reference):
+        return "not exact: results of whole numbers are none"
+    return ""
+
+
+def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
+    for name, buffer in buffers.items():
+        if (offset := buffer.damage()) is not None:
+            return guard_finding(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
+    return None
+
+
+def _changed_inputs(prepared: Prepared, expected: Expected) -> Finding | None:
+    """Fingerprints say whether; only of a changed one the content is fetched, to say where."""
+    for name, array in expected.inputs.items():
+        if prepared.changed(name):
+            index = changed_input(array, prepared.buffers[name].read())
+            place = f"[{','.join(map(str, index))}]" if index is not None else ""
+            return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{place}", buffer=name)
+    return None
+
+
+def _reference_damage(prepared: Prepared) -> Finding | None:
+    if not prepared.overwritten():
+        return None
+    return Finding(OUT_OF_BOUNDS.kind, "write outside of the case's buffers, where the reference lies")
+
+
+def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[str, Buffer]) -> str:
+    """Say what is wrong with the outputs in these buffers after a launch on a kind of inputs; else nothing."""
+    expected = ready.prepared.expect(kind, ready.case.variant.precision)
+    outputs = ready.case.problem.output_tensors()
+    judged = [_judged(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
+    mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
+    return headline(mismatches[0].finding(*_kernel_place(ready.case))) if mismatches else ""
+
+
+def _judged(
+    backend: Backend, prepared: Prepared, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
+) -> Judgement:
+    """An output against its reference; the very bits that were right before are right again, and not fetched."""
+    key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
+    if (found := prepared.judged.get(key)) is None:
+        magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
+        exact_anyway = prepared.problem.allowance("f32").exact
+        kind_shown = "integers" if kind == "integers" and not exact_anyway else "value"
+        terms = expected.tolerance, kind_shown, expected.scale
+        found = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
+        if found.mismatch is None:
+            prepared.judged[key] = found
+    return found
+
+
+def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
+    error, norm = summarise(judged)
+    reason = headline(found[0]) if found else ""
+    return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
+
+
+def _mistaken_pointers(ready: Ready) -> list[Finding]:
+    """Pointer parameters whose element type is not their tensor's: the cause of whatever else a wrong case shows."""
+    case = ready.case
+    if case.variant.is_library:
+        return []
+    tensors = {tensor.name: tensor for tensor in _tensors(case.problem)}
+    macros = dict(case.request().macros)
+    found: dict[PointerMismatch, None] = {}
+    for launch in ready.binding.launches:
+        if launch.kernel:
+            found |= dict.fromkeys(mismatches(case.variant.sources, launch, tensors, macros))
+    return [
+        Finding(
+            POINTER_TYPE.kind,
+            one.sentence(case.problem.name),
+            one.file,
+            one.line,
+            kernel=one.kernel,
+            buffer=one.tensor,
+        )
+        for one in found
+    ]
+
+
+def _with_detail(verdict: Verdict, detail: str) -> Verdict:
+    """A verdict whose first finding says one thing more."""
+    if not verdict.findings:
+        return verdict
+    first, *rest = verdict.findings
+    return replace(verdict, findings=(replace(first, details=(*first.details, detail)), *rest))
+
+
+def _kernel_place(case: Case) -> tuple[str, int]:
+    """File and line of the kernel that a case launches last, which is where a wrong result is shown."""
+    for kernel in reversed(case.variant.kernels):
+        if found := declared(case.variant.sources, kernel):
+            return found
+    return str(case.variant.path), 0
+
+
+def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
+    """What the wrong elements of an output have in common, for an output of moderate size."""
+    problem, case = ready.case.problem, ready.case
+    reference = expected.reference[tensor.name]
+    if tensor.elements > PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
+        return None
+    out = buffer.read().reshape(tensor.shape)
+    got = from_storage(out, tensor.dtype).astype(np.float64)
+    wanted = (expected.scale * reference).reshape(tensor.shape)
+    magnitude = expected.magnitude[tensor.name] if expected.magnitude else np.abs(reference)
+    allowed = expected.tolerance.elementwise * expected.scale * np.asarray(magnitude).reshape(tensor.shape)
+    bits = out.view(f"u{out.itemsize}")
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(got - wanted) <= allowed) & ~np.isnan(wanted) & (got != wanted)
+    launches = [launch for launch in ready.binding.launches if launch.kernel]
+    return pattern_of(
+        Evidence(
+            got,
+            wanted,
+            wrong,
+            wrong & (bits == np.iinfo(bits.dtype).max),
+            "" if case.variant.is_library else "".join(source.text for source in case.variant.sources[:1]),
+            launches[-1].block if launches else (),
+            _reduced_axes(problem, tensor),
+            _partial_reference(problem, tensor, expected),
+            bits if tensor.dtype == "f32" else None,
+        )
+    )
+
+
+def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
+    """Axes of the inputs that an output has not, with their sizes."""
+    kept = set(problem.outputs[tensor.name].split())
+    named = {axis for axes in problem.inputs.values() for axis in axes.split()}
+    return {axis: int(problem.scope[axis]) for axis in sorted(named - kept) if not axis.isdigit()}
+
+
+def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
+    """The reference from inputs that are 0 outside of a part of one axis; None where it takes long."""
+    if problem.flops() > PATTERN_FLOPS:
+        return None
+
+    def partial(axis: str, start: int, end: int) -> np.ndarray | None:
+        inputs = dict(expected.inputs)
+        for name, axes in problem.inputs.items():
+            if axis in axes.split():
+                kept = np.zeros_like(inputs[name])
+                place = [slice(None)] * kept.ndim
+                place[axes.split().index(axis)] = slice(start, end)
+                kept[tuple(place)] = inputs[name][tuple(place)]
+                inputs[name] = kept
+        with np.errstate(all="ignore"):
+            return expected.scale * np.asarray(problem.reference_outputs(inputs)[tensor.name])
+
+    return partial

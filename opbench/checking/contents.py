@@ -1,0 +1,66 @@
+"""Several contents of one problem's inputs, so that no timed launch finds what the launch before it found."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opbench.backend.base import Backend, Buffer
+from opbench.checking.binding import allocate
+from opbench.checking.expected import Prepared
+from opbench.errors import EnvironmentFault
+
+JUDGED = ("normal", "again")
+"""Contents with a reference. They are the majority, so that the median time is one of launches that may be judged."""
+SHIFTED = "shifted"
+"""The normals, each tensor moved along by a drawn number of elements; or a third draw."""
+CONTENTS = (*JUDGED, SHIFTED)
+
+
+@dataclass
+class Contents:
+    """Sets of input buffers by the kind of their content; outputs and workspaces are shared by all sets."""
+
+    sets: dict[str, Mapping[str, Buffer]]
+    allocated: list[Mapping[str, Buffer]] = field(default_factory=list)
+    """Sets in memory of their own, to be given back."""
+
+    def free(self, backend: Backend) -> None:
+        """Give the memory back; harmless twice."""
+        while self.allocated:
+            backend.free(self.allocated.pop())
+
+
+def kind_of_set(number: int) -> str:
+    """The content of a graph's buffer set, by the number of the set."""
+    return CONTENTS[number % len(CONTENTS)]
+
+
+def load_contents(backend: Backend, prepared: Prepared) -> Contents:
+    """Return the loaded buffers of a problem and further sets with other contents, as many as memory allows."""
+    own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
+    contents = Contents({CONTENTS[0]: own})
+    for kind in CONTENTS[1:]:
+        try:
+            buffers = allocate(backend, prepared.problem.input_tensors())
+        except EnvironmentFault:
+            break
+        contents.allocated.append(buffers)
+        _fill(prepared, kind, own, buffers)
+        contents.sets[kind] = buffers
+    return contents
+
+
+def _fill(prepared: Prepared, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> None:
+    """Write one content, on the device where it follows from the normals there."""
+    if kind == SHIFTED and prepared.are_independent:
+        for tensor in prepared.problem.input_tensors():
+            elements = secrets.randbelow(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
+            shift = elements * tensor.nbytes // tensor.elements
+            buffers[tensor.name].copy_from(own[tensor.name], shift)
+        return
+    for name, array in prepared.inputs(kind).items():
+        buffers[name].write(array)
+    if kind == SHIFTED:
+        del prepared.made[kind]  # nothing else needs it

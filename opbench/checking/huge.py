@@ -1,0 +1,161 @@
+"""Problems beyond what 32 bits can index: a few blocks are executed on sparse memory, where they reach is judged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from opbench.backend.base import Sparse, Traced
+from opbench.backend.findings import headline
+from opbench.checking.huge_values import Slices, judged, load, load_small, slices_of, written
+from opbench.errors import LaunchError
+from opbench.kernels.case import Case
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.operator import Operator
+from opbench.results.result import Launched, Verdict
+
+HUGE = 1 << 31
+"""Elements of a tensor from which a problem is huge."""
+MOST_INT = (1 << 31) - 1
+LONG = ((1 << 16) + 3, (1 << 16) - 1)
+"""Sizes of an axis that a `short` does not count; the second where a grid has no more blocks."""
+LONG_WORK = 4e6
+"""FLOPs and elements up to which a problem with a long axis is worth its check."""
+
+
+def is_huge(problem: Operator) -> bool:
+    """Whether a tensor has more elements, or bytes for a vector, than an `int` counts."""
+    tensors = [*problem.input_tensors(), *problem.output_tensors()]
+    return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
+
+
+def huge_problems(
+    examples: list[Operator], fits: Callable[[Operator], bool] = lambda problem: True
+) -> Iterator[Operator]:
+    """Of sets of modes, so that any two values meet: the largest example with one axis grown until a tensor is huge.
+
+    An axis grows where its tensors grow with it and the work of an output does not: batches, rows, images.
+    """
+    seen, met = set(), set[tuple[str, ...]]()
+    for problem in sorted(examples, key=lambda p: -p.bytes()):
+        modes = tuple(f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str))
+        if modes in seen:
+            continue
+        seen.add(modes)
+        for axis, size in problem.axes.items():
+            pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
+            if isinstance(size, int) and not pairs <= met and (grown := _grown(problem, axis)) and fits(grown):
+                met |= pairs
+                yield grown
+
+
+def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
+    """Small examples with one axis longer than 16 bits count: for each axis that can be, in each value of each mode.
+
+    Each is a list, the longer first, of which a variant takes the first that it is meant for.
+    """
+    seen: set[tuple[str, str]] = set()
+    for problem in sorted(examples, key=_work):
+        modes = [f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str)]
+        for axis, size in problem.axes.items():
+            new = {(axis, mode) for mode in modes or [""]} - seen
+            if not isinstance(size, int) or not new:
+                continue
+            made = (_with(problem, axis, size) for size in LONG)
+            if found := [one for one in made if one and _work(one) <= LONG_WORK and one.bytes() > problem.bytes()]:
+                seen |= new
+                yield found
+
+
+def _work(problem: Operator) -> float:
+    return problem.flops() + problem.bytes() / 4
+
+
+def _with(problem: Operator, axis: str, size: int) -> Operator | None:
+    try:
+        return type(problem).from_axes({**problem.axes, axis: size})
+    except Exception:
+        return None
+
+
+def _grown(problem: Operator, axis: str) -> Operator | None:
+    def at(size: int) -> Operator | None:
+        return _with(problem, axis, size)
+
+    def elements(one: Operator) -> int:
+        return max(t.elements for t in [*one.input_tensors(), *one.output_tensors()])
+
+    low, doubled = at(1 << 20), at(1 << 21)
+    if low is None or doubled is None or doubled.reduction() != low.reduction():
+        return None
+    growth = (elements(doubled) - elements(low)) >> 20
+    if growth < 1:
+        return None
+    size = min(HUGE // growth + 3, MOST_INT - 7)
+    found = at(size)
+    return found if found is not None and is_huge(found) else None
+
+
+def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
+    """The verdict on a sample of a huge problem's blocks.
+
+    Nothing is out of bounds, no sum is larger than an `int` holds, and what they wrote is what the reference says of
+    those slices, where that can be told of them alone: a first run tells which slices, a second one has inputs there.
+    """
+    slices = slices_of(case, sm_count)
+    buffers: dict[str, Sparse] = {}
+    launches = case.launches(sm_count)
+    try:
+        for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count)):
+            buffers[tensor.name] = backend.allocate_sparse(tensor.name, tensor.shape, tensor.dtype)
+            if isinstance(slices, str) or tensor.name not in case.problem.outputs or tensor.name in case.updates:
+                buffers[tensor.name].clear()
+        load_small(case.problem, buffers)
+        verdict, _ = _run(backend, case, launches, buffers)
+        if not verdict.right or isinstance(slices, str):
+            return _only_where(verdict, slices)
+        which = written(case, slices, buffers)
+        if isinstance(which, str):
+            return _only_where(verdict, which)
+        leave_out = 0
+        for _ in range(2):
+            load(case, slices, buffers, which)
+            verdict, cut_short = _run(backend, case, launches, buffers, leave_out)
+            if not verdict.right:
+                return verdict
+            values = judged(case, slices, buffers, which)
+            if not values.mismatch or not cut_short:
+                break
+            leave_out = cut_short  # what a block has not come to the end of may be half of a sum
+        if not values.count or (values.mismatch and cut_short):
+            return _only_where(verdict, "no block came to its end in time")
+        said = f"a sample of blocks, {values.count} elements judged"
+        return replace(
+            verdict,
+            right=not values.mismatch,
+            reason=values.mismatch,
+            worst_error=values.error,
+            allowed_error=values.allowed,
+            integers=said,
+        )
+    finally:
+        backend.free(buffers)
+
+
+def _only_where(verdict: Verdict, why: Slices | str) -> Verdict:
+    said = f"a sample of blocks, for where they reach only: {why}"
+    return replace(verdict, integers=said) if verdict.right else verdict
+
+
+def _run(
+    backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], leave_out: int = 0
+) -> tuple[Verdict, int]:
+    """The verdict on where the blocks reach, and a bit for each that was not let come to its end."""
+    try:
+        trace = backend.trace_sample(case.request(), launches, buffers, leave_out)
+    except LaunchError as refused:
+        return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
+    found = tuple(f for f in trace.findings if not f.hint)
+    reason = headline(found[0]) if found else ""
+    return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.cut_short

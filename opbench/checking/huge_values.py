@@ -1,0 +1,251 @@
+"""What a few blocks of a huge problem wrote, judged against the reference of just the slices that they wrote in."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from opbench.backend.base import Sparse
+from opbench.checking.verdict import Judgement, judge
+from opbench.errors import OpbenchError
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator, to_storage
+
+SAMPLE, CHOSEN = 5, (0, 2, 3)
+"""A small problem's slices, and those of which a smaller one is made: where slices are independent, both agree."""
+DRAWS = 8
+"""Of its inputs, for which that must hold."""
+MOST_WORK = 1e8
+"""FLOPs and bytes of a small problem, beyond which one slice alone takes too long."""
+MOST_ELEMENTS = 1 << 18
+"""Of all tensors of the slices that are judged together."""
+MOST_SLICES = 4096
+MOST_PAGES = 4096
+"""Of an output in which what was written is looked for."""
+SEED = 20260
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A problem as independent slices along one axis: any of them make a problem of their own."""
+
+    problem: Operator
+    axis: str
+    places: Mapping[str, tuple[int, int]]
+    """By tensor that has the axis: which dimension holds it, and how many of its places belong to one slice."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.problem.axes[self.axis])
+
+    def some(self, count: int) -> Operator:
+        """The problem of so many slices."""
+        return _at(self.problem, self.axis, count)
+
+    def _apart(self, name: str, array: np.ndarray) -> np.ndarray:
+        place, each = self.places[name]
+        return array.reshape(*array.shape[:place], -1, each, *array.shape[place + 1 :])
+
+    def taken(self, name: str, array: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """A tensor of the problem of the slices numbered `which`."""
+        if name not in self.places:
+            return np.array(array)
+        place, each = self.places[name]
+        some = np.take(self._apart(name, array), which, axis=place)
+        return some.reshape(*array.shape[:place], len(which) * each, *array.shape[place + 1 :])
+
+    def put(self, name: str, array: np.ndarray, which: np.ndarray, some: np.ndarray) -> None:
+        """Write a tensor of the problem of some slices where those are in the whole one."""
+        if name not in self.places:
+            array[...] = some
+        else:
+            place = self.places[name][0]
+            np.moveaxis(self._apart(name, array), place, 0)[which] = np.moveaxis(self._apart(name, some), place, 0)
+
+    def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
+        """Which slices the elements with these numbers belong to."""
+        place, each = self.places[name]
+        found: np.ndarray = flat // (prod(shape[place + 1 :]) * each) % self.count
+        return found
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of the elements that a sample of blocks wrote."""
+
+    count: int
+    error: float = 0.0
+    allowed: float = 0.0
+    mismatch: str = ""
+
+
+def slices_of(case: Case, sm_count: int) -> Slices | str:
+    """How what the case's blocks write can be judged alone, else why it cannot."""
+    launches = case.launches(sm_count)
+    if len([launch for launch in launches if launch.kernel]) > 1 or case.workspace(sm_count):
+        return "what a launch needs of another one was not computed"
+    if {launch.zero for launch in launches} & set(case.problem.outputs):
+        return "blocks add to what others wrote"
+    problem = case.problem
+    large = sorted(
+        (axis for axis, size in problem.axes.items() if isinstance(size, int)), key=lambda a: -_size(problem, a)
+    )
+    for axis in large[:2]:
+        if (found := _sliced(problem, axis)) is not None:
+            return found
+    return "its slices are not independent of each other"
+
+
+def _size(problem: Operator, axis: str) -> int:
+    size = problem.axes[axis]
+    return size if isinstance(size, int) else 0
+
+
+def _at(problem: Operator, axis: str, size: int) -> Operator:
+    return type(problem).from_axes({**problem.axes, axis: size})
+
+
+def _sliced(problem: Operator, axis: str) -> Slices | None:
+    """The problem along an axis, where a small one shows that slices depend on nothing but themselves."""
+    try:
+        whole, part = _at(problem, axis, SAMPLE), _at(problem, axis, len(CHOSEN))
+        tensors = [*whole.input_tensors(), *whole.output_tensors()]
+        if whole.flops() + sum(t.nbytes for t in tensors) > MOST_WORK:
+            return None
+        places = {}
+        for ours, theirs in zip(tensors, [*part.input_tensors(), *part.output_tensors()], strict=True):
+            grown = [d for d, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True)) if a != b]
+            if len(grown) > 1 or any(ours.shape[d] * len(CHOSEN) != theirs.shape[d] * SAMPLE for d in grown):
+                return None
+            if grown:
+                places[ours.name] = (grown[0], ours.shape[grown[0]] // SAMPLE)
+        if not all(name in places for name in problem.outputs):
+            return None
+        slices = Slices(problem, axis, places)
+        return slices if all(_independent(slices, whole, part, SEED + draw) for draw in range(DRAWS)) else None
+    except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator does not have
+        return None
+
+
+def _independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
+    """Whether some slices of a small problem come to the same alone; one that a number singles out may not be drawn."""
+    content, which = whole.make_inputs(seed), np.array(CHOSEN)
+    some = {name: slices.taken(name, array, which) for name, array in content.items()}
+    full, alone = whole.reference_outputs(content), part.reference_outputs(some)
+    return all(np.allclose(slices.taken(n, full[n], which), a, 1e-9, 1e-12) for n, a in alone.items())
+
+
+def written(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
+    """The numbers of slices that something was written in, as many as can be judged together; why there are none."""
+    found: list[np.ndarray] = []
+    for tensor in case.problem.output_tensors():
+        buffer = buffers[tensor.name]
+        pages = buffer.written_pages()
+        if pages is None:
+            return "this system does not tell what was written"
+        flat = _elements(_few(pages, MOST_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize)
+        if tensor.name not in case.updates:
+            flat = flat[_bits(buffer.content.reshape(-1)[flat]) != _poison(buffer)]
+        found.append(slices.numbers(tensor.name, tensor.shape, flat))
+    one = slices.some(len(CHOSEN))
+    tensors = [*one.input_tensors(), *one.output_tensors()]
+    each = (sum(t.elements for t in tensors if t.name in slices.places) + one.flops() / 64) / len(CHOSEN)
+    which = _few(np.unique(np.concatenate(found)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each))))
+    return which if which.size else "nothing was written"
+
+
+def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
+    """Inputs that are as large in a problem that is not huge, such as a count or positions, with content they may have.
+
+    Zero is not always one: a step counts from 1.
+    """
+    axis = max(problem.axes, key=lambda name: _size(problem, name))
+    try:
+        small = _at(problem, axis, SAMPLE)
+        if sum(t.elements for t in small.input_tensors()) > MOST_ELEMENTS:
+            return
+        content = small.make_inputs(SEED)
+    except (OpbenchError, ArithmeticError, ValueError):  # a size that the operator does not have
+        return
+    for tensor in problem.input_tensors():
+        if content[tensor.name].shape == tensor.shape:
+            buffers[tensor.name].content[...] = content[tensor.name]
+
+
+def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> None:
+    """Inputs of the problem of these slices where they are in the whole one, and outputs that nobody has written."""
+    given = slices.some(len(which)).make_inputs(SEED)
+    for name, some in given.items():
+        slices.put(name, buffers[name].content, which, some)
+    for name in case.problem.outputs:
+        old = case.updates.get(name)
+        if old is None:
+            buffers[name].poison()
+        else:
+            buffers[name].clear()
+            slices.put(name, buffers[name].content, which, given[old])
+
+
+def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
+    """The verdict on what was written in these slices."""
+    problem = slices.some(len(which))
+    inputs = problem.make_inputs(SEED)
+    tolerance = problem.allowance(case.variant.precision)
+    reference = problem.reference_outputs(inputs)
+    magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
+    count, error = 0, 0.0
+    for tensor in problem.output_tensors():
+        name = tensor.name
+        got = slices.taken(name, buffers[name].content, which)
+        old = case.updates.get(name)
+        left = _bits(got) == (_bits(inputs[old]) if old else _poison(buffers[name]))
+        got[left] = to_storage(reference[name][left], tensor.dtype)
+        scale = magnitude[name] if magnitude else None
+        found = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
+        count, error = count + int(np.count_nonzero(~left)), max(error, found.error)
+        if found.mismatch is not None:
+            return Judged(count, error, tolerance.elementwise, _sentence(slices, found, name, which))
+    return Judged(count, error, tolerance.elementwise)
+
+
+def _sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) -> str:
+    """What is wrong, with the place in the huge problem."""
+    mismatch = found.mismatch
+    assert mismatch is not None
+    if mismatch.index is None:
+        return mismatch.sentence()
+    place, each = slices.places[name]
+    at = list(mismatch.index)
+    at[place] = int(which[at[place] // each]) * each + at[place] % each
+    return replace(mismatch, index=tuple(at)).sentence()
+
+
+def _poison(buffer: Sparse) -> np.ndarray:
+    """The bits of an element that nobody wrote."""
+    return np.array(~np.array(0, f"u{buffer.dtype.itemsize}"))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def _elements(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
+    """The numbers of the elements on pages."""
+    flat = (pages.astype(np.int64)[:, None] * each + np.arange(each)).reshape(-1)
+    found: np.ndarray = flat[flat < elements]
+    return found
+
+
+def _few(numbers: np.ndarray, most: int) -> np.ndarray:
+    """The first, the last and some of those between, in order."""
+    if numbers.size <= most:
+        return numbers
+    ends = [*range(min(2, most)), *range(numbers.size - most // 4, numbers.size)]
+    drawn = np.random.default_rng(SEED).choice(numbers.size, most - len(ends), replace=False)
+    found: np.ndarray = numbers[np.unique([*ends, *drawn])]
+    return found

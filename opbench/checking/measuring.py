@@ -1,0 +1,255 @@
+"""Right cases of one problem timed together, then checked once more: what was timed must still be right."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from opbench.backend.base import Buffer, DeviceClock
+from opbench.checking.binding import bind
+from opbench.checking.checking import INTEGER_RUN_BYTES, Ready, Session, judge_outputs
+from opbench.checking.contents import CONTENTS, Contents, load_contents
+from opbench.checking.expected import Prepared
+from opbench.checking.module_state import ModuleState
+from opbench.checking.rotation import Rotation, rotate
+from opbench.checking.turns import CaseTurns, GraphTurns, SampleJudge, secret_chance
+from opbench.errors import EnvironmentFault, LaunchError
+from opbench.kernels.case import Case
+from opbench.timing.clock import Launch, Turns
+from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.sampling import TimingOptions, measure
+
+HOLES = 64
+"""Parts of an output that are poisoned before a launch which finds the rest of its own result there."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Timed cases by name; `wrong` says what those that did not stay right got wrong."""
+
+    measurements: dict[str, Measurement]
+    wrong: dict[str, str]
+    invalid: dict[str, str] = field(default_factory=dict)
+    """Why a case that is right has no time."""
+
+
+@dataclass
+class TimedCases:
+    """Everything that the cases of one problem are timed with."""
+
+    prepared: Prepared
+    contents: Contents = field(default_factory=lambda: Contents({}))
+    rotation: Rotation = field(default_factory=Rotation)
+    ready: dict[str, Ready] = field(default_factory=dict)
+    case_turns: dict[str, CaseTurns] = field(default_factory=dict)
+    graph_turns: dict[str, GraphTurns] = field(default_factory=dict)
+    state: dict[str, ModuleState] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)
+    """Why a case gets no time."""
+
+    chance: random.Random = field(default_factory=secret_chance)
+
+    @property
+    def timed(self) -> dict[str, Ready]:
+        """The cases that get a time."""
+        return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
+
+    @property
+    def turns(self) -> dict[str, Turns]:
+        """What renews the buffers of each case."""
+        return {**self.case_turns, **self.graph_turns}
+
+    @property
+    def judges(self) -> dict[str, SampleJudge]:
+        """What judges the samples of each case."""
+        own = {name: turns.judge for name, turns in self.case_turns.items()}
+        return {**own, **{name: turns.judge for name, turns in self.graph_turns.items()}}
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """What judged samples got wrong, by case."""
+        return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
+
+    def late_refusals(self) -> dict[str, str]:
+        """Say which timed cases changed module variables while they were timed."""
+        return {name: reason for name in self.timed if (reason := self.state[name].late_refusal())}
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Everything that a clock may keep a graph of."""
+        own = [launch for turns in self.case_turns.values() for launch in turns.launches.values()]
+        return [*own, *self.rotation.launches.values()]
+
+    def described(self, name: str, measurement: Measurement) -> Measurement:
+        """Return a measurement with the mode that it was really taken in, and with a warning of contents that lack."""
+        few = name not in self.graph_turns and len(self.contents.sets) < len(CONTENTS)
+        warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
+        return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
+
+
+def measure_cases(
+    session: Session,
+    cases: Sequence[Case],
+    options: TimingOptions,
+    clock: DeviceClock,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_sample: Callable[[str, float], None] = lambda name, seconds: None,
+    check_again: bool = True,
+) -> Measured:
+    """Measure right cases of one problem, interleaved, and judge some of the samples.
+
+    Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
+    are also checked after the last sample, on new content and in other buffers.
+    """
+    with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
+        launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
+        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
+        invalid = timing.invalid | timing.late_refusals()
+        found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
+        wrong = timing.faults
+        if check_again:
+            left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
+            wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
+        return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+
+
+@contextmanager
+def timed_cases(
+    session: Session,
+    cases: Sequence[Case],
+    mode: str,
+    clock: DeviceClock,
+    on_start: Callable[[str], None] = lambda name: None,
+    judged: bool = True,
+) -> Iterator[TimedCases]:
+    """Bind right cases of one problem for timing, with inputs that rotate, poisoned outputs and judged samples.
+
+    Everything that times cases goes through here. Cases that keep state between launches are in `invalid`.
+    """
+    timing = TimedCases(session.prepare(cases[0].problem))
+    timing.prepared.load("normal", verify=True)
+    try:
+        timing.contents = load_contents(session.backend, timing.prepared)
+        for case in cases:
+            on_start(case.name)
+            timing.ready[case.name] = session.bind(case, timing.prepared)
+            _take_turns(session, timing, case, judged)
+        timing.invalid = _refused(timing, on_start)
+        if mode == "graph" and timing.timed:
+            _rotate(session, timing, judged)
+        yield timing
+    except EnvironmentFault as error:
+        # A workspace that does not fit beside the others costs the case that asked for it, not the run.
+        raise LaunchError(str(error)) from error
+    finally:
+        for launch in timing.launches if mode == "graph" else ():
+            clock.forget(launch)
+        session.backend.free(timing.rotation.arenas)
+        timing.contents.free(session.backend)
+        for state in timing.state.values():
+            state.free()
+        for each in timing.ready.values():
+            session.backend.free(each.workspace)
+
+
+def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
+    """Bind a case to every content."""
+    ready = timing.ready[case.name]
+    launches = {CONTENTS[0]: ready.binding.launch}
+    for kind, inputs in timing.contents.sets.items():
+        if kind not in launches:
+            launches[kind] = bind(session.backend, case, {**ready.buffers, **inputs}, session.sm_count).launch
+    judge = SampleJudge(session, ready, timing.chance, judged)
+    turns = CaseTurns(ready, timing.contents.sets, launches, judge, timing.chance)
+    timing.case_turns[case.name] = turns
+    timing.state[case.name] = ModuleState(session, ready, turns, judged)
+
+
+def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
+    """Say why cases get no time, by name."""
+    invalid: dict[str, str] = {}
+    for name, state in timing.state.items():
+        on_start(name)
+        if reason := state.refusal():
+            invalid[name] = reason
+    return invalid
+
+
+def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
+    """Bind every case to enough sets of buffers for a graph of its launches to be cold."""
+
+    def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
+        return bind(session.backend, case, buffers, session.sm_count).launch
+
+    timed = timing.timed
+    workspaces = {name: each.workspace for name, each in timed.items()}
+    cases = [each.case for each in timed.values()]
+    own = timing.prepared.buffers
+    timing.rotation = rotate(session.backend, cases, own, workspaces, timing.contents.sets, launch)
+    for name, launched in timing.rotation.launches.items():
+        updated = bool(timed[name].case.updates)  # such an output is to hold the input's values, not poison
+        poisoned = [] if updated else timing.rotation.poisoned[name]
+        judge = SampleJudge(session, timed[name], timing.chance, judged and not updated)
+        timing.graph_turns[name] = GraphTurns(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
+
+
+def _check_again(
+    session: Session,
+    prepared: Prepared,
+    ready: Mapping[str, Ready],
+    contents: Contents,
+    on_start: Callable[[str], None],
+) -> dict[str, str]:
+    """Return what timed cases got wrong, by name, on new content in the buffers that were timed, then in other ones.
+
+    The first finds an output that is kept and given again, or work that stops after some launches; the second also one
+    that is tied to an address. Between the two a case runs once more where most of its result is there already.
+    """
+    wrong: dict[str, str] = {}
+    prepared.spare = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
+    for name, timed in ready.items():
+        on_start(name)
+        outcome = session.run(timed, "again")
+        if not outcome.verdict.right:
+            wrong[name] = f"right before it was timed, wrong after, on new content: {outcome.verdict.reason}"
+        if outcome.damaged:
+            session.release()
+            break  # the rest is checked in other buffers only
+        if outcome.verdict.right and (reason := _over_old_output(session, timed)):
+            wrong[name] = f"right before it was timed, wrong after, over most of its own output: {reason}"
+    prepared.spare = {}
+    contents.free(session.backend)
+    if prepared.problem.bytes() > INTEGER_RUN_BYTES:
+        return wrong  # moving and checking hundreds of megabytes once more would outlast the measurement
+    moved = session.move(prepared)
+    for name in (n for n in ready if n not in wrong):
+        on_start(name)
+        fresh = session.bind(ready[name].case, moved)
+        try:
+            outcome = session.run(fresh, "again")
+        finally:
+            session.backend.free(fresh.workspace)
+        if not outcome.verdict.right:
+            wrong[name] = f"right before it was timed, wrong after, in other buffers: {outcome.verdict.reason}"
+        if outcome.damaged:
+            moved = session.move(moved)
+    return wrong
+
+
+def _over_old_output(session: Session, ready: Ready) -> str:
+    """Launch a case that has just been right once more, with holes in its output and its workspace as it left it.
+
+    A launch that tests a few elements of the old output, or a mark in a workspace, and skips the work leaves the holes.
+    """
+    if ready.case.updates:
+        return ""  # the old output is an input of such a case
+    for tensor in ready.case.problem.output_tensors():
+        width = tensor.nbytes // tensor.elements
+        for _ in range(HOLES):
+            ready.buffers[tensor.name].poison_part(width * secrets.randbelow(tensor.elements), width)
+    ready.binding.launch()
+    session.backend.synchronize()
+    return judge_outputs(session.backend, ready, "again", ready.buffers)

@@ -1,0 +1,129 @@
+"""The check of a file without an operator: races, bounds, uninitialised reads and barriers, with no reference."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
+from opbench.backend.base import Backend, Buffer, Traced, TraceOptions
+from opbench.backend.findings import Finding, headline
+from opbench.checking.verdict import guard_finding
+from opbench.errors import UsageError
+from opbench.results.result import Launched
+
+SMALL_INTEGERS = 4
+"""Random whole numbers are from 1 to below this: they may be indices or divisors."""
+
+
+@dataclass(frozen=True)
+class MemoryChecked:
+    """What a run in memory mode showed."""
+
+    reason: str
+    """The first fault in one line; empty where none was found."""
+    findings: tuple[Finding, ...] = ()
+    """The first of each kind at each line."""
+    unsupported: str = ""
+    """Why the file cannot run here, or not to its end; else empty."""
+    accesses: int = 0
+    """How many accesses of single threads were looked at."""
+    doubtful: tuple[Finding, ...] = ()
+    """What random contents decide: accesses out of bounds at an index that they give, failed assertions."""
+    notes: tuple[Finding, ...] = ()
+    launches: tuple[Launched, ...] = ()
+
+
+def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked:
+    """Run a plan's launches in order with every memory access looked at.
+
+    Inputs are seeded random numbers, memory that nobody fills is poisoned. Raises UsageError on a backend that cannot
+    look, CompileError, LaunchError and EnvironmentFault.
+    """
+    if not isinstance(backend, Traced):
+        raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
+    with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
+        source = None
+        if plan.edits:
+            source = Path(folder) / plan.path.name
+            source.write_text(plan.text(), newline="")
+        request = plan.request(source)
+        if why := backend.unsupported(request):
+            return MemoryChecked("", unsupported=why)
+        buffers: dict[str, Buffer] = {}
+        try:
+            for planned in plan.buffers:
+                buffers[planned.name] = backend.allocate(planned.name, (planned.elements,), planned.dtype)
+                _fill(buffers[planned.name], planned, seed)
+            trace = backend.trace(request, plan.launches, buffers, TraceOptions(count=False))
+            found = [_at_home(one, source, plan) for one in trace.findings if not one.hint]
+            damage = [one for b in buffers.values() if (one := _damage(b, plan))]
+        finally:
+            backend.free(buffers)
+    doubtful = [one for one in found if _of_contents(one, plan)]
+    first: dict[tuple[str, str, int], Finding] = {}
+    for one in [one for one in found if one not in doubtful] or ([] if doubtful else damage):
+        first.setdefault((one.kind, one.file, one.line), one)
+    cut = ""
+    if doubtful and not first and not trace.completed:
+        cut = f"the launch ended where what its inputs hold decides, random numbers here: {headline(doubtful[0])}"
+    return MemoryChecked(
+        headline(next(iter(first.values()))) if first else "",
+        tuple(first.values()),
+        cut,
+        accesses=trace.accesses,
+        doubtful=tuple(doubtful),
+        notes=tuple(_at_home(one, source, plan) for one in trace.notes),
+        launches=tuple(map(Launched.of, plan.launches)),
+    )
+
+
+def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
+    """Whether contents decide it, random numbers here: an index that a buffer gives, an assertion about a value."""
+    if finding.kind == "trap" and "assertion" in finding.message:
+        return True
+    own = Path(finding.file).name == plan.path.name
+    return finding.kind == "out_of_bounds" and own and (finding.called_from or finding.line) in plan.data_lines
+
+
+def _at_home(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
+    """The finding at the user's file, where a copy with reduced sizes was compiled."""
+    if source is None:
+        return finding
+
+    def home(file: str) -> str:
+        return str(plan.path.resolve()) if file and Path(file).name == plan.path.name else file
+
+    related = tuple(replace(one, file=home(one.file)) for one in finding.related)
+    return replace(finding, file=home(finding.file), kernel_file=home(finding.kernel_file), related=related)
+
+
+def _damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
+    offset = buffer.damage()
+    if offset is None:
+        return None
+    size = int(np.prod(buffer.shape)) * buffer.dtype.itemsize
+    return replace(guard_finding(buffer.name, offset, size), file=str(plan.path.resolve()))
+
+
+def _fill(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
+    """Put in what the plan says: random numbers that depend on the buffer's name, zeros, or poison."""
+    if planned.content == "uninitialised":
+        buffer.poison()
+        return
+    if planned.content == "zero":
+        buffer.write(np.zeros(buffer.shape, buffer.dtype))
+        return
+    rng = np.random.default_rng([seed, zlib.crc32(planned.name.encode())])
+    content: np.ndarray
+    if planned.dtype in ("f32", "f64", "f16"):
+        content = rng.standard_normal(buffer.shape, np.float32)
+    elif planned.dtype == "bf16":
+        content = (rng.standard_normal(buffer.shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        content = rng.integers(1, SMALL_INTEGERS, buffer.shape)
+    buffer.write(content.astype(buffer.dtype))

@@ -1,0 +1,113 @@
+"""Module variables: what one launch leaves in them must not help the next one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from opbench.backend.base import Buffer
+from opbench.checking.checking import Ready, Session, judge_outputs
+from opbench.checking.contents import JUDGED
+from opbench.checking.turns import CaseTurns
+
+LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_S = 24, 6, 0.5
+"""Launches that a case must be right in, if its variables are to pass for scratch; fewer where these take longer."""
+MIXED = (3, 5, 7, 9)
+"""Of them those that find a mixture of two earlier states."""
+
+
+class ModuleState:
+    """The variables of a case's module, apart from constants that the header fills."""
+
+    def __init__(self, session: Session, ready: Ready, turns: CaseTurns, judged: bool) -> None:
+        """`judged` is off where no reference is at hand."""
+        self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
+        program = ready.binding.program
+        filled = {launch.constant for launch in ready.binding.launches}
+        self._heap = bool(program and program.uses_device_heap)
+        self._variables: Mapping[str, Buffer] = {
+            name: buffer for name, buffer in (program.variables() if program else {}).items() if name not in filled
+        }
+        self._prints: dict[str, int] = {}
+        self._copies: dict[str, Buffer] = {}
+
+    def refusal(self) -> str:
+        """Say why the case keeps state between launches; empty where it does not.
+
+        Every content is launched once. Variables that these launches change are scratch if the case is right whatever
+        the variables hold; then they get their bytes back before each sample.
+        """
+        if self._heap:
+            return "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
+        if not self._variables:
+            return ""
+        before = {name: variable.read() for name, variable in self._variables.items()}
+        changed: list[str] = []
+        for number, (kind, launch) in enumerate(self._turns.launches.items()):
+            self._turns.renew(kind)
+            launch()
+            self._session.backend.synchronize()
+            prints = self._fingerprints()
+            if number:  # the first launch may fill a table that stays the same from then on
+                changed += [name for name in prints if prints[name] != self._prints[name] and name not in changed]
+            self._prints = prints
+        if changed and self._judged and (reason := self._dependence(changed)):
+            return f"{_keeps(changed)}. A launch after others is wrong: {reason}"
+        for name in changed:
+            copy = self._copies[name] = self._session.backend.allocate(name, before[name].shape, "u8")
+            copy.write(before[name])
+            del self._prints[name]
+        self._turns.restored = [(self._variables[name], copy) for name, copy in self._copies.items()]
+        return ""
+
+    def free(self) -> None:
+        """Give the memory of copies back; harmless twice."""
+        self._turns.restored = ()
+        self._session.backend.free(self._copies)
+        self._copies = {}
+
+    def late_refusal(self) -> str:
+        """Say which variables changed while the case was timed, though they did not before; else nothing."""
+        now = self._fingerprints() if self._prints else {}
+        changed = [name for name, seen in self._prints.items() if now[name] != seen]
+        return f"{_keeps(changed)} while it was timed" if changed else ""
+
+    def _fingerprints(self) -> dict[str, int]:
+        return {name: variable.fingerprint() for name, variable in self._variables.items()}
+
+    def _dependence(self, changed: list[str]) -> str:
+        """Say how the case goes wrong from some states of its variables; empty where the states do not matter.
+
+        Contents come twice in a row, so that a launch may find what one on the same or on other inputs left. Some
+        states are mixed, word by word, of two that launches left, so that a count or an index stays a valid one.
+        """
+        other = {name: self._variables[name].read() for name in changed}
+        kinds = [kind for kind in JUDGED if kind in self._turns.launches]
+        chance, began = np.random.default_rng(), time.perf_counter()
+        for number in range(LAUNCHES):
+            if number >= FEWEST_LAUNCHES and time.perf_counter() - began > LAUNCHES_S:
+                break
+            if number in MIXED:
+                for name in changed:
+                    self._variables[name].write(_mixed(self._variables[name].read(), other[name], chance))
+            kind = kinds[number // 2 % len(kinds)]
+            self._turns.renew(kind)
+            self._turns.launches[kind]()
+            self._session.backend.synchronize()
+            if reason := judge_outputs(self._session.backend, self._ready, kind, self._ready.buffers):
+                return reason
+        return ""
+
+
+def _keeps(names: list[str]) -> str:
+    plural = "s" if len(names) > 1 else ""
+    listed = ", ".join(f"'{name}'" for name in names)
+    return f"keeps state between launches: it changes the module variable{plural} {listed}"
+
+
+def _mixed(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    """Bytes of which each aligned word of four is of either state."""
+    words = chance.random(-(-one.size // 4)) < 0.5
+    return np.where(np.repeat(words, 4)[: one.size], one, other)

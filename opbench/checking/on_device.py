@@ -1,0 +1,142 @@
+"""References in the memory of the device under test: computed there, watched, and compared where the outputs lie.
+
+The host takes longer for a reference of hundreds of megabytes, and for comparing outputs with it, than the device for
+all the rest. What a kernel writes where a reference lies is seen by its fingerprint; what is not right is judged once
+more on the host, which finds the words.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import numpy as np
+
+from opbench.backend.base import Backend, Buffer, Libraries
+from opbench.checking.verdict import NORM_FROM, Judgement, judge
+from opbench.kernels.arrays import cupy_module
+from opbench.kernels.operator import INTEGERS, Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+
+SMALLEST = 1 << 22
+"""Elements of a problem from which its reference is computed on the device: the host needs milliseconds for fewer."""
+ROOM = 12
+"""Times the problem's bytes that must be free on the device: float64 inputs, results, scales and what lies between."""
+PIECE = 1 << 24
+"""Elements that are compared at a time."""
+Sealed = tuple[tuple[Buffer, int], ...]
+"""Memory that no kernel is to write, each with the fingerprint of its content."""
+
+
+def expected_there(
+    backend: Backend | None, problem: Operator, inputs: Arrays, exact: bool
+) -> tuple[Arrays, Arrays | None, Sealed] | None:
+    """Reference and magnitude of a large problem in the device's memory, and what shows that they stay what they are.
+
+    None where there is no such device, not enough memory, or an operator's reference is one that CuPy cannot compute:
+    the host can do all of it.
+    """
+    tensors = [*problem.input_tensors(), *problem.output_tensors()]
+    if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:
+        return None
+    cupy = cupy_module()
+    if cupy is None:
+        return None
+    try:
+        with backend.on_stream():
+            try:
+                if cupy.cuda.runtime.memGetInfo()[0] < ROOM * problem.bytes():
+                    return None
+                stored = {name: cupy.asarray(array) for name, array in inputs.items()}
+                reference = problem.reference_outputs(stored)
+                magnitude = None if exact else problem.magnitude_outputs(stored)
+                kept = [*reference.values(), *(magnitude or {}).values()]
+                if not all(isinstance(array, cupy.ndarray) for array in kept):
+                    return None
+                reference = {name: cupy.ascontiguousarray(array) for name, array in reference.items()}
+                magnitude = magnitude and {name: cupy.ascontiguousarray(array) for name, array in magnitude.items()}
+                del stored, kept
+                return reference, magnitude, _seal(backend, [*reference.values(), *(magnitude or {}).values()])
+            finally:
+                backend.synchronize()
+                cupy.get_default_memory_pool().free_all_blocks()
+    except Exception:  # whatever CuPy has not, or has no memory for
+        return None
+
+
+def give_back() -> None:
+    """Return what CuPy keeps of freed references to the driver: the next problem's buffers are not CuPy's."""
+    if cupy := sys.modules.get("cupy"):
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def _seal(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:
+    memories = [backend.memory_of(array) for array in arrays]
+    return tuple((memory, memory.fingerprint()) for memory in memories)
+
+
+def overwritten(sealed: Sealed) -> bool:
+    """Whether something was written into a reference, which is no kernel's to write."""
+    return any(memory.fingerprint() != seen for memory, seen in sealed)
+
+
+def judge_buffer(
+    backend: Backend,
+    tensor: Tensor,
+    out: Buffer,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str,
+    scale: float,
+) -> Judgement:
+    """An output against its reference, where that is; see `opbench.checking.verdict.judge`."""
+    if not isinstance(reference, np.ndarray):
+        cupy = cupy_module()
+        assert isinstance(backend, Libraries) and cupy is not None
+        with backend.on_stream():
+            array = cast(Mapping[str, np.ndarray], backend.arrays({"out": out}))["out"]
+            if found := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):
+                return found
+            reference, magnitude = cupy.asnumpy(reference), None if magnitude is None else cupy.asnumpy(magnitude)
+    return judge(tensor.name, tensor.dtype, out.read(), reference, magnitude, tolerance, kind, scale)
+
+
+def compare_faultless(
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    scale: float,
+) -> Judgement | None:
+    """As `opbench.checking.verdict.judge` for an output without a fault, of NumPy's or CuPy's arrays; else None."""
+    stored, wanted = out.reshape(-1), reference.reshape(-1)
+    allowance = None if magnitude is None else magnitude.reshape(-1)
+    if allowance is not None and dtype in INTEGERS:
+        return None
+    worst, square_error, square_reference = 0.0, 0.0, 0.0
+    for start in range(0, stored.size, PIECE):
+        part = slice(start, start + PIECE)
+        want = wanted[part] * scale
+        if allowance is None:
+            bits = f"u{stored.itemsize}"
+            if not bool((stored[part].view(bits) == to_storage(want, dtype).view(bits)).all()):
+                return None
+            continue
+        with np.errstate(all="ignore"):
+            allowed = allowance[part] * scale
+            error = abs(from_storage(stored[part], dtype) - want)
+            outside = error > tolerance.elementwise * allowed
+            relative = np.where(error == 0, 0.0, error / allowed)  # 0/0 is no error
+            square_error += float((error * error).sum())
+            square_reference += float((want * want).sum())
+            worst = max(worst, float(relative.max()))
+        # What was not written is no number, and shows in the sum; so does an infinity.
+        if not (math.isfinite(square_error) and math.isfinite(worst)) or bool(outside.any()):
+            return None
+    norm = math.sqrt(square_error / square_reference) if square_reference > 0 else math.sqrt(square_error)
+    if norm > tolerance.norm and not tolerance.exact and stored.size >= NORM_FROM:
+        return None
+    return Judgement(worst, norm, None)

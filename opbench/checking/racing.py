@@ -1,0 +1,111 @@
+"""Cases of one problem raced: each looked at quickly, then timed until it is slower than the leader beyond doubt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.backend.base import Buffer, DeviceClock
+from opbench.checking.checking import Session
+from opbench.checking.measuring import TimedCases, timed_cases
+from opbench.checking.turns import CaseTurns
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
+from opbench.kernels.case import Case
+from opbench.timing.energy import EnergyMeter
+from opbench.timing.racing import Raced, RaceOptions, race
+
+
+@dataclass(frozen=True)
+class RacedCases:
+    """What became of each case, by name."""
+
+    raced: dict[str, Raced]
+    wrong: dict[str, str]
+    failed: dict[str, str]
+
+
+def race_cases(
+    session: Session,
+    cases: Sequence[Case],
+    leader: Case | None,
+    options: RaceOptions,
+    clock: DeviceClock,
+    limit_s: float,
+    on_start: Callable[[str], None] = lambda name: None,
+    now: Callable[[], float] = time.perf_counter,
+    energy: bool = False,
+    mode: str = "cold",
+) -> RacedCases:
+    """Run each case once on normals and judge it, then race the right ones, and the leader, for `limit_s` at most.
+
+    What they race for is time or, with `energy`, joules. They are timed under the rules of `measure_cases`: a case that
+    is wrong in a judged sample, or keeps state between launches, is in `wrong`, the leader too.
+    One run is no check: what wins is to be checked in full. Raises LaunchError where a case took the device with it;
+    `on_start` has named it then.
+    """
+    began = now()
+    wrong: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for case in cases:
+        on_start(case.name)
+        try:
+            reason = _looked_at(session, case)
+        except (CompileError, UsageError) as error:
+            failed[case.name] = str(error)
+            continue
+        if reason:
+            wrong[case.name] = reason
+    right = [case for case in cases if case.name not in wrong and case.name not in failed]
+    meter = EnergyMeter(clock, now=now) if energy else None
+    while right:
+        racing = [*right, *([leader] if leader and leader.name not in wrong else [])]
+        with timed_cases(session, racing, mode, clock, on_start) as timing:
+
+            def sample(name: str, timing: TimedCases = timing) -> float:
+                on_start(name)
+                if meter:
+                    return _joules(meter, timing.case_turns[name])
+                turns = timing.turns[name]
+                value = clock.sample(turns.next_launch()).seconds
+                turns.sampled()
+                return value
+
+            def is_over(timing: TimedCases = timing) -> bool:
+                return now() - began > limit_s or bool(timing.faults)
+
+            raced = race(sample, list(timing.timed), options, is_over)
+            refused = timing.invalid | timing.late_refusals() | timing.faults
+        if not refused:
+            return RacedCases(raced, wrong, failed)
+        wrong |= refused  # the others race again: a kernel without a time of its own may have led them
+        right = [case for case in right if case.name not in refused]
+    return RacedCases({}, wrong, failed)
+
+
+def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:
+    """Return the joules of a launch among many, each on other inputs than the one before; the last may be judged."""
+    turns.next_launch()  # renews outputs and workspaces
+    value = meter.joules(turns.launch_in_turn)
+    turns.sampled()
+    return value
+
+
+def _looked_at(session: Session, case: Case) -> str:
+    """Why a case is wrong; empty where one run on normals was right and left all other memory as it was."""
+    try:
+        ready = session.bind(case, session.prepare(case.problem))
+    except EnvironmentFault as error:
+        raise LaunchError(str(error)) from error
+    try:
+        outcome = session.run(ready, "normal")
+    finally:
+        _free(session, ready.workspace)
+    if outcome.damaged:
+        session.release()
+    return "" if outcome.verdict.right else outcome.verdict.reason
+
+
+def _free(session: Session, workspace: Mapping[str, Buffer]) -> None:
+    if workspace:
+        session.backend.free(workspace)

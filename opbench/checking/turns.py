@@ -1,0 +1,160 @@
+"""The samples of a case: each on other inputs, with poison in its outputs, and some of them judged."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from opbench.backend.base import Buffer
+from opbench.checking.checking import Ready, Session, judge_outputs
+from opbench.checking.contents import CONTENTS, JUDGED, kind_of_set
+from opbench.timing.clock import Launch, Renewed
+
+FIRST_WINDOW = 3
+"""Every case takes at least three samples. One of them is judged, then one in each further window of twice as many."""
+LONGEST_SCHEDULE = 1 << 12
+MOST_COMPARISONS = 3
+"""Outputs whose bits were right before need no comparison. A kernel whose bits differ from launch to launch is compared
+this often."""
+
+
+def judged_samples(chance: random.Random) -> frozenset[int]:
+    """Draw the numbers of the samples to judge, one in each of [0, 3), [3, 6), [6, 12), [12, 24), …"""
+    drawn, start, end = set[int](), 0, FIRST_WINDOW
+    while start < LONGEST_SCHEDULE:
+        drawn.add(chance.randrange(start, end))
+        start, end = end, 2 * end
+    return frozenset(drawn)
+
+
+class SampleJudge:
+    """Decides which samples of a case are judged, and keeps the first fault."""
+
+    def __init__(self, session: Session, ready: Ready, chance: random.Random, active: bool = True) -> None:
+        self._session, self._ready = session, ready
+        self._schedule: Collection[int] = judged_samples(chance) if active else ()
+        self._kinds = chance.sample(JUDGED, len(JUDGED))
+        self._number = 0
+        self._comparisons = 0
+        self._owed = False
+        """Whether a sample was due whose content has no reference: the next sample with one is judged in its place."""
+        self.fault = ""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next sample that counts is judged."""
+        return self._owed or self._number in self._schedule
+
+    @property
+    def kind(self) -> str:
+        """The content that is judged next: contents with a reference take turns."""
+        return self._kinds[0]
+
+    def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
+        """Count a sample, and judge it where it is due."""
+        due = self.due and not self.fault
+        self._owed = due and kind not in JUDGED
+        if due and kind in JUDGED:
+            self._kinds.append(self._kinds.pop(0))
+            known = len(self._ready.prepared.judged)
+            self._session.backend.synchronize()
+            reason = judge_outputs(self._session.backend, self._ready, kind, outputs)
+            self.fault = f"wrong in timed sample {self._number + 1}: {reason}" if reason else ""
+            self._comparisons += len(self._ready.prepared.judged) > known
+            if self._comparisons >= MOST_COMPARISONS:
+                self._schedule = ()
+        self._number += 1
+
+
+class CaseTurns:
+    """A case on several contents in random order; every content comes once before one comes again."""
+
+    def __init__(
+        self,
+        ready: Ready,
+        inputs: Mapping[str, Mapping[str, Buffer]],
+        launches: Mapping[str, Launch],
+        judge: SampleJudge,
+        chance: random.Random,
+    ) -> None:
+        """`inputs` and `launches` are by kind of content."""
+        self._ready, self._inputs, self.judge, self._chance = ready, inputs, judge, chance
+        self.launches = {kind: Renewed(launch, self._renewal(kind)) for kind, launch in launches.items()}
+        self.restored: Sequence[tuple[Buffer, Buffer]] = ()
+        """Module variables that the case uses as scratch, with copies of what they get back before each sample."""
+        self._queue: list[str] = []
+        self._kind = ""
+
+    def _renewal(self, kind: str) -> Callable[[], None]:
+        return lambda: self.renew(kind)
+
+    def renew(self, kind: str) -> None:
+        """Poison outputs and workspaces; an output that is updated in place gets the input's values back."""
+        updates = self._ready.case.updates
+        for name, buffer in self._ready.buffers.items():
+            if name in updates:
+                buffer.copy_from(self._inputs[kind][updates[name]])
+            elif name not in self._inputs[kind]:
+                buffer.poison()
+        for variable, content in self.restored:
+            variable.copy_from(content)  # on the device: the stream may be held, and the host must not wait for it
+
+    def launch_in_turn(self) -> None:
+        """Launch on the next content, as one of many launches that are timed together: nothing is renewed."""
+        self._kind = self._next_in_queue()
+        self._queue.remove(self._kind)
+        self.launches[self._kind]()
+
+    def _next_in_queue(self) -> str:
+        if not self._queue:
+            self._queue = list(self.launches)
+            self._chance.shuffle(self._queue)
+        return self._queue[0]
+
+    def next_launch(self) -> Launch:
+        """Renew the buffers and return the launch on the next content."""
+        self._kind = self._next_in_queue()
+        if self.judge.due:
+            self._kind = self.judge.kind if self.judge.kind in self.launches else CONTENTS[0]
+        if self._kind in self._queue:
+            self._queue.remove(self._kind)
+        self.renew(self._kind)
+        return self.launches[self._kind]
+
+    def sampled(self) -> None:
+        """Count the sample, and judge it where it is due."""
+        self.judge.sampled(self._kind, self._ready.buffers)
+
+
+class GraphTurns:
+    """A CUDA graph whose launches take turns at sets of buffers with different contents."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        sets: Sequence[Mapping[str, Buffer]],
+        poisoned: Sequence[Buffer],
+        judge: SampleJudge,
+        chance: random.Random,
+    ) -> None:
+        """`sets` are the outputs of each set, whose content is `kind_of_set`; `poisoned` are renewed for a replay."""
+        self._launch, self._sets, self._poisoned = launch, sets, poisoned
+        self.judge, self._chance = judge, chance
+
+    def next_launch(self) -> Launch:
+        """Poison the outputs and workspaces of all sets and return the launch."""
+        for buffer in self._poisoned:
+            buffer.poison()
+        return self._launch
+
+    def sampled(self) -> None:
+        """Count the replay, and judge one of its sets where it is due."""
+        kind = self.judge.kind
+        number = self._chance.choice([n for n in range(len(self._sets)) if kind_of_set(n) == kind])
+        self.judge.sampled(kind, self._sets[number])
+
+
+def secret_chance() -> random.Random:
+    """Random numbers that no kernel can foresee."""
+    return random.Random(secrets.randbits(64))

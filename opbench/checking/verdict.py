@@ -1,0 +1,334 @@
+"""Judging outputs: right or wrong, by how much, where, and what the memory checks saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.backend.excerpt import source_line
+from opbench.backend.findings import Finding
+from opbench.backend.rules import NOT_FINITE, OUT_OF_BOUNDS, UNWRITTEN_OUTPUT, WRONG_RESULT
+from opbench.checking.patterns import Pattern
+from opbench.kernels.arrays import THREADS
+from opbench.kernels.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
+from opbench.source.precision import UNIT_ROUNDOFF
+
+CHUNK = 1 << 20
+"""Elements that a thread compares at a time, so that a comparison of gigabytes needs little memory."""
+BLOCK = 1 << 15
+"""Of these, elements that are gone over together: what is computed of them stays in a core's cache."""
+NORM_FROM = 64
+"""Elements from which the error of all together says something."""
+FEW_ROUNDINGS = 64
+"""An error of so many roundings may be one of the allowance, not of the kernel."""
+FLOAT_LIKE = 1e-4
+"""The relative error of a double up to which rounding to float is the likely cause."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where one output is furthest from what was allowed."""
+
+    kind: str
+    """"unwritten", "nan", "value", "norm" or "integers"."""
+    output: str
+    index: tuple[int, ...] | None
+    got: float | None
+    want: float | None
+    allowed: float | None
+    count: int
+    """How many elements are outside."""
+    size: int
+    dtype: str = "f32"
+
+    @property
+    def place(self) -> str:
+        """Such as "out[6,122]"."""
+        return f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
+
+    def sentence(self) -> str:
+        """What is wrong, in one line."""
+        if self.kind == "norm":
+            return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
+        share = f"{self.count} of {self.size} elements"
+        if self.kind == "unwritten":
+            return f"{self.place} was never written ({share})"
+        got, want = _distinct(self.got or 0.0, self.want or 0.0)
+        allowed = f", allowed ±{self.allowed:.2g}" if self.allowed is not None else ""
+        if self.kind == "integers":
+            allowed = " exactly, as the inputs are small whole numbers"
+        return f"{self.place}: got {got}, expected {want}{allowed} ({share})"
+
+    def finding(self, file: str, line: int, pattern: Pattern | None = None) -> Finding:
+        """The mismatch as a finding at the kernel that computed it; `pattern` is what its wrong elements form."""
+        rule = {"unwritten": UNWRITTEN_OUTPUT, "nan": NOT_FINITE}.get(self.kind, WRONG_RESULT)
+        return Finding(
+            rule.kind,
+            self.sentence(),
+            file,
+            line,
+            buffer=self.output,
+            source=source_line(file, line),
+            details=(*self._rounding(), *((pattern.sentence,) if pattern else ())),
+            pattern=pattern.name if pattern else "",
+            remedy=pattern.remedy if pattern else "",
+        )
+
+    def _rounding(self) -> tuple[str, ...]:
+        """What may be meant where a result is as near as a few roundings come, or of a double as one of float32."""
+        if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
+            return ()
+        largest = max(abs(self.got), abs(self.want))
+        kind = "f64" if self.dtype == "f64" else "f32"
+        relative = abs(self.got - self.want) / largest if largest else 0.0
+        roundings = relative / UNIT_ROUNDOFF[kind]
+        if kind == "f64" and roundings > FEW_ROUNDINGS and relative <= FLOAT_LIKE:
+            return (
+                f"The relative difference is {relative:.1g}, as of numbers rounded to float. Look for a float "
+                "variable, a constant such as 0.5f, or a function such as expf in the kernel.",
+            )
+        if not 0 < roundings <= FEW_ROUNDINGS:
+            return ()
+        return (
+            f"The difference is {roundings:.0f} roundings of float{kind[1:]}. If the kernel cannot be more exact, the "
+            "operator's reduction() or magnitude_outputs() understates its terms (see variants/softmax/operator.py).",
+        )
+
+
+def _distinct(got: float, want: float) -> tuple[str, str]:
+    """Both with as many digits, six or more, as it takes to see that they differ."""
+    for digits in range(6, 18):
+        shown = f"{got:.{digits}g}", f"{want:.{digits}g}"
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One output against its reference."""
+
+    error: float
+    """Worst |out - reference| / magnitude."""
+    norm_error: float
+    mismatch: Mismatch | None
+
+
+def judge(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str = "value",
+    scale: float = 1.0,
+) -> Judgement:
+    """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
+
+    Reference and magnitude are taken times `scale`, a power of two.
+
+    An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
+    rounded to the output's dtype, will do. Pieces are compared by several threads.
+    """
+    flat = out.reshape(-1)
+    references = reference.reshape(-1)
+    magnitudes = None if magnitude is None else magnitude.reshape(-1)
+
+    def piece(start: int) -> _Piece:
+        part = slice(start, start + CHUNK)
+        want = _times(scale, references[part])
+        allowed = None if magnitudes is None else _times(scale, magnitudes[part])
+        return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
+
+    starts = range(0, flat.size, CHUNK)
+    if len(starts) > 1:
+        with ThreadPoolExecutor(THREADS) as pool:
+            pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+    else:  # a thread's start takes longer than most pieces
+        pieces = [(start, piece(start)) for start in starts]
+    unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
+    for broken, seen in (("unwritten", unwritten), ("nan", nan)):
+        if hits := [(start + hit[0], hit[1]) for start, hit in seen if hit]:
+            at, count = hits[0][0], sum(n for _, n in hits)
+            got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
+            return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))
+    return _together(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+
+
+def _times(scale: float, values: np.ndarray) -> np.ndarray:
+    return values if scale == 1.0 else scale * values
+
+
+def _together(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str,
+    scale: float,
+    pieces: list[tuple[int, _Piece]],
+) -> Judgement:
+    """Put the pieces of one output together."""
+    square_error = sum(p.square_error for _, p in pieces)
+    square_reference = sum(p.square_reference for _, p in pieces)
+    norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
+    worst = max(p.worst for _, p in pieces)
+    outside = sum(p.outside for _, p in pieces)
+    mismatch = None
+    if outside:
+        start, most = max(pieces, key=lambda item: item[1].excess)
+        at = start + most.at
+        got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
+        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
+        want = scale * float(reference[at])
+        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size, dtype)
+    elif norm > tolerance.norm and not tolerance.exact and out.size >= NORM_FROM:
+        mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
+    return Judgement(worst, norm, mismatch)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one piece of an output showed; positions count from its start."""
+
+    unwritten: tuple[int, int] | None = None
+    nan: tuple[int, int] | None = None
+    worst: float = 0.0
+    outside: int = 0
+    excess: float = 0.0
+    at: int = 0
+    square_error: float = 0.0
+    square_reference: float = 0.0
+
+
+def _compare_piece(
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float
+) -> _Piece:
+    faultless = None
+    if magnitude is not None and dtype not in INTEGERS:
+        faultless = _compare_finite(dtype, out, want, magnitude, elementwise)
+    if faultless is not None:
+        return faultless
+    bits = out.view(f"u{out.itemsize}")
+    if magnitude is None:
+        stored = to_storage(want, dtype)
+        if np.array_equal(bits, stored.view(bits.dtype)):
+            return _Piece(square_reference=1.0)
+        want = from_storage(stored, dtype).astype(np.float64)
+    got = from_storage(out, dtype).astype(np.float64)
+    # Of whole numbers every pattern is a number, also the one that stands for nothing: -1 where -1 is wanted is right.
+    unwritten = _first((bits == np.iinfo(bits.dtype).max) & ~((got == want) if dtype in INTEGERS else False))
+    if unwritten:
+        return _Piece(unwritten=unwritten)
+    nan = _first(~np.isfinite(got) & np.isfinite(want))
+    if nan:
+        return _Piece(nan=nan)
+    error = _deviation(got, want)
+    scale = np.abs(want) if magnitude is None else magnitude
+    excess = error if magnitude is None else error - elementwise * magnitude
+    outside = int(np.count_nonzero(excess > 0))
+    relative = np.divide(error, scale, out=np.zeros_like(error), where=(scale > 0) & np.isfinite(scale))
+    at = int(excess.argmax())
+    want = np.where(np.isfinite(want), want, 0.0)
+    return _Piece(
+        worst=float(relative.max()),
+        outside=outside,
+        excess=float(excess[at]),
+        at=at,
+        square_error=float(error @ error),
+        square_reference=float(want @ want),
+    )
+
+
+def _compare_finite(
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float
+) -> _Piece | None:
+    """A piece without a fault in as few passes as tell that it has none; None where one must be looked for."""
+    square_error, square_reference, worst = 0.0, 0.0, 0.0
+    scratch = np.empty((2, min(BLOCK, out.size)))
+    for start in range(0, out.size, BLOCK):
+        wanted, allowance = want[start : start + BLOCK], magnitude[start : start + BLOCK]
+        error, relative = scratch[:, : wanted.size]
+        with np.errstate(all="ignore"):
+            np.subtract(from_storage(out[start : start + BLOCK], dtype), wanted, out=error)
+            np.abs(error, out=error)
+            square_error += float(error @ error)
+            square_reference += float(wanted @ wanted)
+            np.divide(error, allowance, out=relative)
+            worst = max(worst, float(np.fmax.reduce(relative, initial=0.0)))  # 0/0 is no error, and passed over
+            np.multiply(allowance, -elementwise, out=relative)
+            relative += error
+            # What was not written is no number, and shows in the sum; so does an infinity.
+            if not (math.isfinite(square_error) and math.isfinite(worst) and relative.max() <= 0):
+                return None
+    return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
+
+
+def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """How far off each element is; where no number is wanted, any will do, where infinity is, nothing else."""
+    with np.errstate(invalid="ignore"):
+        error: np.ndarray = np.abs(got - want)
+    if np.isfinite(error).all():
+        return error
+    error[(got == want) | np.isnan(want)] = 0.0
+    error[np.isnan(error)] = np.inf
+    return error
+
+
+def _first(mask: np.ndarray) -> tuple[int, int] | None:
+    """Position of the first true element and how many there are."""
+    count = int(np.count_nonzero(mask))
+    return (int(np.argmax(mask)), count) if count else None
+
+
+def _broken(
+    kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
+) -> Judgement:
+    size = int(np.prod(shape))
+    mismatch = Mismatch(kind, name, _index(hit[0], shape), got, want, None, hit[1], size)
+    return Judgement(float("inf"), float("inf"), mismatch)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | None:
+    """Index of the first element whose bits changed, else None."""
+    view = f"u{before.itemsize}"
+    if np.array_equal(before.view(view), after.view(view)):
+        return None
+    flat = int(np.argmax(before.reshape(-1).view(view) != after.reshape(-1).view(view)))
+    return _index(flat, before.shape)
+
+
+def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
+    """What was written outside of a buffer, whose nearest changed byte lies at an offset."""
+    where = "before the start" if offset < 0 else "past the end"
+    message = f"write {where} of buffer '{buffer}', which has {nbytes} bytes; the nearest changed byte is {offset}"
+    return Finding(OUT_OF_BOUNDS.kind, message, buffer=buffer, offset=offset)
+
+
+def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
+    """Whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
+    added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if problem.is_number(t)]
+    largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)
+    return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
+
+
+def is_dyadic(reference: Arrays) -> bool:
+    """Whether all results of whole numbers are whole, or halved a few times: no root, no division by 3."""
+    return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
+
+
+def summarise(parts: Sequence[Judgement]) -> tuple[float | None, float | None]:
+    """Worst elementwise and norm error over several outputs; None where one of them is no number."""
+    worst = max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
+    return worst[0] if np.isfinite(worst[0]) else None, worst[1] if np.isfinite(worst[1]) else None

@@ -1,0 +1,48 @@
+"""`opbench book`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import json_option, variants_option
+
+
+@click.command("book")
+@click.argument("sources", nargs=-1, required=True, metavar="RUNS|BOOKS...", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.json",
+    help="Write the book; without it the table is all.",
+)
+@variants_option
+@json_option
+def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path, ...], as_json: bool) -> None:
+    """Write the winner of every problem in some runs, for programs that use it.
+
+    One entry an operator, problem, precision and GPU: the fastest right case with its interval, what is tied with it,
+    and the fastest of a library. Of one case the newer measurement counts, of several the smallest median.
+    """
+    from opbench.kernels.folders import Catalog
+    from opbench.report.book import lines
+    from opbench.results.book import make_book
+
+    catalog = Catalog(tuple(root.resolve() for root in roots))
+    book = make_book(sources, catalog)
+    for words in book.said:
+        click.echo(f"note: {words}", err=True)
+    if edited := book.edited(catalog):
+        more = f" and {len(edited) - 1} more" if len(edited) > 1 else ""
+        click.echo(f"note: {edited[0]}{more}: the file was edited since it was measured", err=True)
+    if out is not None:
+        book.save(out)
+    if as_json:
+        click.echo(json.dumps(book.to_json(), indent=1))
+    else:
+        for line in lines(book):
+            click.echo(line)
+    if out is not None:
+        click.echo(f"wrote {out}: {len(book.entries)} problem{'s' if len(book.entries) != 1 else ''}", err=True)

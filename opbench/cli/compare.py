@@ -1,0 +1,94 @@
+"""`opbench compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import cases_option, json_option, page_option
+from opbench.cli.run import leave, stdout_console
+from opbench.results.comparison import RunComparison, compare_runs
+
+STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TRAFFIC": "yellow", "FASTER": "green",
+          "FIXED": "green", "LESS TRAFFIC": "green"}  # fmt: skip
+
+
+@click.command("compare")
+@click.argument("base", metavar="BASE", type=click.Path(path_type=Path))
+@click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
+@click.option(
+    "--threshold",
+    "threshold_percent",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PERCENT",
+    help="A change below this is none [default: what the two runs can tell apart, at least 1].",
+)
+@click.option("--force", is_flag=True, help="Compare although the environments differ.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List the cases without a change, and each that was not compared."
+)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["table", "markdown"]),
+    default="table",
+    show_default=True,
+    help="What stdout gets; markdown is for a comment on a pull request.",
+)
+@cases_option
+@page_option
+@json_option
+def compare_command(
+    base: Path,
+    new: Path,
+    cases: tuple[str, ...],
+    threshold_percent: float | None,
+    force: bool,
+    everything: bool,
+    layout: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Say which cases of run NEW broke, became slower or faster than in run BASE, and which cannot be told.
+
+    Of two runs of a network the cases are its nodes and the whole. Runs of two files of your own, one variant each, are
+    compared with each other. Runs without a GPU are compared by the traffic that was counted.
+
+    \b
+    Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike
+    environments among it) · 4 undecided · 5 a verdict turned wrong ·
+    6 nothing to compare. The first that holds of 5, 1, 4, 0.
+    """
+    from opbench.networks.records.network_run import read_any_run
+
+    threshold = threshold_percent / 100 if threshold_percent is not None else None
+    before, after = read_any_run(base), read_any_run(new)
+    for run in (before, after):
+        unfinished = [] if run.finished else [f"{run.folder}: this run is not finished; complete it with --resume"]
+        for warning in [*run.warnings, *unfinished]:
+            click.echo(f"warning: {warning}", err=True)
+    found = compare_runs(before, after, threshold, force, cases)
+    if out is not None:
+        from opbench.report.comparison import to_page
+        from opbench.report.template import write_page
+
+        write_page(out, to_page(found))
+        click.echo(f"wrote {out}", err=True)
+    leave(found.exit_code, lambda: _print(found, "json" if as_json else layout, everything))
+
+
+def _print(found: RunComparison, layout: str, everything: bool) -> None:
+    from opbench.report import comparison as words
+
+    if layout == "json":
+        click.echo(json.dumps(found.to_json(), indent=1))
+    elif layout == "markdown":
+        click.echo(words.to_markdown(found), nl=False)
+    else:
+        from rich.text import Text
+
+        console = stdout_console()
+        for line, change in words.lines(found, everything):
+            console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)

@@ -1,0 +1,79 @@
+"""What is in a network, in numbers: `opbench net show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from opbench.graph.graph import Graph
+    from opbench.networks.plan.choosing import Rewrite
+
+
+def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, object]:
+    """A graph in numbers."""
+    from opbench.networks.plan.memory import plan_memory
+
+    nodes = []
+    for node in graph.nodes:
+        (out, *_) = (graph.values[name] for name in node.outputs.values())
+        weights = [graph.values[name] for name in node.inputs.values() if name in graph.weights]
+        nodes.append(
+            {
+                "name": node.name,
+                "operator": node.operator,
+                "problem": str(node.problem),
+                "shape": list(out.shape),
+                "layout": out.layout if len(out.shape) == 4 else "",
+                "dtype": out.dtype,
+                "weights": sum(value.elements for value in weights),
+                "flops": node.problem.flops(),
+                "bytes": node.problem.bytes(),
+            }
+        )
+    memory = plan_memory(graph)
+    return {
+        "network": graph.name,
+        "inputs": {name: list(graph.values[name].shape) for name in graph.inputs},
+        "outputs": {name: list(graph.values[name].shape) for name in graph.outputs},
+        "passes": [asdict(step) for step in passes],
+        "nodes": nodes,
+        "weights": sum(graph.values[name].elements for name in graph.weights),
+        "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
+        "flops": sum(node.problem.flops() for node in graph.nodes),
+        "peak_bytes": memory.peak_bytes,
+        "naive_bytes": memory.naive_bytes,
+    }
+
+
+def print_described(told: Mapping[str, Any]) -> None:
+    """A line a node, what the passes did, and the sums."""
+    from opbench import units
+    from opbench.report.columns import aligned
+
+    rows = [
+        (
+            node["name"],
+            node["operator"],
+            "×".join(map(str, node["shape"])) + (f" {node['layout']}" if node["layout"] else ""),
+            f"{node['weights']:,}" if node["weights"] else "",
+            units.si(node["flops"], "FLOP") if node["flops"] else "",
+            units.si(node["bytes"], "B"),
+            node["problem"],
+        )
+        for node in told["nodes"]
+    ]
+    head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
+    for line in aligned(head, rows, left=(0, 1, 2, 6)):
+        click.echo(line)
+    for step in told["passes"]:
+        off = "" if step["on"] else " (off)"
+        click.echo(f"{step['name']}{off}: {'; '.join(step['said']) or 'nothing to do'}")
+    click.echo(
+        f"{told['network']}: {len(told['nodes'])} nodes, {told['weights']:,} weights "
+        f"({units.si(told['weights_bytes'], 'B')}), {units.si(told['flops'], 'FLOP')}; activations "
+        f"{units.si(told['peak_bytes'], 'B')} at the peak, {units.si(told['naive_bytes'], 'B')} without sharing"
+    )

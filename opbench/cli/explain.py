@@ -1,0 +1,461 @@
+"""`opbench explain` and `opbench agreement`."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opbench import units
+from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.cli import completion
+from opbench.cli.options import case_option, gpu_option, json_option, variants_option
+from opbench.cli.run import stdout_console
+from opbench.errors import EXIT_WRONG
+from opbench.insight.diagnosis import Flaw
+from opbench.insight.explain import AnnotatedFile, Explanation, Figure
+from opbench.kernels.case import Case
+from opbench.kernels.variant import print_config
+from opbench.paths import from_here
+from opbench.report.findings import finding_lines
+from opbench.results.agreement import Agreement, CountComparison, Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from opbench.insight.summary import TrafficSummary
+    from opbench.kernels.folders import Catalog
+    from opbench.results.own_variants import VariantComparison
+
+AROUND = 2
+"""Lines of a header shown above and below one with an access."""
+WORST = 8
+"""Problems that the summary tells."""
+LEGEND = (
+    "Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample",
+    "of the blocks. Lanes, sectors and conflicts are averages per request, collisions are totals. Sectors: 8.0 of 4.0",
+    "means that 8 sectors of 32 bytes were moved and 4 would hold the bytes that the lanes asked for.",
+    "Pass: 128 bytes through L1, a wavefront of shared memory, a warp's wait at a barrier, or the second path of a",
+    "divergent branch. Diverged: the share of warps whose lanes took different paths; branches without are not shown.",
+)
+BULK_LEGEND = (
+    "Bulk: the copy engine, a request a copy, in pieces of 16 bytes; how long it fills shared memory is not known.",
+    "Operand: what wgmma reads of shared memory, without bank conflicts, as swizzles have it; others are not known.",
+)
+
+
+@click.command("explain")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="[CASE|VARIANT|FILE.cu]...", shell_complete=completion.variants
+)
+@case_option
+@gpu_option
+@json_option
+@variants_option
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="A cpu run's folder that keeps the traffic, for opbench agreement.",
+)
+def explain_command(
+    names: tuple[str, ...], pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
+) -> None:
+    """Annotate the source of one case with what each line does to memory, counted on the cpu backend.
+
+    CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
+    VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own: both run on the operator's problem of
+    the suite quick, or on the one that --case names. Several are compared: opbench explain A.cu B.cu
+    """
+    from opbench.kernels.folders import Catalog
+    from opbench.running.targets import cases_to_compare
+
+    catalog = Catalog([root.resolve() for root in roots])
+    cases = cases_to_compare(names, pattern, catalog, "quick")
+    for name, case in zip(names, cases, strict=True):
+        if case.name != name and not pattern:
+            click.echo(
+                f"note: case {case.name}; for other sizes add --case '{case.problem}' with your numbers", err=True
+            )
+    explained = [_explain(case, gpu, catalog, run_folder) for case in cases]
+    comparisons = _comparisons(cases, [traffic for _, traffic in explained])
+    explanations = [explanation for explanation, _ in explained]
+    if as_json and not names[1:]:
+        click.echo(json.dumps(explanations[0].to_json(), indent=1))
+    elif as_json:
+        found = {
+            "cases": [explanation.to_json() for explanation in explanations],
+            "comparisons": [asdict(comparison) for comparison in comparisons],
+        }
+        click.echo(json.dumps(found, indent=1))
+    elif not names[1:]:
+        print_explanation(explanations[0], stdout_console())
+    else:
+        print_side_by_side(cases, explained, comparisons, stdout_console())
+    if any(explanation.findings or not explanation.complete for explanation in explanations):
+        click.get_current_context().exit(EXIT_WRONG)
+
+
+def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> tuple[Explanation, Traffic]:
+    from opbench.checking.checking import trace_case
+    from opbench.gpu.compile.resources import Resources, resources_of
+    from opbench.gpu.limits.ceilings import committed
+    from opbench.gpu.limits.products import product
+    from opbench.insight.explain import explain
+
+    ceilings, stands_for = committed(gpu), product(gpu)
+    traffic, findings = trace_case(case, stands_for=stands_for.limits if stands_for else None)
+    if run_folder is not None:
+        _keep(case, traffic, run_folder)
+    _, compiled = next(resources_of([case], gpu), (0, Resources()))
+    variants = catalog.variants(case.variant.operator)
+    sources = _sources(case, traffic)
+    return explain(case, traffic, findings, sources, variants, ceilings, compiled.kernels), traffic
+
+
+def _comparisons(cases: Sequence[Case], traffic: Sequence[Traffic]) -> list[VariantComparison]:
+    """Compare each case with the first of the same problem."""
+    from opbench.insight.summary import summarise
+    from opbench.results.own_variants import VariantComparison
+
+    first: dict[tuple[str, str], int] = {}
+    found = []
+    for place, case in enumerate(cases):
+        base = first.setdefault((case.variant.operator, str(case.problem)), place)
+        if base != place:
+            found.append(
+                VariantComparison(
+                    operator=case.variant.operator,
+                    problem=str(case.problem),
+                    base=cases[base].variant.name + print_config(cases[base].config),
+                    new=case.variant.name + print_config(case.config),
+                    base_traffic=summarise(traffic[base]),
+                    new_traffic=summarise(traffic[place]),
+                )
+            )
+    return found
+
+
+def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
+    """The variant's own file, then every other file that the traffic names and that can be read."""
+    texts = {}
+    files = [str(case.variant.path), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
+    for path in dict.fromkeys(files):
+        try:
+            texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
+        except OSError:
+            continue
+    return {path: text for path, text in texts.items() if text}
+
+
+def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
+    from opbench.results.files import RunWriter
+
+    writer = RunWriter(folder)
+    try:
+        writer.write("traffic", {"case": case.name, **traffic.to_json()})
+    finally:
+        writer.close()
+
+
+# Several cases compared on a terminal -----------------------------------------------------------------------------
+
+
+def print_side_by_side(
+    cases: Sequence[Case],
+    explained: Sequence[tuple[Explanation, Traffic]],
+    comparisons: Sequence[VariantComparison],
+    console: Console,
+) -> None:
+    """Print a table of counts for each problem, the differences below it, then what limits each case."""
+    from rich.text import Text
+
+    from opbench.insight.summary import summarise
+    from opbench.report.columns import aligned
+    from opbench.report.own_variants import sentences
+
+    def line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    problems: dict[tuple[str, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        problems.setdefault((case.variant.operator, str(case.problem)), []).append(place)
+    for (operator, problem), places in problems.items():
+        line(operator + problem, "bold")
+        rows = []
+        for place in places:
+            name = cases[place].variant.name + print_config(cases[place].config)
+            rows.append([name, *_count_cells(summarise(explained[place][1]))])
+        for number, text in enumerate(aligned(COUNTS, rows, (0,))):
+            line("  " + text, "" if number else "dim")
+        for comparison in comparisons:
+            if (comparison.operator, comparison.problem) == (operator, problem):
+                for sentence in sentences(comparison):
+                    line("  " + sentence.replace("`", ""), "bold")
+        line()
+    for case, (explanation, _) in zip(cases, explained, strict=True):
+        line(f"{case.variant.name}  {from_here(str(case.variant.path))}", "bold")
+        _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
+
+
+COUNTS = ("variant", "sectors/load", "sectors/store", "bytes moved", "bank conflicts")
+
+
+def _count_cells(summary: TrafficSummary | None) -> list[str]:
+    if summary is None:
+        return ["–"] * (len(COUNTS) - 1)
+    pairs = (
+        (summary.sectors_per_load, summary.ideal_sectors_per_load),
+        (summary.sectors_per_store, summary.ideal_sectors_per_store),
+    )
+    sectors = ["–" if own is None or ideal is None else f"{own:.1f} / {ideal:.1f}" for own, ideal in pairs]
+    return [*sectors, units.si(summary.moved_bytes, "B"), units.percent(summary.bank_conflict_share)]
+
+
+# Explanation on a terminal ----------------------------------------------------------------------------------------
+
+
+def print_explanation(explanation: Explanation, console: Console) -> None:
+    """The summary, worst first, then each source file with its figures in the gutter."""
+    from rich.text import Text
+
+    def line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    line(explanation.case, "bold")
+    line(explanation.title, "dim")
+    line()
+    for figure in explanation.figures:
+        line(f"  {figure.name:32} {_value(figure):>12}  {figure.source}")
+    _print_bounds(explanation, line)
+    if not explanation.complete:
+        line("\n  a launch was abandoned: the figures are those until then", "red")
+    line()
+    _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    for file in explanation.files:
+        _print_file(explanation, file, line)
+    for entry in explanation.elsewhere:
+        place = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
+        line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
+    spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
+    for words in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
+        line(words, "dim")
+
+
+def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
+    """What each limit of the GPU demands of the variant, the tightest first."""
+    from opbench.insight.levels import LIMIT_NAMES
+
+    if not explanation.bounds:
+        return
+    origins = {"measured": "measured", "datasheet": "by the datasheet"}
+    sources = {"l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
+               "compulsory": "each byte of the problem moved once"}  # fmt: skip
+    line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
+    for bound in explanation.bounds:
+        moved = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
+        intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
+        source = "; ".join(filter(None, (sources.get(bound.limit), f"limit {origins[bound.source]}")))
+        name = LIMIT_NAMES[bound.limit]
+        line(f"  {name:16} {moved:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
+
+
+def _value(figure: Figure) -> str:
+    if figure.unit == "s":
+        return units.time(figure.value)
+    if figure.unit:
+        return units.si(figure.value, figure.unit)
+    return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
+
+
+def _print_summary(explanation: Explanation, line: Callable[..., None], width: int) -> None:
+    for finding in explanation.findings:
+        first, *rest = finding_lines(finding, width=min(width, 100))
+        line(first, "red")
+        for words in rest:
+            line(words)
+    for problem in explanation.problems[:WORST]:
+        line(f"  ! {_problem_head(explanation, problem)}", "yellow")
+        for words in (f"{problem.evidence} ({problem.source})", problem.advice):
+            line(textwrap.fill(words, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
+    if (more := len(explanation.problems) - WORST) > 0:
+        line(f"    and {more} lesser ones, beside their lines")
+    if not explanation.findings and not explanation.problems:
+        line("  nothing is wrong with any line's accesses", "green")
+    if explanation.next_rungs:
+        line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
+    line()
+
+
+def _problem_head(explanation: Explanation, problem: Flaw) -> str:
+    several = len({entry.kernel for entry in explanation.problems}) > 1
+    place = problem.place
+    place += f" in {problem.kernel}" if several and problem.line else ""
+    return f"{place}: {problem.kind}, {problem.saving}"
+
+
+def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
+    """The kernel's own file whole, of a header what lies around its accesses."""
+    if file is not explanation.files[0]:
+        file = file.around(AROUND)
+        if not file.lines:
+            return
+    rows = [
+        (
+            entry,
+            [_cells(explanation, label, access) for label, access in entry.labelled]
+            + [_branch_cells(explanation, branch) for branch in entry.branches],
+        )
+        for entry in file.lines
+    ]
+    cells = [cells for _, found in rows for cells in found]
+    # A column that says nothing about any line is left out.
+    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
+    widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
+    line(from_here(file.path), "bold")
+    line(f"{'line':>5}   {_joined(COLUMNS, widths)} │", "dim")
+    blank = _joined([""] * len(COLUMNS), widths)
+    before = 0
+    for entry, found in rows:
+        if entry.number > before + 1:
+            line(f"{'':>5}   {blank} ⋮", "dim")
+        before = entry.number
+        mark = "✗" if entry.findings else "!" if entry.problems else " "
+        style = "red" if entry.findings else "yellow" if entry.problems else "" if found else "dim"
+        first, *rest = [_joined(row, widths) for row in found] or [blank]
+        line(f"{entry.number:>5} {mark} {first} │ {entry.text}".rstrip(), style)
+        for other in rest:
+            line(f"{'':5}   {other} │", style)
+    line()
+
+
+def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
+    """Cells in columns, the first of them words."""
+    padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
+    return "  ".join(padded)
+
+
+COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
+
+
+def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
+    """What `COLUMNS` name; what was predicted is marked "≈"."""
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
+    return [
+        label,
+        f"{about}{entry.requests}",
+        f"{entry.lanes_per_request:.1f}",
+        sectors if entry.in_sectors else "",
+        f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
+        str(entry.collisions) if entry.kind == "atomic" else "",
+        "",
+    ]
+
+
+def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
+    """A branch under the same columns: a warp's passage is its request."""
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    return ["branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share)]
+
+
+# Agreement --------------------------------------------------------------------------------------------------------
+
+
+@click.command("agreement")
+@click.argument("cpu_run", metavar="CPU_RUN", type=click.Path(path_type=Path))
+@click.argument("gpu_run", metavar="GPU_RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Write agreement.html and agreement.png there."
+)
+@json_option
+def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
+    """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
+    from opbench.results.agreement import compare_runs
+    from opbench.results.files import read_run
+
+    cpu, gpu = read_run(cpu_run), read_run(gpu_run)
+    found = compare_runs(cpu, gpu)
+    if out is not None:
+        from opbench.report.agreement import provenance, write_agreement
+
+        for path in write_agreement(found, out, "Predicted against measured traffic", provenance(cpu, gpu)):
+            click.echo(f"wrote {path}", err=True)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        print_agreement(found, stdout_console())
+
+
+def print_agreement(agreement: Agreement, console: Console) -> None:
+    """How many counts agree, which do not, and which cases could not be compared."""
+    from rich.text import Text
+
+    from opbench.report.agreement import verdict
+    from opbench.report.columns import aligned
+    from opbench.results.agreement import corrected, quantity_summaries, reasons, worst
+
+    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+        for number, line in enumerate(aligned(head, rows, left)):
+            console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
+        console.print()
+
+    console.print(Text(verdict(agreement) + "\n", style="bold"), soft_wrap=True)
+    head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
+            "all equal")  # fmt: skip
+    table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
+    explained = "as counted: the source's accesses; corrected: predicted from them and the machine code"
+    console.print(Text(explained + "\n", style="dim"), soft_wrap=True)
+    columns = ("quantity", "counted", "predicted", "at most", "measured", "off by", "")
+    shown = {"not equal": worst(agreement.comparisons), "corrected": corrected(agreement.comparisons)}
+    for name, found in shown.items():
+        if found:
+            table((name, *columns), [_comparison_cells(c) for c in found], left=(0, 1))
+    for words, cases in reasons(agreement.comparisons).items():
+        console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
+    held = sorted({c.case for c in agreement.comparisons if c.held_out})
+    console.print(Text(f"held out, by a hash of the name ({len(held)} cases):"))
+    for case in held:
+        console.print(Text(f"  {case}"), soft_wrap=True)
+    for case, reason in agreement.left_out.items():
+        console.print(Text(f"not compared: {case}: {reason}", style="yellow"), soft_wrap=True)
+
+
+def _summary_cells(s: Summary) -> list[str]:
+    def share(count: int, total: int) -> str:
+        return f"{count} ({units.percent(count / total)})" if total else "–"
+
+    outside = s.total - s.equal - s.near - s.close
+    near = s.equal + s.near
+    agreeing = [share(count, s.total) for count in (s.counted, s.equal, near, near + s.close)]
+    return [
+        s.name,
+        str(s.total),
+        *agreeing,
+        str(outside),
+        share(s.bounded, s.total),
+        str(s.cases),
+        share(s.cases_equal, s.cases),
+    ]
+
+
+def _comparison_cells(c: CountComparison) -> list[str]:
+    upper = "–" if c.upper is None else str(c.upper)
+    note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
+    return [
+        c.case,
+        c.quantity,
+        str(c.counted),
+        str(c.predicted),
+        upper,
+        f"{c.measured:.0f}",
+        units.percent(c.error),
+        note,
+    ]

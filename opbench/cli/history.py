@@ -1,0 +1,109 @@
+"""`opbench history`."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import cases_option, json_option, page_option
+from opbench.cli.run import stdout_console
+from opbench.results.history import TABLES
+
+EPILOG = "\b\nTables of --sql:\n" + "\n".join(
+    textwrap.fill(f"{table}({', '.join(columns)})", 78, subsequent_indent="    ") for table, columns in TABLES.items()
+)
+
+
+@click.command("history", epilog=EPILOG)
+@click.argument("places", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep the runs in this SQLite file, and show all that it holds; only new and grown ones are read.",
+)
+@click.option(
+    "--sql", metavar="QUERY", help="Answer a query over the tables runs, results and samples in place of the table."
+)
+@cases_option
+@click.option(
+    "--threshold",
+    "threshold_percent",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PERCENT",
+    help="A change below this is no step.",
+)
+@click.option(
+    "--only",
+    type=click.Choice(["slower", "faster", "same"]),
+    help="Only cases whose newest step, or without a step whose last time beside the first, is so.",
+)
+@click.option("--all", "everything", is_flag=True, help="Print every case, not only the first 40 lines.")
+@page_option
+@json_option
+def history_command(
+    places: tuple[Path, ...],
+    database: Path | None,
+    sql: str | None,
+    cases: tuple[str, ...],
+    threshold_percent: float,
+    only: str | None,
+    everything: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Show the runs in each DIR and below it over time: first and last time of each case, its trend and its steps.
+
+    Cases that became slower come first.
+    """
+    from opbench.report import history as words
+    from opbench.results import history
+
+    if not places and (database is None or not database.exists()):
+        raise click.UsageError("name the folders that hold runs, such as reports, or a --database FILE that has some")
+    connection = history.open_database(database)
+    try:
+        added = history.add_runs(connection, history.find_runs(places))
+        if database is not None:
+            click.echo(f"{len(added)} runs read into {database}", err=True)
+        if sql is not None:
+            _print_rows(*history.query(connection, sql), as_json)
+            return
+        found = history.all_series(connection, cases, threshold_percent / 100)
+    finally:
+        connection.close()
+    if only is not None:
+        found = [series for series in found if series.trend(threshold_percent / 100) == only]
+    if out is not None:
+        from opbench.report.template import write_page
+
+        write_page(out, words.to_page(found, threshold_percent / 100))
+        click.echo(f"wrote {out}", err=True)
+    if as_json:
+        click.echo(json.dumps(words.to_json(found)))
+        return
+    console = stdout_console()
+    for line in words.lines(found, threshold_percent / 100, everything):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _print_rows(names: list[str], rows: list[tuple[object, ...]], as_json: bool) -> None:
+    """The answer to a query."""
+    from opbench.report.columns import aligned
+
+    if as_json:
+        click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
+        return
+    numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(names))]
+    cells = [[_cell(value) for value in row] for row in rows]
+    for line in aligned(names, cells, left=[i for i, number in enumerate(numbers) if not number]):
+        click.echo(line)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,116 @@
+"""`opbench list`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from opbench.cli import completion
+from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import print_config
+from opbench.paths import shipped
+
+Listed = Mapping[str, str | Sequence[str]]
+"""What is listed of one thing, its name among it."""
+
+WHAT = ("operators", "variants", "suites", "cases")
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(WHAT), default="operators")
+@click.argument("name", required=False, shell_complete=completion.listed)
+@variants_option
+@click.option(
+    "--backend", type=BACKENDS, default="auto", show_default=True, help="Whose problem sizes to expand (for cases)."
+)
+@cases_option
+@click.option(
+    "--gpu",
+    default="",
+    metavar="NAME",
+    shell_complete=completion.gpus,
+    help="Only variants that this GPU can run: a name such as rtx3080, or a compute capability such as 6.1.",
+)
+@json_option
+def list_command(
+    what: str,
+    name: str | None,
+    roots: tuple[Path, ...],
+    backend: str,
+    cases: tuple[str, ...],
+    gpu: str,
+    as_json: bool,
+) -> None:
+    """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
+    if name and what in ("operators", "suites"):
+        raise click.UsageError(f"'{name}' is one too many: opbench list {what} takes no name")
+    if gpu and what != "variants":
+        raise click.UsageError(f"--gpu is of opbench list variants; opbench list {what} does not take it")
+    rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
+    if gpu:
+        rows = runnable(rows, gpu)
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        needs = f" (needs {row['compute_capability']})" if row.get("compute_capability") else ""
+        click.echo(f"{row['name']:{width}}  {row.get('title', '')}{needs}".rstrip())
+
+
+def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
+    """Keep the variants that a GPU's compute capability allows."""
+    from opbench.gpu.limits.capability import capability_of, missing_capability
+
+    have = capability_of(gpu)
+    return [row for row in rows if not missing_capability(have, str(row["compute_capability"]))]
+
+
+def _operators(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
+    return [{"name": o, "title": catalog.operator_title(o)} for o in catalog.operator_names()]
+
+
+def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
+    rows = []
+    for operator in [name] if name else catalog.operator_names():
+        for v in catalog.variants(operator):
+            rows.append(
+                {
+                    "name": v.id,
+                    "title": v.title,
+                    "builds_on": v.builds_on,
+                    "precision": v.precision,
+                    "compute_capability": v.compute_capability,
+                    "configs": [print_config(c) for c in v.configs],
+                    "file": str(v.path),
+                }
+            )
+    return rows
+
+
+def _suites(*_: object) -> Sequence[Listed]:
+    import tomllib
+
+    paths = sorted(shipped("suites").glob("*.toml"))
+    return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in paths]
+
+
+def _cases(
+    catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]
+) -> Sequence[Listed]:
+    from opbench.api import expand
+
+    suite, _, _ = expand(name or "quick", backend, cases, roots)
+    return [{"name": case.name} for case in suite.cases]
+
+
+LISTERS: dict[str, Callable[..., Sequence[Listed]]] = {
+    "operators": _operators,
+    "variants": _variants,
+    "suites": _suites,
+    "cases": _cases,
+}

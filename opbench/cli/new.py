@@ -1,0 +1,163 @@
+"""`opbench new`: files to begin with, which run and are right as they are."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shlex
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import variants_option
+from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.paths import next_command
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+UNSET = "ADDRESS-OF-OPBENCH@COMMIT"
+"""Stands where the user fills in where CI installs opbench from."""
+folder_option = click.option(
+    "--in",
+    "folder",
+    default="mine",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The folder of your variants, laid out as variants/.",
+)
+
+
+@click.group("new")
+def new_command() -> None:
+    """Write the first files of an operator, of a variant or of CI for your kernels; nothing is ever overwritten."""
+
+
+@new_command.command("operator", short_help="An operator, a first variant and a suite.")
+@click.argument("name")
+@folder_option
+def operator_command(name: str, folder: Path) -> None:
+    """An operator of your own: mathematics, a first variant and a suite, to be changed into yours."""
+    from opbench.kernels.folders import Catalog
+
+    _require_name(name, "operator")
+    known = Catalog((folder,) if folder.is_dir() else ())
+    if name in known.operator_names():
+        raise UsageError(f"operator '{name}' is there already; a variant of it: opbench new variant {name}/NAME")
+    words = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
+    home = folder / name
+    texts = {
+        home / "operator.py": _template("operator.txt", words),
+        home / "naive.cu": _template("variant.txt", words),
+        folder / f"{name}.toml": _template("suite.txt", words | {"DIR": shlex.quote(str(folder))}),
+    }
+    _write(texts)
+    _next(next_command("check", name, variants=[folder]))
+
+
+@new_command.command("variant", short_help="A variant: a ladder's plainest rung.")
+@click.argument("name", metavar="OPERATOR/NAME")
+@folder_option
+@variants_option
+def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
+    """A variant of an operator: the plainest rung of its ladder under a new name, to be made faster."""
+    from opbench.kernels.folders import Catalog
+
+    operator, slash, own = name.partition("/")
+    if not slash:
+        raise UsageError(f"'{name}' names no variant; write OPERATOR/NAME: opbench new variant {name}/mine")
+    _require_name(own, "variant")
+    catalog = Catalog(tuple(dict.fromkeys((*roots, *((folder,) if folder.is_dir() else ())))))
+    if operator not in catalog.operator_names():
+        raise UsageError(unknown("operator", operator, catalog.operator_names(), "opbench list operators"))
+    ladder = catalog.variants(operator)
+    if own in {variant.name for variant in ladder}:
+        raise UsageError(f"variant '{name}' is there already; choose another name")
+    alone = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
+    plain = min(alone, key=lambda v: len(v.supports), default=None)  # the most general of the ladder's feet
+    if plain is None:
+        raise UsageError(f"no variant of {operator} stands alone in a file to begin with; see opbench list {operator}")
+    source = plain.path.read_text()
+    title = re.compile(r'^(// title\s*= )".*"$', re.MULTILINE)
+    if len(title.findall(source)) != 1:
+        raise UsageError(f"{plain.path}: has no single title to begin with; copy it by hand")
+    head = rf'\1"{own}: what it does otherwise"' + f'\n// builds_on = "{plain.name}"'
+    begun = title.sub(head, source)
+    header, ended, body = begun.partition("// ///\n//\n")
+    note = "// Write here why it is faster than the rung it builds on, and what limits it. Of that rung:\n//\n"
+    _write({folder / operator / f"{own}.cu": header + ended + note + body if ended else begun})
+    _next(next_command("check", name, variants=[folder]))
+
+
+@new_command.command("ci", short_help="A workflow that checks your kernels.")
+@folder_option
+@click.option(
+    "--base",
+    default="reports/base",
+    show_default=True,
+    metavar="DIR",
+    help="The folder that holds a run of each suite, to compare with.",
+)
+@click.option(
+    "--source",
+    default=UNSET,
+    metavar="ADDRESS@COMMIT",
+    help="Where CI installs opbench from: a git address with a commit or tag [default: to be filled in].",
+)
+def ci_command(folder: Path, base: str, source: str) -> None:
+    """CI for your kernels: a check of each pull request on the CPU, findings at their lines; times on a GPU runner."""
+    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET, "SOURCE": source}
+    _write(
+        {
+            Path(".github/workflows/kernels.yml"): _template("workflow.txt", words),
+            Path(".github/opbench-matcher.json"): _template("matcher.txt", words),
+        }
+    )
+    if source == UNSET:
+        _next("set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it")
+    for suite in sorted(folder.glob("*.toml")) or [folder / "SUITE.toml"]:
+        run = next_command("run", suite, variants=[folder], out=f"{base}/{suite.stem}")
+        _next(f"on the machine with the GPU: {run}")
+    _next(f"git add .github {shlex.quote(base)}")
+
+
+def _require_name(name: str, kind: str) -> None:
+    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise UsageError(
+            f"'{name}' is no name of {'an' if kind == 'operator' else 'a'} {kind}; allowed are a-z, 0-9 and _"
+        )
+
+
+def _template(file: str, words: Mapping[str, str]) -> str:
+    text = resources.files("opbench.cli").joinpath("templates", file).read_text()
+    for word, value in words.items():
+        text = re.sub(rf"\b{word}(?=_|\b)", value, text)
+    return text
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """All of the files or none; raises UsageError where one is there."""
+    from opbench.paths import write_atomically
+
+    there = [path for path in texts if path.exists()]
+    if there:
+        raise UsageError(f"{there[0]}: is there already and is not overwritten; choose another name or --in DIR")
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+            written.append(path)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise EnvironmentFault(f"{path}: cannot be written: {reason}; {writing_remedy(error)}--in DIR") from None
+    for path in texts:
+        click.echo(f"wrote {path}")
+
+
+def _next(command: str) -> None:
+    click.echo(f"next: {command}", err=True)

@@ -1,0 +1,115 @@
+"""`opbench profile`, and the program that the tools watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opbench.cli import completion
+from opbench.cli.options import case_option, variants_option
+from opbench.errors import OpbenchError, UsageError
+from opbench.paths import next_command
+
+
+@click.command("profile")
+@click.argument("name", metavar="CASE|FILE.cu", shell_complete=completion.variants)
+@case_option
+@click.option(
+    "--tool",
+    type=click.Choice(["ncu", "nsys"]),
+    default="ncu",
+    show_default=True,
+    help="Nsight Compute (counters) or Nsight Systems (timeline).",
+)
+@click.option(
+    "--set", "metric_set", default="", metavar="SET", help="A set of Nsight Compute's own on top, such as full."
+)
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The run's folder that keeps the report and the counters [default: reports/profile].",
+)
+@variants_option
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the tool after this.",
+)
+def profile_command(
+    name: str,
+    pattern: str,
+    tool: str,
+    metric_set: str,
+    run_folder: Path | None,
+    roots: tuple[Path, ...],
+    time_limit_s: float,
+) -> None:
+    """Profile one case: a printed name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)', or one of FILE.cu.
+
+    The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
+    """
+    from opbench.insight.nsight.commands import Target, target_argv
+    from opbench.insight.nsight.tools import current_chip
+    from opbench.kernels.folders import Catalog
+    from opbench.results.files import FILE, RunWriter
+    from opbench.running.profile import ProfileOptions, profile_case
+    from opbench.running.targets import case_of, is_file
+
+    found = case_of(name, pattern, Catalog([root.resolve() for root in roots]))
+    folder = run_folder or Path("reports") / "profile"
+    extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
+    extra += ["--file", str(found.variant.path)] if is_file(name) else []
+    target = Target(
+        found.name,
+        target_argv(found.name, extra),
+        precision="f64" if found.problem.storage == "f64" else found.variant.precision,
+        check=next_command("check", name if is_file(name) else found.variant.id, variants=roots, problem=found.problem),
+        chip=current_chip(),
+    )
+    writer = RunWriter(folder) if (folder / FILE).exists() else None
+    options = ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
+    try:
+        counters = profile_case(target, folder, options, writer, lambda line: click.echo(line, err=True))
+    finally:
+        if writer:
+            writer.close()
+    for key, value in counters.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            click.echo(f"{key:28} {value:.6g}")
+    if writer:
+        click.echo(f"kept in {folder / FILE}; show it with: {next_command('report', folder)}", err=True)
+
+
+@click.command("profile-target", hidden=True)
+@click.option("--case", "case", required=True)
+@click.option("--file", "file", type=click.Path(path_type=Path))
+@variants_option
+def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]) -> None:
+    """Check one case and launch it once more inside its NVTX range; what `opbench profile` runs under the tool."""
+    from opbench.checking.backends import open_backend
+    from opbench.checking.checking import Session
+    from opbench.kernels.folders import Catalog
+    from opbench.nvtx import case_range
+    from opbench.running.targets import case_of
+
+    catalog = Catalog([root.resolve() for root in roots])
+    found = case_of(file, case, catalog) if file else catalog.case(case)
+    backend = open_backend("cuda")
+    session = Session(backend)
+    reason = session.unsupported(found)
+    if reason:
+        raise UsageError(f"{found.name}: unsupported: {reason}")
+    verdict = session.check(found).verdict
+    if not verdict.right:
+        raise OpbenchError(f"{found.name}: wrong: {verdict.reason}")
+    launch = session.launch(found)
+    launch()
+    backend.synchronize()
+    with case_range(found.name, found.variant.operator):
+        launch()
+        backend.synchronize()

@@ -1,0 +1,200 @@
+"""`opbench report`, `ceiling`, `ladder` and `doctor`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from opbench import paths
+from opbench.cli.options import gpu_option, json_option, variants_option
+from opbench.cli.progress import progress_on_stderr
+from opbench.cli.run import leave, print_table, stdout_console
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.paths import next_command
+
+
+@click.command("report")
+@click.argument("run", type=click.Path(path_type=Path))
+@variants_option
+@gpu_option
+@json_option
+def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> None:
+    """Write the page and PNGs of RUN again, and print its table.
+
+    RUN is the folder of a run, a network, a training, a search or a self-test.
+
+    With --json: what the command that made RUN prints with it.
+    """
+    from opbench.networks.records.training import is_training
+    from opbench.networks.report import is_network
+    from opbench.report.selftest import is_selftest
+    from opbench.results.tuning import is_tuning
+
+    if is_network(run):
+        show = _report_network(run, as_json)
+    elif is_training(run):
+        show = _report_training(run, as_json)
+    elif is_tuning(run):
+        show = _report_tuning(run, as_json)
+    elif is_selftest(run):
+        show = _report_selftest(run, as_json)
+    else:
+        show = _report_run(run, roots, gpu, as_json)
+    leave(0, show)
+
+
+def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> Callable[[], None]:
+    from opbench.report import write_report
+    from opbench.results.files import read_run
+    from opbench.results.rows import frame
+
+    found = read_run(run)
+    for path in write_report(found, found.folder, gpu, roots):
+        click.echo(f"wrote {path}", err=True)
+    if as_json:
+        return lambda: click.echo(json.dumps([asdict(r) for r in found.results]))
+    return lambda: print_table(frame(found, gpu), found.left_out)
+
+
+def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.networks.records.training import read_training
+    from opbench.networks.report.training import headline, write_training
+
+    record = read_training(run)
+    for path in write_training(record, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    return lambda: click.echo(json.dumps(record) if as_json else "\n".join(headline(record)))
+
+
+def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.report.tuning import lines, to_json
+    from opbench.report.tuning_page import write_tuning
+    from opbench.results.tuning import finals_run, read_tuning
+
+    found = read_tuning(run)
+    finals = finals_run(found)
+    click.echo(f"wrote {write_tuning(found, finals)}", err=True)
+    text = json.dumps(to_json(found, finals), indent=1) if as_json else "\n".join(lines(found, finals))
+    return lambda: click.echo(text)
+
+
+def _report_selftest(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.report.selftest import part_lines, read_selftest, write_selftest
+
+    outcome = read_selftest(run)
+    for path in write_selftest(outcome, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    lines = [line for part in outcome.parts for line in part_lines(part)]
+    text = json.dumps(outcome.to_json()) if as_json else "\n".join([*lines, outcome.summary()])
+    return lambda: click.echo(text)
+
+
+def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.networks.report import read_network
+    from opbench.networks.report.page import write_network
+    from opbench.networks.report.terminal import print_network
+
+    record = read_network(run)
+    for path in write_network(record, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    return lambda: click.echo(json.dumps(record)) if as_json else print_network(record, stdout_console())
+
+
+@click.command("ceiling")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
+@json_option
+def ceiling_command(out: Path | None, as_json: bool) -> None:
+    """Measure this GPU's limits afresh with the probes of suites/ceilings.toml and remember them."""
+    import tempfile
+
+    from opbench.gpu import driver as cuda
+    from opbench.gpu.limits.ceilings import Ceilings, datasheet, known_gpus
+    from opbench.report.run.evidence import ceilings_table
+    from opbench.running.probes import measure_ceilings
+
+    if reason := cuda.why_missing():
+        known = ", ".join(known_gpus())
+        raise EnvironmentFault(f"{reason}; ceilings are measured on a GPU. Those known without one, for --gpu: {known}")
+
+    with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
+        _, ceilings = measure_ceilings(out or Path(scratch), tell)
+    if out:
+        paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings, indent=2)}\n".encode())
+    if as_json:
+        click.echo(json.dumps(ceilings, indent=2))
+        return
+    table = ceilings_table(Ceilings.from_json(ceilings), datasheet(str(ceilings["gpu"])))
+    click.echo(f"{ceilings['gpu']}: measured, datasheet, share of the datasheet, case that reached it")
+    for label, measured, quoted, share, case in table["body"]:
+        click.echo(f"{label:36} {measured:>13} {quoted:>13} {share:>6}  {case}".rstrip())
+
+
+@click.command("ladder")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--write", is_flag=True, help="Write the files; without it the changes are printed.")
+@click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout in place of the changes: stale, and left with why."
+)
+def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_json: bool) -> None:
+    """Show what RUNS would change in variants/<operator>/README.md and in README.md, or write it.
+
+    Only operators that the runs measured change, and no row of another run is lost. A folder that holds runs of
+    networks, such as reports/h200/networks, gives the table of networks.
+    """
+    from opbench.kernels.folders import Catalog
+    from opbench.networks.report.overview import network_folders, network_tables
+    from opbench.report.ladder_files import ladder_files
+    from opbench.results.files import read_run
+
+    root = paths.checkout()
+    if write and only_check:
+        raise UsageError("--check writes nothing, and --write writes; give one of them")
+    if root is None:
+        raise UsageError(
+            f"opbench ladder is for a checkout, whose committed READMEs it keeps; this opbench is installed in "
+            f"{paths.PACKAGE}. Read a run instead: opbench report RUN"
+        )
+    networks = [folder for run in runs for folder in network_folders(run)]
+    tables = network_tables(root, networks)
+    found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
+    for path, why in found.kept.items():
+        click.echo(f"left {path.relative_to(root)}: {why}", err=True)
+    for path, text in found.stale.items():
+        if write:
+            paths.write_atomically(path, text.encode())
+        elif not (only_check or as_json):
+            old = path.read_text(encoding="utf-8") if path.exists() else ""
+            name = path.relative_to(root).as_posix()
+            diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, name, n=1)
+            click.echo("".join(diff), nl=False)
+        click.echo(f"{'wrote' if write else 'stale'} {path.relative_to(root)}", err=True)
+    if not found.stale and not found.kept:
+        click.echo("in step: nothing to write", err=True)
+    elif not write and found.stale:
+        click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
+    if as_json:
+        left = {path.relative_to(root).as_posix(): why for path, why in found.kept.items()}
+        stale = [path.relative_to(root).as_posix() for path in found.stale]
+        click.echo(json.dumps({"stale": stale, "written": write, "left": left}, indent=1))
+    if only_check and (found.stale or found.kept):
+        click.get_current_context().exit(1)
+
+
+@click.command("doctor")
+@json_option
+def doctor_command(as_json: bool) -> None:
+    """Show what this machine has, what is missing and the command that mends it."""
+    from opbench import doctor
+
+    rows = doctor.diagnose()
+    if as_json:
+        click.echo(json.dumps(doctor.to_json(rows), indent=1))
+    else:
+        doctor.print_report(rows, stdout_console())
+    click.get_current_context().exit(doctor.exit_code(rows))

@@ -1,0 +1,512 @@
+"""`opbench run` and `opbench check`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from opbench.checking import backends
+from opbench.cli import completion, discard_stdout
+from opbench.cli.options import (
+    BACKENDS,
+    cases_option,
+    gpu_option,
+    json_option,
+    read_sizes,
+    size_option,
+    variants_option,
+)
+from opbench.cli.progress import progress_on_stderr
+from opbench.errors import UsageError
+from opbench.paths import next_command
+from opbench.results.result import exit_code
+from opbench.timing.clock import MODES
+from opbench.timing.processes import PROCESSES
+
+if TYPE_CHECKING:
+    import pandas
+    from rich.console import Console
+
+    from opbench.backend.findings import Finding
+    from opbench.export.sarif import FaultAtLine
+    from opbench.results.files import LeftOut
+    from opbench.results.own_variants import VariantComparison
+    from opbench.results.result import Result
+    from opbench.running.clusters import Tls
+
+cpu_only_option = click.option(
+    "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
+)
+
+
+problems_option = click.option(
+    "--problem",
+    "problems",
+    multiple=True,
+    metavar="PROBLEM",
+    help="Sizes of a FILE.cu, such as '(n=1000)', in place of those that would be taken; repeatable.",
+)
+
+
+def shared_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Options that `run` and `check` have in common."""
+    for option in (
+        cpu_only_option,
+        cases_option,
+        variants_option,
+        click.option(
+            "--time-limit",
+            "time_limit_s",
+            type=click.FloatRange(min=0.1),
+            metavar="SECONDS",
+            help="Stop a case that takes longer [default: the suite's, else 60].",
+        ),
+        click.option(
+            "--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs."
+        ),
+        json_option,
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("run")
+@click.argument(
+    "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|CASE|FILE.cu]...", shell_complete=completion.suites
+)
+@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The run's folder [default: reports/<time>-<suite>-<backend>].",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
+    "over rotated buffers [default: the suite's, else cold].",
+)
+@click.option(
+    "--publish",
+    is_flag=True,
+    help=f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
+    "intervals.",
+)
+@click.option(
+    "--gpus",
+    default="",
+    metavar="all|0,1",
+    help="GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
+)
+@click.option(
+    "--on",
+    default="",
+    metavar="dask://HOST:PORT|slurm:FILE.toml",
+    help="Run on the workers of a cluster, one GPU each; a scheduler runs what it is sent, so keep it private.",
+)
+@click.option(
+    "--tls-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --on dask: the authority that certificates are of; --tls-cert and --tls-key go with it.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="This side's certificate.")
+@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its private key.")
+@click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
+@gpu_option
+@problems_option
+@shared_options
+def run_command(
+    targets: tuple[str, ...],
+    backend: str,
+    out: Path | None,
+    mode: str | None,
+    publish: bool,
+    gpus: str,
+    on: str,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    resume: bool,
+    gpu: str,
+    cpu_only: bool,
+    cases: tuple[str, ...],
+    roots: tuple[Path, ...],
+    problems: tuple[str, ...],
+    seed: int,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
+    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, one CASE, or FILE.cu; write the report.
+
+    FILE.cu runs on few sizes, which tiles and vectors usually divide; `opbench check` tries the others.
+    Several files are measured together and compared with each other: opbench run A.cu B.cu
+    """
+    from opbench import api
+    from opbench.results.own_variants import compare_own_variants
+    from opbench.results.rows import frame
+
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
+    with progress_on_stderr() as tell:
+        run = api.run(
+            targets,
+            backend=backend,
+            cases=cases,
+            variants=roots,
+            problems=problems,
+            out=out,
+            resume=resume,
+            seed=seed,
+            time_limit_s=time_limit_s,
+            mode=mode,
+            publish=publish,
+            gpus=gpus,
+            on=on,
+            tls=_tls(tls_ca, tls_cert, tls_key),
+            gpu=gpu,
+            cpu_only=cpu_only,
+            command=sys.argv[1:],
+            tell=tell,
+        )
+    for warning in run.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"report: {run.folder / 'report.html'}", err=True)
+    if note := _sizes_not_checked(targets, roots, run.results):
+        click.echo(f"note: {note}", err=True)
+    finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out, compare_own_variants(run)))
+
+
+def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
+    """Return on how few problems files of a user's own were checked, and the command that checks the others."""
+    own = _files_of(tuple(targets))
+    problems = list(dict.fromkeys(f"{r.operator}{r.problem}" for r in results if f"{r.operator}/{r.variant}" in own))
+    if not problems:
+        return ""
+    on = problems[0] if not problems[1:] else f"{len(problems)} problems"
+    files = " and ".join(dict.fromkeys(own.values()))
+    command = next_command("check", *targets, variants=roots)
+    return f"{files} checked on {on} only; odd sizes and random shapes: {command}"
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
+    """All three files, or none."""
+    from opbench.running.clusters import Tls
+
+    if ca and certificate and key:
+        return Tls(ca, certificate, key)
+    if ca or certificate or key:
+        raise click.UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
+    return None
+
+
+@click.command("check")
+@click.argument(
+    "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|CASE|FILE.cu]...", shell_complete=completion.variants
+)
+@click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
+@click.option(
+    "--random",
+    "random_shapes",
+    default=3,
+    type=click.IntRange(min=0),
+    show_default=True,
+    help="How many random shapes per operator, besides its examples.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Every config on every problem, also where each pair compiles a module of its own; on the cpu also --huge.",
+)
+@problems_option
+@click.option(
+    "--huge",
+    is_flag=True,
+    help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
+)
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
+    "A file for which no operator fits is checked so anyway.",
+)
+@size_option
+@click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
+@click.option(
+    "--sarif",
+    "sarif_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
+)
+@click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
+@click.option(
+    "--gpu",
+    default="h200",
+    show_default=True,
+    metavar="NAME|NUMBER",
+    help="The GPU whose code is checked, the branch of __CUDA_ARCH__: a name such as rtx3080, or a compute capability "
+    "such as 8.6. NVRTC compiles for a name, too.",
+    shell_complete=completion.gpus,
+)
+@click.option("--list", "only_list", is_flag=True, help="Print the names of the cases for --case, and check none.")
+@click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
+@shared_options
+def check_command(
+    targets: tuple[str, ...],
+    backend: str,
+    problems: tuple[str, ...],
+    random_shapes: int,
+    every: bool,
+    huge: bool,
+    memory: bool,
+    sizes: tuple[str, ...],
+    exit_first: bool,
+    sarif_file: Path | None,
+    with_notes: bool,
+    gpu: str,
+    only_list: bool,
+    watch: bool,
+    cpu_only: bool,
+    cases: tuple[str, ...],
+    roots: tuple[Path, ...],
+    seed: int,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
+    """Check variants on the operators' examples and on random shapes; no times, no report."""
+    if watch:
+        from opbench.cli.watch import watch_targets
+
+        if as_json or sarif_file:
+            given = "--json" if as_json else "--sarif"
+            raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
+        watch_targets(targets, roots)
+    from opbench import api
+
+    def on_note(words: str) -> None:
+        click.echo(f"note: {words}", err=True)
+
+    if only_list:
+        names = api.cases_checked(
+            targets,
+            variants=roots,
+            problems=problems,
+            random_shapes=random_shapes,
+            huge=huge or (every and backend == "cpu" and not problems),
+            seed=seed,
+            note=on_note,
+        )
+        leave(0, lambda: click.echo("\n".join(names)))
+    if backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
+        backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
+    with progress_on_stderr() as tell:
+        results = api.check(
+            targets,
+            backend=backend,
+            cases=cases,
+            variants=roots,
+            problems=problems,
+            random_shapes=random_shapes,
+            every=every,
+            huge=huge,
+            exit_first=exit_first,
+            gpu=gpu,
+            cpu_only=cpu_only,
+            seed=seed,
+            time_limit_s=time_limit_s or 60.0,
+            memory=memory,
+            sizes=read_sizes(sizes),
+            tell=tell,
+            note=on_note,
+        )
+    from opbench.export.sarif import faults, notes, sarif
+
+    noted = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
+    if sarif_file is not None:
+        from opbench.paths import write_atomically
+
+        found = [*faults(results, lambda result: _file_of(result, targets)), *noted]
+        write_atomically(sarif_file, json.dumps(sarif(found), indent=1).encode() + b"\n")
+        wrong = len(found) - len(noted)
+        click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
+    finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
+
+
+def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
+    """Print the outcome and leave with its exit code."""
+    leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
+
+
+def leave(code: int, show: Callable[[], None]) -> None:
+    """Print and leave with an exit code, even when nobody reads the output to its end."""
+    try:
+        show()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
+    click.get_current_context().exit(code)
+
+
+REPEATED = (
+    "--cpu-only",
+    "--backend",
+    "--gpu",
+    "--variants",
+    "--random",
+    "--problem",
+    "--time-limit",
+    "--seed",
+    "--memory",
+    "--size",
+)
+
+
+def _flags_given() -> str:
+    """The flags of this command line that decide which cases there are and how they end."""
+    context, words = click.get_current_context(), [""]
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.opts[0] in REPEATED:
+            value = context.params[option.name or ""]
+            values = value if option.multiple else [value]
+            words += [option.opts[0] if v is True else f"{option.opts[0]} {shlex.quote(str(v))}" for v in values]
+    return " ".join(words)
+
+
+def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
+    """One line per variant, then each kind of failure once, with its source line and the command that repeats it."""
+    from opbench.results.faults import faults_of
+    from opbench.running.memory import OPERATOR as MEMORY
+
+    tally: dict[str, dict[str, int]] = {}
+    failures: dict[tuple[str, str], list[Result]] = {}
+    lacking: dict[str, dict[str, str]] = {}
+    gpu_code: dict[str, list[Result]] = {}
+    for r in results:
+        variant = f"{r.operator}/{r.variant}"
+        counts = tally.setdefault(variant, {})
+        counts[r.status] = counts.get(r.status, 0) + 1
+        if r.status in ("wrong", "failed", "invalid"):
+            failures.setdefault((variant, r.fault), []).append(r)
+        gpu_code.setdefault(variant, []).append(r)
+        if r.status in ("unsupported", "no fault found"):
+            lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
+    width, files = max((len(name) for name in tally), default=0), _files_of(targets)
+    for name, counts in tally.items():
+        code = _branch_words(gpu_code[name]) + _gpu_words(gpu_code[name])
+        why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
+        verdicts = ", ".join(_coloured(status, f"{n} {status}") for status, n in counts.items())
+        click.echo(f"{name:{width}}  {verdicts}{why}{code}")
+    for (variant, _), cases in failures.items():
+        first = cases[0]
+        more = f" and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''}" if len(cases) > 1 else ""
+        target = files.get(variant, variant)
+        rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first.case)}"
+        notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
+        faults = faults_of(first, _file_of(first, targets))
+        *others, last = faults if first.operator == MEMORY else faults[:1]  # with no result, each finding counts
+        for fault in others:
+            _print_finding(fault, ())
+        _print_finding(last, notes)
+    for note in noted:
+        _print_finding(note.finding, (), "note: ")
+    _print_uncompiled(results)
+
+
+def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> None:
+    """A finding with its source line, its first line in colour."""
+    from opbench.report.findings import WIDTH, finding_lines
+
+    first, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
+    click.echo()
+    click.echo(start + _coloured("right" if start else "wrong", first))
+    for line in rest:
+        click.echo(line)
+
+
+COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
+
+
+def _coloured(status: str, text: str) -> str:
+    """A verdict's words in its colour, on a terminal that has not declined colours (no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
+
+
+REJECTED = "NVRTC rejects it"
+
+
+def _gpu_words(results: Sequence[Result]) -> str:
+    """Whether a variant's kernels compile for a GPU that is not here: the end of its line, "" where nothing tells."""
+    if any(r.resources_missing.startswith(REJECTED) for r in results):
+        return ", refused by NVRTC"
+    compiled = [r for r in results if r.compiled_for]
+    share = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
+    return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
+
+
+def _branch_words(results: Sequence[Result]) -> str:
+    """Which branch of `#if __CUDA_ARCH__` the verdict is about, "" where the kernel has none."""
+    checked = sorted({r.verdict.architecture for r in results if r.verdict and r.verdict.architecture})
+    return f", checked as {' and '.join(checked)} (__CUDA_ARCH__)" if checked else ""
+
+
+def _print_uncompiled(results: Sequence[Result]) -> None:
+    """Why kernels were not compiled for a GPU, each reason once."""
+    missing = {r.resources_missing for r in results if not r.resources_missing.startswith(REJECTED)} - {""}
+    for reason in sorted(missing):
+        click.echo(f"note: not compiled for a GPU: {reason}", err=True)
+
+
+def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
+    """The variants of files of a user's own, by name, with the file as it was typed."""
+    from opbench.kernels.folders import Catalog
+    from opbench.running.memory import OPERATOR as MEMORY
+    from opbench.running.targets import is_file, own_variants
+
+    catalog = Catalog(click.get_current_context().params["roots"])
+    found: dict[str, str] = {}
+    for target in filter(is_file, targets):
+        found[f"{MEMORY}/{Path(target).stem}"] = target
+        with contextlib.suppress(UsageError):  # no operator fits: it ran in memory mode
+            found |= {v.id: target for v in own_variants(Path(target), catalog)}
+    return found
+
+
+def _file_of(result: Result, targets: tuple[str, ...]) -> str:
+    """The file of a result's variant: as it was typed, or where the catalog has it."""
+    from opbench.kernels.folders import Catalog
+
+    if typed := _files_of(targets).get(f"{result.operator}/{result.variant}"):
+        return typed
+    known = Catalog(click.get_current_context().params["roots"]).variants(result.operator)
+    return str(next(v.path for v in known if v.name == result.variant))
+
+
+def print_table(table: pandas.DataFrame, left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
+    """Print the table of a run on stdout."""
+    from opbench.report.terminal import print_table as show
+
+    show(table, stdout_console(), left_out, own)
+
+
+def stdout_console() -> Console:
+    """A console that leaves a closed stdout to us; rich's own would exit with code 1."""
+    from rich.console import Console
+
+    class StdoutConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return StdoutConsole()

@@ -1,0 +1,184 @@
+"""`opbench selftest`, and the program that its other clocks watch."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opbench.cli.options import json_option
+from opbench.cli.run import leave
+from opbench.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from opbench.gpu.driver import CudaBackend
+    from opbench.results.files import Run
+    from opbench.results.result import Result
+    from opbench.running.profile import Say
+    from opbench.selftest import Cell, Part, Selftest, SelftestDevice
+    from opbench.timing.clock import Launch
+
+OUT = Path("reports") / "selftest"
+
+
+@click.command("selftest")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=OUT,
+    show_default=True,
+    metavar="DIR",
+    help="Where selftest.html, .png and .json go.",
+)
+@click.option(
+    "--only",
+    default="",
+    metavar="PARTS",
+    help="Some of floor,stamps,flush,aa,slowdown,clocks,wall,cheats, separated by commas [default: all].",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the measuring parts; more time, more pairs, narrower intervals (never below 40 pairs).",
+)
+@click.option(
+    "--results",
+    "run_folder",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="A run of this GPU, such as one of suites/full.toml, whose wall time is compared with a process of cuda.bench "
+    "a case.",
+)
+@json_option
+def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | None, as_json: bool) -> None:
+    """Test on this GPU what opbench claims of its own times: false differences, missed slow-downs, agreement, cheats.
+
+    \b
+    Exit codes: 0 every claim holds · 1 one does not · 2 usage · 3 no GPU.
+    """
+    from opbench import selftest
+    from opbench.gpu import driver as cuda
+    from opbench.report.selftest import keep_selftest, part_lines, write_selftest
+    from opbench.results.files import read_run
+
+    names = selftest.chosen_parts(only)
+    run = read_run(run_folder) if run_folder else None
+    if reason := cuda.why_missing():
+        raise EnvironmentFault(f"{reason}; the self-test is of a GPU's clock (opbench doctor says what is missing)")
+    device: SelftestDevice = cuda.CudaBackend()
+    outcome = _outcome(device, budget_s)
+
+    def keep(found: Selftest, part: Part) -> None:
+        keep_selftest(found, out)
+        for line in part_lines(part):
+            click.echo(line, err=as_json)
+
+    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True), run), names, outcome, keep)
+    for path in write_selftest(outcome, out):
+        click.echo(f"wrote {path}", err=True)
+    text = json.dumps(outcome.to_json(), indent=1) if as_json else outcome.summary()
+    leave(outcome.exit_code, lambda: click.echo(text))
+
+
+def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
+    from datetime import UTC, datetime
+
+    from opbench._version import __version__
+    from opbench.selftest import Selftest
+
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return Selftest(device.environment(), budget_s, __version__, date)
+
+
+def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
+    """Each part with what only a GPU's machine has put behind it."""
+    from opbench import selftest
+    from opbench.selftest.children import times_by_ncu, times_in_child
+    from opbench.selftest.race import alone_in_children, race_in_child
+
+    witnesses = [
+        selftest.Witness("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
+        selftest.Witness("CUPTI", "kernel", 0.3e-6, functools.partial(times_in_child, "cupti")),
+        selftest.Witness("ncu", "kernel", None, functools.partial(times_by_ncu)),
+    ]
+    files = time_cheats()
+    return {
+        "floor": lambda seconds: selftest.floor(device, seconds),
+        "stamps": lambda seconds: selftest.stamps(device, seconds),
+        "flush": lambda seconds: selftest.flush(device, seconds),
+        "aa": lambda seconds: selftest.alike(device, seconds),
+        "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
+        "clocks": lambda seconds: selftest.clocks(device, seconds, witnesses),
+        "wall": lambda seconds: selftest.wall_time(race_in_child, alone_in_children, run),
+        "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
+    }
+
+
+def time_cheats() -> list[Path]:
+    """The cheats that ship with opbench, of a clone those of its tests, and their honest twins."""
+    from opbench.paths import shipped
+
+    folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu"))
+
+
+def judge_cheat(path: Path, problems: Sequence[str], say: Say) -> Sequence[Result]:
+    """Return the results of one cheat, run as a user would run a file."""
+    from opbench import api
+
+    say(f"cheat: {path.stem}")
+    with tempfile.TemporaryDirectory(prefix="opbench-cheat-") as folder:
+        run = api.run(
+            path, backend="cuda", cases=[f"*/{path.stem}*"], problems=problems, out=Path(folder), report=False
+        )
+    return run.results
+
+
+@click.command("selftest-target", hidden=True)
+@click.argument("witness", type=click.Choice(["cupti", "bench", "ncu"]))
+@click.option("--cell", "texts", multiple=True, required=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
+def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | None) -> None:
+    """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
+    from opbench.gpu import driver as cuda
+    from opbench.selftest import Cell, untouched, witnesses
+
+    backend = cuda.CudaBackend()
+    clock = backend.clock()
+    cells = [Cell.from_text(text) for text in texts]
+    launches = {cell.name: cell.launch(untouched(backend)) for cell in cells}
+    if witness == "ncu":
+        _launch_in_range(backend, cells, launches)
+        return
+    if witness == "cupti":
+        found = witnesses.cupti_times(clock, launches)
+    else:
+        # What nvbench calls must be loaded by then.
+        for launch in launches.values():
+            clock.sample(launch, hold=False)
+        found = witnesses.bench_times(backend.stream_handle, launches)
+    if out is not None:
+        out.write_text(json.dumps(found))
+
+
+def _launch_in_range(backend: CudaBackend, cells: Sequence[Cell], launches: Mapping[str, Launch]) -> None:
+    """Each cell so often as the reader of ncu's report expects, within the range that ncu watches."""
+    from opbench.nvtx import case_range
+    from opbench.selftest.children import RANGE, REPEATS
+
+    backend.synchronize()
+    with case_range(RANGE, "selftest"):
+        for cell in cells:
+            for _ in range(REPEATS):
+                launches[cell.name]()
+        backend.synchronize()

@@ -1,0 +1,19 @@
+"""The cpu backend: the same `.cu` files, compiled by the host's C++ compiler and executed thread by thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opbench.emulator.backend import CpuBackend
+
+__all__ = ["CpuBackend"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the backend when it is first used: what builds its runtime needs no arrays, and begins the sooner."""
+    if name not in __all__:
+        raise AttributeError(f"module 'opbench.emulator' has no attribute '{name}'")
+    from opbench.emulator.backend import CpuBackend
+
+    return CpuBackend

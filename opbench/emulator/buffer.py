@@ -1,0 +1,287 @@
+"""Device memory as own mappings: guard bands with a known pattern around the content, fences around those."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import math
+import mmap
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.kernels.scalar import element
+
+BAND = 64 << 10
+FENCE = 1 << 30
+"""Addresses cost nothing: a wide fence keeps a far access from reaching someone else's memory."""
+PATTERN = 0xFFFE
+"""A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
+GUARD = np.full((BAND + mmap.PAGESIZE) // 2 + 1, PATTERN, np.uint16).view(np.uint8)
+"""The longest band that can follow a content, and a byte more, as a content may end at an odd one."""
+DTYPES: dict[str, Any] = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "i64": np.int64,
+    "i32": np.int32,
+    "i16": np.int16,
+    "i8": np.int8,
+    "u64": np.uint64,
+    "u32": np.uint32,
+    "u16": np.uint16,
+    "u8": np.uint8,
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+FAILED = ctypes.c_void_p(-1).value
+PROT_NONE = 0
+MAP_NORESERVE = 0x4000
+MAP_FIXED = 0x10
+SPARSE_BYTES = 16 << 20
+"""Of the file that is mapped again and again in a sparse buffer."""
+SPARSE_PIECES = 1 << 14
+"""Of a buffer at most: a process has 65,530 mappings (vm.max_map_count); without one left nothing is allocated."""
+PAGEMAP_ENTRY = 8
+PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
+
+
+class CpuArray:
+    """A tensor's place in memory that someone else has, such as a part of a buffer."""
+
+    initialised = True
+    """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, memory: np.ndarray) -> None:
+        self.name, self.shape = name, tuple(shape)
+        self.dtype: np.dtype = np.dtype(DTYPES[dtype])
+        self.bytes: int = memory.size
+        self._bytes = memory
+        self._content = memory.view(self.dtype).reshape(self.shape)
+
+    @property
+    def address(self) -> int:
+        """Where the content begins."""
+        return int(self._bytes.ctypes.data)
+
+    def part(self, name: str, shape: tuple[int, ...], dtype: str, offset: int) -> CpuArray:
+        """A tensor in this memory, at an offset in bytes."""
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        return CpuArray(name, shape, dtype, self._bytes[offset : offset + size])
+
+    def write(self, array: np.ndarray) -> None:
+        """Copy a host array of the same shape and dtype in."""
+        self._check(array)
+        self._content[...] = array
+        self.initialised = True
+
+    def read(self) -> np.ndarray:
+        """Copy the content out."""
+        content: np.ndarray = self._content.copy()
+        return content
+
+    def poison(self) -> None:
+        """Fill the content with 0xFF bytes (NaN in every float format)."""
+        self._bytes[:] = 0xFF
+        self.initialised = False
+
+    def poison_part(self, offset: int, nbytes: int) -> None:
+        """Fill some bytes of the content, from an offset on, with 0xFF."""
+        self._bytes[offset : offset + nbytes] = 0xFF
+
+    def copy_from(self, other: CpuArray, shift: int = 0) -> None:
+        """Copy the content of another tensor of the same size; the last `shift` bytes go to the front."""
+        rest = self.bytes - shift
+        self._bytes[shift:] = other._bytes[:rest]
+        self._bytes[:shift] = other._bytes[rest:]
+        self.initialised = True
+
+    def clear(self) -> None:
+        """Fill the content with zero bytes."""
+        self._bytes[:] = 0
+        self.initialised = True
+
+    def fill(self, value: float) -> None:
+        """Fill the content with a number, as its type holds it."""
+        self._content[...] = np.frombuffer(element(self.dtype, value), self.dtype)[0]
+        self.initialised = True
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content."""
+        return int.from_bytes(hashlib.blake2b(self._bytes.data, digest_size=8).digest(), "little")
+
+    def damage(self) -> int | None:
+        """None: there are no guard bands here."""
+        return None
+
+    def distance(self, address: int) -> int:
+        """How far an address lies outside of the content; 0 inside."""
+        start: int = self.address
+        return max(start - address, address - (start + self.bytes - 1), 0)
+
+    def _check(self, array: np.ndarray) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"buffer '{self.name}' holds {self.dtype}{list(self.shape)}, not {array.dtype}{list(array.shape)}"
+            )
+
+
+class CpuBuffer(CpuArray):
+    """Memory for one tensor: fence, band, content, band, fence; any access to a fence faults.
+
+    The content begins at a page, hence aligned for every vector type.
+    """
+
+    _limited = True
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        if dtype not in DTYPES:
+            raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        self._inner = 2 * BAND + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._fence = FENCE
+        self._base: int = self._map(name, shape, size)
+        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
+        self._all = np.frombuffer(raw, dtype=np.uint8)
+        self._guard(size)
+        super().__init__(name, shape, dtype, self._all[BAND : BAND + size])
+        self.poison()
+
+    def _guard(self, size: int) -> None:
+        self._all.view(np.uint16)[: BAND // 2] = PATTERN
+        self._all.view(np.uint16)[(BAND + size) // 2 :] = PATTERN
+
+    def damage(self) -> int | None:
+        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        before = np.flatnonzero(self._all[:BAND].view(np.uint16) != PATTERN)
+        tail = self._all[BAND + self.bytes :]
+        after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
+        found: list[tuple[int, int]] = []
+        if before.size:
+            index = int(before[-1]) * 2
+            high = self._all[index + 1] != PATTERN >> 8
+            offset = index + int(high) - BAND
+            found.append((-offset, offset))
+        if after.size:
+            found.append((int(after[0]) + 1, self.bytes + int(after[0])))
+        return min(found)[1] if found else None
+
+    def free(self) -> None:
+        """Give the memory back; the buffer and its parts must not be used afterwards."""
+        if self._base:
+            del self._content, self._bytes, self._all
+            _libc.munmap(self._base, self._inner + 2 * self._fence)
+            self._base = 0
+
+    def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
+        available = available_memory() if self._limited else None
+        if available is not None and self._inner > available:
+            raise EnvironmentFault(_too_large(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        for fence in (FENCE, mmap.PAGESIZE):  # a limit on addresses (ulimit -v) may forbid the wide one
+            self._fence = fence
+            base = _libc.mmap(None, self._inner + 2 * fence, PROT_NONE, flags, -1, 0)
+            if base is None or base == FAILED:
+                continue
+            if _libc.mprotect(base + fence, self._inner, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
+                return int(base)
+            _libc.munmap(base, self._inner + 2 * fence)
+        raise EnvironmentFault(_too_large(name, shape, size, "which the system refuses"))
+
+
+class SparseBuffer(CpuBuffer):
+    """Poison, or one number, that takes memory where it is written only: it may be larger than the machine's."""
+
+    _limited = False
+
+    def poison(self) -> None:
+        """Poison everywhere, but no page of it is taken."""
+        self._map_file(_pages_of(b"\xff"))
+        self.initialised = False
+
+    def clear(self) -> None:
+        """Zeros everywhere, likewise."""
+        self.fill(0.0)
+
+    def fill(self, value: float) -> None:
+        """A number everywhere, likewise."""
+        self._map_file(_pages_of(element(self.dtype, value)))
+        self.initialised = True
+
+    @property
+    def content(self) -> np.ndarray:
+        """The content itself, of which only what is looked at is fetched."""
+        content: np.ndarray = self._content
+        return content
+
+    def written_pages(self) -> np.ndarray | None:
+        """Which pages of the content were written since it was filled; None where the system does not tell."""
+        count = -(-self.bytes // mmap.PAGESIZE)
+        try:
+            with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
+                file.seek(self.address // mmap.PAGESIZE * PAGEMAP_ENTRY)
+                entries = np.frombuffer(file.read(count * PAGEMAP_ENTRY), np.uint64)
+        except OSError:
+            return None
+        # A page that was only read is the file's; one that was written is this process's own, in memory or swapped out.
+        own: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
+            (entries & PAGE_SWAPPED) != 0
+        )
+        found: np.ndarray = np.flatnonzero(own)
+        return found if entries.size == count else None
+
+    def _map_file(self, file: int) -> None:
+        """Map a file as often as it takes; its pages are copied where they are written."""
+        if self.bytes > SPARSE_PIECES * SPARSE_BYTES:
+            raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
+        start = self._base + self._fence + BAND
+        end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        for place in range(start, end, SPARSE_BYTES):
+            flags = mmap.MAP_PRIVATE | MAP_FIXED
+            size = min(SPARSE_BYTES, end - place)
+            if _libc.mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0) == FAILED:
+                raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses"))
+
+    def _guard(self, size: int) -> None:
+        """No pattern: a traced launch knows where the content ends."""
+
+
+@functools.cache
+def _pages_of(number: bytes) -> int:
+    """A file in memory of one number, kept."""
+    file = os.memfd_create("opbench-sparse")
+    with os.fdopen(os.dup(file), "wb") as stream:
+        stream.write(number * (SPARSE_BYTES // len(number)))
+    return file
+
+
+def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:
+    size = f"{nbytes / 1e9:.2f} GB"
+    return f"buffer '{name}' {list(shape)} needs {size} of memory, {why}; choose a smaller problem"
+
+
+def available_memory() -> int | None:
+    """Bytes that the machine could still give, the container's limit included; None when it does not say."""
+    amounts = []
+    try:
+        free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts += [int(free.group(1)) * 1024] if free else []
+    except OSError:
+        pass
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        amounts += [int(limit) - used] if limit.isdigit() else []
+    except (OSError, ValueError):
+        pass
+    return min(amounts) if amounts else None

@@ -1,0 +1,447 @@
+"""From an unchanged `.cu` file to a shared object in the cache: preprocess, rewrite, compile, link."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opbench.emulator import elf, macros
+from opbench.emulator.cutting import (
+    Cut,
+    cut_down,
+    has_host_part_in,
+    leaves_out,
+    require_definitions,
+    require_device_functions,
+    require_names,
+)
+from opbench.emulator.diagnostics import diagnosis, shortened
+from opbench.emulator.features import require_capability
+from opbench.emulator.lines import WRAPPER
+from opbench.emulator.ptx import (
+    LINE_MARKER,
+    SYSTEM_HEADER,
+    UnsupportedInstruction,
+    constant_variables,
+    relax_initialisation,
+    replace_built_in_copies,
+    replace_noinline,
+    replace_ptx,
+    replace_unroll,
+)
+from opbench.emulator.toolchain import (
+    CALLS,
+    FAST,
+    INCLUDE,
+    PATTERN,
+    QUICK,
+    ROLLED,
+    RUNTIME,
+    SHIM,
+    TRACED,
+    UNSEEN_COPIES,
+    CompileMode,
+    Toolchain,
+    compiler_environment,
+    find_toolchain,
+)
+from opbench.errors import CompileError, EnvironmentFault
+from opbench.kernels.launch import BuildRequest
+from opbench.paths import publish, write_atomically
+from opbench.source import device_part, names, scan, sources, standard_names, tokens
+from opbench.source.sources import closure
+
+DYNAMIC_SHARED_BYTES = (232 + 1) << 10
+"""What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
+DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
+"""g++ on a local variable: the file, the line and the words."""
+MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
+ASYNCHRONOUS_CALL = re.compile(
+    r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
+)
+MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or directory|file not found)")
+UNDECLARED = re.compile(
+    r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
+)
+NO_MEMORY = re.compile(
+    r"virtual memory exhausted|out of memory allocating|std::bad_alloc|Cannot allocate memory|LLVM ERROR: out of memory"
+    r"|Killed signal terminated program"
+)
+NEWEST_CAPABILITY = (9, 0)
+"""The newest compute capability whose code the cpu backend executes."""
+ARCHITECTURE_MACRO = "__CUDA_ARCH__"
+KEPT = 64
+"""Preprocessed texts, some 100 kB each."""
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """A translation unit ready to compile, and the user's files that it was made of."""
+
+    text: str
+    files: tuple[Path, ...]
+    empty: tuple[str, ...] = ()
+    """Headers that were nowhere found and stood for nothing."""
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key of the parts, which no concatenation of other parts shares."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def alone(final: Path) -> Iterator[None]:
+    """No other process makes this file meanwhile, where the file system knows locks."""
+    with (final.parent / f".{final.name}.lock").open("w") as lock:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A working folder beside the cache's files, on the same file system so that a rename is atomic."""
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+@functools.cache
+def shim_version() -> str:
+    """A digest of the shim, the runtime and the passes, and of where they lie: lines of a traced build name them."""
+    folder = Path(__file__).parent
+    own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    read = [
+        *own,
+        *(Path(str(module.__file__)) for module in (device_part, names, scan, sources, standard_names, tokens)),
+    ]
+    return digest(str(Path(__file__).parent), *(part for path in read for part in (path.name, path.read_bytes())))
+
+
+class KernelBuilder:
+    """Compiles modules with one toolchain into one cache folder; safe from several threads and processes."""
+
+    def __init__(
+        self, toolchain: Toolchain, folder: Path, build: CompileMode, capability: tuple[int, int] = NEWEST_CAPABILITY
+    ) -> None:
+        self.toolchain = toolchain
+        self.folder = folder
+        self.build = build
+        self.capability = capability
+        """The compute capability that `__CUDA_ARCH__` names."""
+        self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
+        """By manifest and whether it was cut down: whoever asks whether a module can be built builds it next."""
+
+    def module(self, request: BuildRequest) -> Path:
+        """The shared object of a request, compiled unless the cache holds it; raises CompileError."""
+        manifest = self._manifest(request)
+        if (known := _read_manifest(manifest)) is not None:
+            return known
+        require_names(request)
+        require_device_functions(request)
+        require_definitions(request)
+        if has_host_part_in(request):
+            return self._made(request, manifest, True)
+        try:
+            return self._made(request, manifest, False)
+        except CompileError as first:
+            # What keeps the file from compiling may belong to a kernel that nobody asked for.
+            if not leaves_out(request):
+                raise
+            try:
+                return self._made(request, manifest, True)
+            except CompileError as second:
+                if missing := MISSING_HEADER.search(str(first)):
+                    sources = closure(request.source, request.include)
+                    raise device_part.without_header(second, (missing[1],), sources) from None
+            raise
+
+    def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
+        """The object of the whole file, or of what its kernels need of it."""
+        try:
+            preprocessed = self._without_ptx(request, reduced, manifest)
+        except UnsupportedInstruction as problem:
+            raise CompileError(str(problem)) from None
+        text = replace_noinline(preprocessed.text)
+        if self.toolchain.family == "gcc":
+            text = replace_unroll(text, dict(request.macros))
+        elif self.build.traced:
+            text = relax_initialisation(text)
+        if self.build.traced:
+            text = replace_built_in_copies(text, UNSEEN_COPIES[self.toolchain.family])
+        # Where the cache lies must not decide the key.
+        key = self._key(text.replace(str(self.folder), ""))
+        final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
+        if not final.exists():
+            try:
+                self._compile(request, text, final)
+            except CompileError as error:
+                # A name that nobody declares may be one of a header that was not there.
+                if preprocessed.empty and UNDECLARED.search(str(error)):
+                    sources = closure(request.source, request.include)
+                    raise device_part.without_header(error, preprocessed.empty, sources) from None
+                raise
+        files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
+        write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
+        return final
+
+    def require_instructions(self, request: BuildRequest) -> None:
+        """Raise UnsupportedInstruction for inline PTX that the kernels need and that this backend or its GPU lacks."""
+        manifest = self._manifest(request)
+        if _read_manifest(manifest) is not None:
+            return
+        try:
+            self._without_ptx(request, has_host_part_in(request), manifest)
+        except UnsupportedInstruction:
+            if not leaves_out(request):
+                raise
+            self._without_ptx(request, True, manifest)
+
+    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+        """The request preprocessed, with functions in place of inline PTX; kept for whoever builds it next."""
+        key = (manifest.name, reduced)
+        if key not in self._preprocessed:
+            found = self.preprocess(request, reduced)
+            require_capability(found.text, self.capability)
+            self._preprocessed[key] = replace(found, text=replace_ptx(found.text))
+            for old in list(self._preprocessed)[:-KEPT]:
+                self._preprocessed.pop(old, None)
+        return self._preprocessed[key]
+
+    def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
+        """Expand the request's wrapper; raises CompileError.
+
+        `reduced` is whether the file is cut down to what the kernels need; unless told, where it has a host's part.
+        """
+        if reduced is None:
+            reduced = has_host_part_in(request)
+        with scratch(self.folder) as folder:
+            wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
+            cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
+            files = list(cut.originals) or [source.path for source in closure(request.source, request.include)]
+            macros.write_switches(folder, self._hidden_macros)
+            macros.write_stand_ins(folder, files)
+            wrapper.write_text(_wrapper(self._with_architecture(request), cut.source, cut.implied, folder))
+            own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
+            system = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
+            include = [*self._parsed_shim, *system, *own, *cut.flags]
+            command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
+            self._run(command, request)
+            # The scratch folder's random name must not decide the key.
+            text = output.read_text().replace(str(wrapper), wrapper.name)
+            for written, original in cut.originals.items():
+                text = text.replace(str(written), str(original.absolute()))
+            text = macros.without_switches(text, folder)
+            missing = tuple(
+                name for name in cut.empty if device_part.is_by_path(name) or f"{cut.flags[-1]}/{name}" in text
+            )
+            return Preprocessed(text, tuple(_user_files(text)), missing)
+
+    def architecture(self, request: BuildRequest) -> str:
+        """Return the value of `__CUDA_ARCH__`, such as "900"; a macro of the request's own counts first."""
+        return dict(self._with_architecture(request).macros)[ARCHITECTURE_MACRO]
+
+    def _with_architecture(self, request: BuildRequest) -> BuildRequest:
+        if ARCHITECTURE_MACRO in dict(request.macros):
+            return request
+        major, minor = self.capability
+        return replace(request, macros=((ARCHITECTURE_MACRO, f"{major}{minor}0"), *request.macros))
+
+    @functools.cached_property
+    def _hidden_macros(self) -> list[str]:
+        """The macros of this compiler and of the shim that kernels do not see."""
+        answer = self._call([*self.toolchain.flags(self.build), "-dM", "-E", "-x", "c++", os.devnull])
+        return macros.hidden_names(answer.stdout)
+
+    @functools.cached_property
+    def _parsed_shim(self) -> tuple[str, ...]:
+        """Flags that let the compiler load the shim as it was parsed once, which halves the time of most builds.
+
+        The preprocessed text then names the parsed file in place of the shim's lines. Where the file does not fit, as
+        with a macro that the shim uses too, the compiler reads the shim itself.
+        """
+        if self.toolchain.family != "gcc":
+            return ()
+        folder = self.folder / f"shim-{self.build.name}-{self._key('')}"
+        parsed = folder / f"{SHIM.name}.gch"
+        folder.mkdir(exist_ok=True)
+        flags = [*self.toolchain.flags(self.build), "-isystem", str(INCLUDE), "-x", "c++-header"]
+        if self._call_once(parsed, [*flags, str(SHIM)]):
+            return ()
+        return ("-fpch-preprocess", "-isystem", str(folder))
+
+    def parse_shim(self) -> None:
+        """Have the shim parsed, if no earlier build had."""
+        _ = self._parsed_shim
+
+    def runtime(self) -> Path:
+        """The runtime library, compiled once per machine and compiler."""
+        final = self.folder / f"runtime-{self._key('')}.so"
+        flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
+        flags += QUICK if self.toolchain.family == "gcc" else ()
+        if said := self._call_once(final, [*flags, str(RUNTIME)]):
+            raise EnvironmentFault(
+                f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
+                f"OPBENCH_CXX names another compiler\n{shortened(said)}"
+            )
+        return final
+
+    def _call_once(self, final: Path, arguments: Sequence[str]) -> str:
+        """Make a file that is not there yet, in one process at a time; what the compiler says where it cannot."""
+        if final.exists():
+            return ""
+        with alone(final), scratch(self.folder) as folder:
+            if final.exists():
+                return ""
+            answer = self._call(["-o", str(folder / final.name), *arguments])
+            if answer.returncode != 0:
+                return answer.stderr or f"exit code {answer.returncode}"
+            publish(folder / final.name, final)
+        return ""
+
+    def _manifest(self, request: BuildRequest) -> Path:
+        """Where it is noted which object a request led to, so that a second compile runs nothing at all."""
+        try:
+            sources = closure(request.source, request.include)
+        except OSError as problem:
+            raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
+        files = (part for source in sources for part in (str(source.path.absolute()), source.content))
+        macros = self._with_architecture(request).macros
+        key = self._key(*files, repr((request.roots, len(request.kernels), macros)))
+        return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
+
+    def _key(self, *parts: str | bytes) -> str:
+        """Everything that decides a compiled file, the CPU's extensions included: they are flags."""
+        return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
+
+    def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
+        flags = self.toolchain.flags(self.build)
+        if self.toolchain.family == "gcc" and MATRIX_CALL.search(text):
+            # Copies of the call of an interpreted instruction run no faster, and take most of the compiler's time.
+            flags = (*flags, *ROLLED)
+        if ASYNCHRONOUS_CALL.search(text):
+            flags = (*flags, *CALLS)
+        with scratch(self.folder) as folder:
+            unit, compiled = folder / "unit.ii", folder / "unit.o"
+            if self.toolchain.family != "gcc":
+                unit = folder / "unit.cpp"
+            unit.write_text(text)
+            language = self.toolchain.preprocessed_language()
+            said = self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
+            if self.build.traced:
+                elf.widen_arrays(compiled)
+            shared, made = folder / "shared.s", folder / final.name
+            names = elf.undefined_thread_locals(compiled)
+            shared.write_text(_dynamic_shared(names))
+            # A linker's time goes into libraries of which most modules need nothing.
+            needed = () if elf.needs_libraries(compiled, names) else ("-nostdlib",)
+            link = (*self.toolchain.link_flags(self.build), *needed)
+            self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
+            write_atomically(constants_of(final), json.dumps(constant_variables(text)).encode())
+            if doubts := DOUBT.findall(said):
+                write_atomically(doubts_of(final), json.dumps(doubts).encode())
+            publish(made, final)
+
+    def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
+        answer = self._call(arguments)
+        if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
+            raise EnvironmentFault(
+                f"memory is short: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
+                f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}"
+            )
+        if answer.returncode != 0:
+            raise CompileError(diagnosis(answer.stderr, request))
+        return answer.stderr
+
+    def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        environment = compiler_environment(self.folder)
+        command = [*self.toolchain.command, *arguments]
+        try:
+            return subprocess.run(
+                command, capture_output=True, text=True, errors="replace", env=environment, check=False
+            )
+        except OSError as problem:
+            raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
+
+
+def prepare(folder: Path) -> None:
+    """Build what every check needs, if no earlier process of this machine has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    toolchain = find_toolchain()
+    with ThreadPoolExecutor(2) as pool:
+        runtime = pool.submit(KernelBuilder(toolchain, folder, FAST).runtime)
+        pool.submit(KernelBuilder(toolchain, folder, TRACED).parse_shim)
+        runtime.result()
+
+
+def doubts_of(module: Path) -> Path:
+    """Where the compiler's doubts about a module's local variables are kept, if it had any."""
+    return module.with_suffix(".doubts")
+
+
+def constants_of(module: Path) -> Path:
+    """Where the names of a module's `__constant__` variables are kept."""
+    return module.with_suffix(".constants")
+
+
+def entry_symbol(index: int) -> str:
+    """The exported function of the request's kernel number `index`."""
+    return f"opb_entry_{index}"
+
+
+def constant_symbol(index: int) -> str:
+    """The exported function that tells where the request's constant number `index` lies."""
+    return f"opb_constant_{index}"
+
+
+def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder: Path) -> str:
+    own = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
+    standard = [f"#include <{name}>" for name in implied]
+    hide, show = (f'#include "{folder}/{switch}.hpp"' for switch in ("hide", "show"))
+    lines = ["#include <cuda_cpu.hpp>", *standard, hide, *own, f'#include "{source}"', show, "OPB_MODULE"]
+    lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
+    lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
+    return "\n".join(lines) + "\n"
+
+
+def _dynamic_shared(names: Sequence[str]) -> str:
+    """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array."""
+    lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
+    for name in sorted({*names, "opb_dynamic"}):
+        lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
+    lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",@progbits']
+    return "\n".join(lines) + "\n"
+
+
+def _read_manifest(manifest: Path) -> Path | None:
+    """The object that a manifest names, if it is there and no file that it was made of has changed."""
+    try:
+        known = json.loads(manifest.read_text())
+        unchanged = all(digest(Path(path).read_bytes()) == key for path, key in known["files"].items())
+    except (OSError, ValueError, KeyError):
+        return None
+    final = manifest.parent / str(known["object"])
+    return final if unchanged and final.exists() else None
+
+
+def _user_files(text: str) -> list[Path]:
+    """The files outside of system headers that preprocessed text came from."""
+    names = dict.fromkeys(
+        match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
+    )
+    return [path for path in map(Path, names) if path.is_absolute() and path.is_file()]

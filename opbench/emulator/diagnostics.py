@@ -1,0 +1,72 @@
+"""What a compiler says of a user's file, without its words about what is not theirs."""
+
+from __future__ import annotations
+
+import re
+
+from opbench.emulator.cutting import no_kernel
+from opbench.emulator.toolchain import INCLUDE
+from opbench.kernels.launch import BuildRequest
+from opbench.source.names import plain_kernel
+
+MESSAGE_LINES = 40
+DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
+PREAMBLE = re.compile(
+    r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
+)
+UNCLEAR = re.compile(r"wrapper\.cpp:.*error: no matches converting function ['‘](\w+)['’]")
+CANDIDATE = re.compile(r"^(/[^:\n]+):(\d+):\d+: note: (?:candidates? (?:is|are):)?\s+['‘]", re.MULTILINE)
+REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
+
+
+def diagnosis(stderr: str, request: BuildRequest) -> str:
+    """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
+    missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
+    if missing:
+        return no_kernel(request, missing[0])
+    if unclear := _unclear_name(request, stderr):
+        return unclear
+    taken = REMOVED.search(stderr)
+    why = f"; CUDA has no {taken[1]} any more: write {taken[1]}_sync(0xffffffff, ...)" if taken else ""
+    for macro, value in request.macros:
+        if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
+            why += (
+                f"; the macro {macro} = {value} of the header's define or tune is what the file calls something itself"
+            )
+    return f"{request.source} does not compile{why}\n{shortened(stderr)}"
+
+
+def _unclear_name(request: BuildRequest, stderr: str) -> str:
+    """The plain word for a kernel's name that fits several functions, or a template's that has other arguments."""
+    found = UNCLEAR.search(stderr)
+    if found is None:
+        return ""
+    kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])
+    places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
+    lines = ", ".join(f"{file}:{line}" for file, line in places)
+    if len(places) > 1:
+        return f"{lines}: kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant"
+    return f"{lines or request.source}: kernel '{kernel}' does not fit the template's arguments"
+
+
+def _is_missing(kernel: str, stderr: str) -> bool:
+    name = re.escape(re.split(r"[<\s]", kernel)[0].split("::")[-1])
+    pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]{name}['’]? (was not declared|has not been declared)"
+    return bool(re.search(pattern, stderr) or re.search(rf"wrapper\.cpp:.*undeclared identifier '{name}'", stderr))
+
+
+def shortened(stderr: str) -> str:
+    """Whole diagnostics only; notes that point into the shim, and who included whom, are noise."""
+    kept: list[str] = []
+    noise = False
+    for line in stderr.splitlines():
+        start = DIAGNOSTIC.match(line)
+        if start is not None:
+            shim = start.group(1).startswith(str(INCLUDE))
+            noise = (shim and start.group(2) == "note") or start.group(2) == "warning"
+        elif PREAMBLE.match(line):
+            continue
+        if not noise:
+            kept.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
+    left = len(kept) - MESSAGE_LINES
+    return "\n".join(kept[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))

@@ -1,0 +1,63 @@
+"""Refuse instructions and functions that a GPU of an older compute capability does not have."""
+
+from __future__ import annotations
+
+import re
+
+from opbench.emulator.ptx import (
+    UnsupportedInstruction,
+    instructions_of,
+    is_in_system_header,
+    locate,
+    outside_strings,
+)
+from opbench.gpu.limits.capability import missing_capability
+
+PTX = (
+    (re.compile(r"wgmma\.|setmaxnreg\."), "9.0a"),
+    (
+        re.compile(
+            r"cp\.(reduce\.)?async\.bulk|mbarrier\.(try_wait|\w+\.expect_tx|expect_tx)|barrier\.cluster|mapa\b|getctarank\b"
+            r"|elect\.sync|griddepcontrol\.|(st|red)\.async|fence\.(proxy\.(async|tensormap)|mbarrier_init)|stmatrix\."
+            r"|multimem\.|tensormap\.|prefetch\.\S*tensormap|\S*\.shared::cluster|(ld|st|atom|red|fence)\.\S*\bcluster\b"
+        ),
+        "9.0",
+    ),
+    (re.compile(r"mma\.sync\S*\.e[45]m[23]"), "8.9"),
+    (re.compile(r"cp\.async|mbarrier\.|redux\.sync|createpolicy\.|mma\.sync\S*\.(bf16|tf32|m16n8k16)"), "8.0"),
+    (re.compile(r"ldmatrix\.|mma\.sync\S*\.m16n8k8"), "7.5"),
+    (re.compile(r"wmma\.|mma\.sync|fence\.|(ld|st|atom|red)\.\S*(relaxed|acquire|release|acq_rel)|nanosleep"), "7.0"),
+)
+"""Opcodes with the least compute capability that has them: PTX ISA, target ISA notes; the newest first."""
+FUNCTIONS = (
+    (re.compile(r"\b(?:this_cluster|cluster_group|map_shared_rank|__cluster\w+)\b"), "9.0"),
+    (re.compile(r"\b__reduce_(?:add|min|max|and|or|xor)_sync\b"), "8.0"),
+)
+"""Functions of CUDA C++ with the least compute capability that has them: CUDA C++ Programming Guide."""
+OLDEST_WITHOUT = (9, 0)
+"""From this compute capability on only features of one architecture can be missing."""
+
+
+class MissingFeature(UnsupportedInstruction):
+    """A feature that GPUs of the compute capability asked for do not have."""
+
+    def __init__(self, feature: str, reason: str, capability: tuple[int, int], file: str, line: int) -> None:
+        super().__init__(feature, file, line)
+        self.reason = f"'{feature}' {reason}; the GPU that was asked for has {capability[0]}.{capability[1]}"
+        self.args = (f"{file}:{line}: {self.reason}",)
+
+
+def require_capability(text: str, capability: tuple[int, int]) -> None:
+    """Raise MissingFeature for what kernels in preprocessed text use and GPUs of a compute capability lack."""
+    if capability == OLDEST_WITHOUT:
+        return
+    for instruction, position in instructions_of(text):
+        opcode = instruction.split()[0]
+        needed = next((needed for pattern, needed in PTX if pattern.match(opcode)), "")
+        if reason := missing_capability(capability, needed):
+            raise MissingFeature(opcode, reason, capability, *locate(text, position))
+    for pattern, needed in FUNCTIONS:
+        reason = missing_capability(capability, needed)
+        for match in outside_strings(pattern, text) if reason else ():
+            if not is_in_system_header(text, match.start()):
+                raise MissingFeature(match.group(), reason or "", capability, *locate(text, match.start()))

@@ -1,0 +1,269 @@
+"""The runtime's reports as findings: which buffer, which line, which thread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from opbench.backend.excerpt import source_line, source_lines
+from opbench.backend.findings import Finding
+from opbench.backend.rules import DEADLOCK
+from opbench.emulator.buffer import CpuArray
+from opbench.emulator.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
+from opbench.emulator.library import Report
+from opbench.emulator.lines import COORDINATES, NOWHERE, Place, source_column
+from opbench.emulator.lines import source_lines as module_lines
+from opbench.emulator.reports import (
+    FIRST_TRACED,
+    FORMS,
+    IN_MODULE,
+    IN_SHARED,
+    Event,
+    ReportKind,
+    Spot,
+    dim3,
+    words_of,
+)
+from opbench.emulator.toolchain import INCLUDE
+
+MAX_DYNAMIC = 232 << 10
+NEAR = 1 << 30
+"""An address farther than this from every buffer is not said to belong to one."""
+MENTIONED = re.compile(r"@([0-9a-f]+)@")
+"""Where a text of the runtime names a place by the address that its call returns to."""
+LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
+"""Where it names a location of shared memory, of the module, or anywhere."""
+
+OBJECT_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)[ \t]+([^/\n]+)", re.MULTILINE)
+"""A macro without parameters, and its value."""
+FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])")
+"""An index from an array's first row on."""
+
+
+class Launched(NamedTuple):
+    """A kernel as it was launched."""
+
+    kernel: str
+    module: Path
+    source: Path
+    """The kernel's own file."""
+    macros: tuple[tuple[str, str], ...] = ()
+    """Those that its build defines."""
+
+
+@dataclass
+class LaunchLog:
+    """What findings need to know of the launches: each tag's kernel and module, and the buffers in use."""
+
+    tags: dict[Launched, int] = field(default_factory=dict)
+    buffers: list[CpuArray] = field(default_factory=list)
+
+    def register(self, launched: Launched) -> int:
+        """Return the number under which the runtime's reports name this kernel."""
+        return self.tags.setdefault(launched, len(self.tags))
+
+    def launched(self, tag: int) -> Launched:
+        """Return the kernel of a number."""
+        return list(self.tags)[tag]
+
+
+def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
+    """Name each report's buffer and line; reports of one kind at one line become one finding. A hang comes first."""
+    reports = list(reports)
+    lines = _all_lines(reports, log)
+    reports = _without_rows(_causes_first(reports, log, lines), log, lines)
+    merged: dict[tuple[object, ...], Finding] = {}
+    for report in reports:
+        finding = _finding(report, log, lines)
+        line = (finding.file, finding.line, finding.called_from)
+        where: object = line if finding.line else (finding.message, report.program_counter)
+        key = (finding.kind, finding.kernel, where)
+        known = merged.get(key)
+        merged[key] = replace(known, count=known.count + finding.count) if known else finding
+    return sorted(merged.values(), key=lambda finding: finding.kind != DEADLOCK.kind)
+
+
+def _call_site(report: Report) -> int:
+    """A traced report holds return addresses; the call before them is what happened."""
+    counter: int = report.program_counter
+    return counter - 1 if report.kind >= FIRST_TRACED else counter
+
+
+def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], Place]:
+    wanted: dict[Path, set[int]] = {}
+    for report in reports:
+        addresses = wanted.setdefault(log.launched(report.tag).module, set())
+        if not report.line and report.program_counter:
+            addresses.add(_call_site(report))
+        addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
+        addresses.update(int(number, 16) - 1 for number in MENTIONED.findall(_text(report)))
+    return {
+        (module, address): place
+        for module, addresses in wanted.items()
+        for address, place in module_lines(module, addresses).items()
+    }
+
+
+def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+    """Without what a race explains: a thread that reads an array before another has written it, for want of a
+    barrier, reads what nobody has written. The races of an array come before its other reads of that kind."""
+
+    def place(report: Report, counter: int) -> tuple[object, ...]:
+        module = log.launched(report.tag).module
+        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
+
+    races = [
+        report
+        for report in reports
+        if report.kind in {ReportKind.SHARED_RACE, ReportKind.THREAD_RACE, ReportKind.GLOBAL_RACE}
+    ]
+    raced = {place(race, counter) for race in races for counter in (race.program_counter, race.other_program_counter)}
+    early = [
+        report
+        for report in reports
+        if report.kind in {ReportKind.UNINITIALISED_SHARED, ReportKind.UNINITIALISED_GLOBAL}
+    ]
+    unexplained = [report for report in early if place(report, report.program_counter) not in raced]
+    return [report for report in reports if report not in early] + unexplained if races else list(reports)
+
+
+def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+    """Without indices that the address explains better, or that only run on through the rows of one array."""
+
+    def place(report: Report) -> Place:
+        return lines.get((log.launched(report.tag).module, _call_site(report)), NOWHERE)
+
+    bounds = {place(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}}
+    return [
+        report
+        for report in reports
+        if report.kind != ReportKind.INDEX
+        or (place(report)[:2] not in bounds and not _may_run_on(report, place(report)))
+    ]
+
+
+def _may_run_on(report: Report, place: Place) -> bool:
+    """Whether an index is meant for all rows at once: from the first row on, its zero written, as in tile[0][i], on a
+    line whose arrays all have rows."""
+    if _text(report).count("[") > 1:
+        return False
+    try:
+        text = Path(place.file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    code = [line.split("//")[0] for line in text.splitlines()]
+    line = code[place.line - 1] if place.line <= len(code) else ""
+    named = re.findall(r"(\w+)\s*\[", line)
+    declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
+    return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declared if match)
+
+
+def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
+    launched = log.launched(report.tag)
+    module, own = launched.module, str(launched.source)
+    place = Place(report.file.decode(errors="replace"), report.line)
+    if not place.line and report.program_counter:
+        place = lines.get((module, _call_site(report)), NOWHERE)
+    other = lines.get((module, report.other_program_counter - 1), NOWHERE)
+    other = Place(place.file, report.other_line) if report.other_line else other
+    if place.line and not place.called_from and report.caller:
+        caller = lines.get((module, report.caller - 1), NOWHERE)
+        itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic's function has the line of its call
+        if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # there the kernel's own is called
+            place = place._replace(called_from=caller.entry or caller.line)
+    # An instruction stands in a function of its own more often than not.
+    place = place._replace(called_from=place.entry) if report.instructions & 1 else place
+    other = other._replace(called_from=other.entry) if report.instructions & 2 else other
+    spot = _spot(report, log, module)
+
+    def mentioned(match: re.Match[str]) -> str:
+        found = lines.get((module, int(match[1], 16) - 1), NOWHERE)
+        return words_of(found._replace(called_from=found.entry)) if found.line else "an unknown line"
+
+    def located(match: re.Match[str]) -> str:
+        return _location(match[1], int(match[2], 16), report, log, module).phrase()
+
+    def resolved(text: str) -> str:
+        return LOCATED.sub(located, MENTIONED.sub(mentioned, text))
+
+    place, other = (_with_source_column(found, launched.macros) for found in (place, other))
+    form = FORMS[ReportKind(report.kind)]
+    account = form.account(Event(report, spot, place, other))
+    kernel_file = own if place.called_from and place.file != own else ""
+    return Finding(
+        kind=form.rule.kind,
+        message=resolved(account.message),
+        hint=form.hint,
+        file=place.file if place.line else "",
+        line=place.line,
+        column=place.column if place.line else 0,
+        called_from=place.called_from,
+        kernel_file=kernel_file,
+        source=source_line(place.file, place.line),
+        caller_source=source_line(kernel_file, place.called_from) if kernel_file else "",
+        kernel=launched.kernel,
+        block=dim3(report.block),
+        thread=dim3(report.thread),
+        buffer=spot.name,
+        offset=spot.offset,
+        count=report.count,
+        details=tuple(map(resolved, account.details)),
+        related=account.related,
+        remedy=account.remedy,
+    )
+
+
+def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Place:
+    """Return a place with its column in the file as written; the compiler counted in the preprocessed line."""
+    if not place.column:
+        return place
+    own = dict(OBJECT_MACRO.findall("\n".join(source_lines(place.file))))
+    known = {**COORDINATES, **{name: value.strip() for name, value in own.items()}, **dict(macros)}
+    return place._replace(column=source_column(source_line(place.file, place.line), place.column, known))
+
+
+def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
+    if report.text == IN_SHARED:
+        return _location("s", int(report.address), report, log, module)
+    if report.text == IN_MODULE:
+        return _location("m", int(report.address), report, log, module)
+    if report.kind == ReportKind.FAULT or (
+        report.kind >= FIRST_TRACED and report.kind not in {ReportKind.INDEX, ReportKind.OVERFLOW}
+    ):
+        return _location("g", int(report.address), report, log, module)
+    return Spot()
+
+
+def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> Spot:
+    """What lies at an address of shared memory (s), of the module (m) or anywhere (g)."""
+    if where == "s":
+        return _shared_spot(report, address, shared_arrays(module))
+    if where == "m":
+        variable = min(module_variables(module), key=lambda v: v.distance(address))
+        return Spot("variable", variable.name, address - variable.offset, variable.bytes)
+    nearest = min(log.buffers, key=lambda buffer: buffer.distance(address), default=None)
+    if nearest is not None and nearest.distance(address) <= NEAR:
+        return Spot("buffer", nearest.name, address - nearest.address, nearest.bytes)
+    return Spot()
+
+
+def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> Spot:
+    """The array nearest to an address: its index was too large or below 0."""
+    dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
+    if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC:
+        return Spot("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
+    sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
+    array = min((a for a in sized if a.bytes), key=lambda a: a.distance(address), default=None)
+    if array is None:
+        return Spot()
+    offset = address - array.offset
+    if array.name == DYNAMIC:
+        return Spot("the dynamic shared array", "extern __shared__", offset, array.bytes)
+    return Spot("shared array", array.name, offset, array.bytes)
+
+
+def _text(report: Report) -> str:
+    return str(report.text.decode(errors="replace"))

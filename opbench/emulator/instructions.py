@@ -1,0 +1,387 @@
+"""The template of an asm statement as C++: its registers, guards and labels, and a call for each instruction."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+
+from opbench.emulator.arithmetic import Words, arithmetic
+from opbench.emulator.toolchain import INCLUDE
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+PIECE = re.compile(r"\s*(?:([{}])|([$\w]+)\s*:(?!:)|([^;]*);|(\S[^;]*)$)", re.DOTALL)
+"""A brace of a scope, a label, or an instruction; the last one may lack its semicolon."""
+DECLARATION = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
+REGISTER = re.compile(r"(%%|[%$_])?(\w+)(?:<(\d+)>)?")
+REGISTER_TYPES = {
+    "pred": "bool", "b8": "unsigned char", "u8": "unsigned char", "s8": "signed char",
+    "b16": "unsigned short", "u16": "unsigned short", "s16": "short",
+    "b32": "unsigned", "u32": "unsigned", "s32": "int", "f32": "float",
+    "b64": "unsigned long long", "u64": "unsigned long long", "s64": "long long", "f64": "double",
+}  # fmt: skip
+GUARD = re.compile(r"@(!?)([%$\w]+)\s+(.*)", re.DOTALL)
+OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,{}\s]+")
+SPECIAL = re.compile(r"%%?([a-z_][a-z_0-9]*(?:\.[xyzw])?)")
+CACHE_QUALIFIER = re.compile(r"\.L[12]::(?!cache_hint)\w+")
+ORDERS = {
+    "volatile": "OPB_VOLATILE",
+    "relaxed": "OPB_STRONG",
+    "acquire": "OPB_STRONG | OPB_ACQUIRES",
+    "release": "OPB_STRONG | OPB_RELEASES",
+    "acq_rel": "OPB_STRONG | OPB_ACQUIRES | OPB_RELEASES",
+    "cta": "OPB_BLOCK_SCOPE",
+    "cluster": "OPB_CLUSTER_SCOPE",
+}
+"""Bits of `opb_access_word` (abi.hpp) for a memory order or scope in an opcode."""
+HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "volatile", "relaxed", "acquire", "release"))
+SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))
+SHARED = re.compile(r"\.shared::(?:cta|cluster)\b")
+"""One address space here: the upper byte of an address of another block says whose it is."""
+MEMORY = re.compile(r"^(ld|st|red|atom|mbarrier)$")
+ORDERED = frozenset(("ld", "st", "red", "atom"))
+SPACES = frozenset(("global", "shared", "const", "param", "local"))
+
+# Families of instructions whose qualifiers are arguments here.
+LOAD_TENSOR = re.compile(
+    r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(\.tile|\.im2col)?"
+    r"\.mbarrier::complete_tx::bytes(\.multicast::cluster)?(\.L2::cache_hint)?"
+)
+STORE_TENSOR = re.compile(
+    r"cp\.(reduce\.)?async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.(add|min|max))?(?:\.tile)?"
+    r"\.bulk_group(\.L2::cache_hint)?"
+)
+LOAD_BULK = re.compile(
+    r"cp\.async\.bulk\.shared::(?:cluster|cta)\.(global|shared::cta)\.mbarrier::complete_tx::bytes"
+    r"(\.multicast::cluster)?(\.L2::cache_hint)?"
+)
+STORE_BULK = re.compile(
+    r"cp\.(reduce\.)?async\.bulk\.global\.shared::cta\.bulk_group(\.L2::cache_hint)?(?:\.(add|min|max)\.(f32|u32|s32))?"
+)
+IDLE = re.compile(
+    r"(cp\.async\.bulk\.prefetch(\.tensor\.[1-5]d)?\.L2\.global\S*|prefetch\.(tensormap|\S+\.tensormap)|"
+    r"createpolicy\.\S+|griddepcontrol\.launch_dependents|fence\.mbarrier_init\S*)"
+)
+"""What changes no result here."""
+PRODUCT = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(bf16|f16|tf32|e4m3|e5m2)\.(bf16|f16|tf32|e4m3|e5m2)"
+)
+PRODUCT_DEPTH = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}
+TRANSPOSABLE = ("bf16", "f16")
+STORE_ASYNC = re.compile(
+    r"st\.async(?:\.weak)?\.shared::cluster\.mbarrier::complete_tx::bytes(?:\.v[24])?\.([busf]\d+)"
+)
+BARRIER = re.compile(r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?")
+CLUSTER_BARRIER = re.compile(
+    r"barrier\.cluster\.(?:arrive(?:\.release|(?P<relaxed>\.relaxed))?|(?P<wait>wait)(?:\.acquire)?)(?:\.aligned)?"
+)
+SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)")
+
+
+class UnknownInstruction(Exception):
+    """An instruction that the cpu backend has no function for."""
+
+
+def translate(template: str, expressions: Sequence[str]) -> str:
+    """C++ statements that do what a template does with these operands; raises UnknownInstruction."""
+    scopes: list[dict[str, str]] = [{}]
+    labels: list[str] = []
+    written: list[str] = []
+    for brace, label, closed, open_ended in PIECE.findall(COMMENT.sub(" ", template)):
+        instruction = " ".join((closed or open_ended).split())
+        if brace == "{":
+            scopes.append({})
+            written.append("{")
+        elif brace == "}":
+            scopes.pop()
+            written.append("}")
+        elif label:
+            labels.append(_label(label))
+            written.append(f"{_label(label)}:;")
+        elif declared := DECLARATION.match(instruction):
+            written.append(_declare(declared[1], declared[2], scopes[-1]))
+        elif instruction:
+            names = {name: made for scope in scopes for name, made in scope.items()}
+            written.append(_statement(instruction, names, expressions))
+    declared_labels = f"__label__ {', '.join(labels)}; " if labels else ""
+    return declared_labels + " ".join(written)
+
+
+def _label(name: str) -> str:
+    return "opb_label_" + re.sub(r"\W", "_", name)
+
+
+def _declare(type_name: str, names: str, scope: dict[str, str]) -> str:
+    if type_name not in REGISTER_TYPES:
+        raise UnknownInstruction(f".reg .{type_name}")
+    made: list[str] = []
+    for _, name, count in REGISTER.findall(names):
+        for number in range(int(count)) if count else ("",):
+            scope[f"{name}{number}"] = f"opb_{name}{number}"
+            made.append(f"opb_{name}{number}")
+    # No initialiser: a branch may pass it by.
+    return f"{REGISTER_TYPES[type_name]} {', '.join(made)};"
+
+
+def _statement(instruction: str, names: dict[str, str], expressions: Sequence[str]) -> str:
+    if guard := GUARD.match(instruction):
+        condition = guard[1] + _operand(guard[2], names, expressions)
+        return f"if ({condition}) {{ {_statement(guard[3], names, expressions)} }}"
+    opcode, _, rest = instruction.partition(" ")
+    if re.fullmatch(r"bra(\.uni)?", opcode):
+        return f"goto {_label(rest.strip())};"
+    try:
+        return _call(opcode, rest, lambda operand: _operand(operand, names, expressions)) + ";"
+    except (IndexError, ValueError, KeyError, UnknownInstruction):
+        raise UnknownInstruction(instruction) from None
+
+
+def _call(opcode: str, rest: str, words: Words) -> str:
+    operands = OPERAND.findall(rest)
+    for pattern, family in FAMILIES:
+        if found := pattern.fullmatch(opcode):
+            return family(found, operands, words)
+    name = function_name(opcode)
+    special = SPECIAL.fullmatch(operands[-1]) if operands else None
+    if special and not _is_register(operands[-1], words):
+        name += "_" + special.group(1).replace(".", "_")
+        operands = operands[:-1]
+    elif name.startswith(("mov_b64", "mov_b32")) and "{" in rest:
+        name += "_unpacked" if operands[0].startswith("{") else "_packed"
+    if name not in known_instructions():
+        if call := arithmetic(opcode, operands, words):
+            return call
+        raise UnknownInstruction(opcode)
+    call = f"::opb_ptx::{name}({', '.join(word for operand in operands for word in _words_of(operand, words))})"
+    order = memory_order(opcode)
+    return f"::opb_ptx::order_next({order}), {call}" if order else call
+
+
+def memory_order(opcode: str) -> str:
+    """The `opb_access_word` of a load, store or atomic operation; empty for a plain one, whose scope is the device."""
+    first, *parts = SHARED.sub(".shared", opcode).split(".")
+    words = [ORDERS[part] for part in parts if part in ORDERS]
+    return " | ".join(words) if first in ORDERED else ""
+
+
+def _is_register(operand: str, words: Words) -> bool:
+    """Whether an operand names a register of the block; else it is one of the machine's."""
+    try:
+        return bool(words(operand))
+    except ValueError:
+        return False
+
+
+def _words_of(operand: str, words: Words) -> list[str]:
+    """The C++ arguments of an operand: each element of a vector, both halves of `d|p`, an address with its offset."""
+    if operand.startswith("{"):
+        return [words(part) for part in re.findall(r"[^,{}\s]+", operand)]
+    if "|" in operand:
+        return [words(part) for part in operand.split("|")]
+    return [_address(operand, words) if operand.startswith("[") else words(operand)]
+
+
+def _address(operand: str, words: Words) -> str:
+    base, plus, offset = operand[1:-1].partition("+")
+    address = f"::opb_ptx::address({words(base.strip())})"
+    return f"{address} + {int(offset, 0)}" if plus else address
+
+
+def _operand(operand: str, names: dict[str, str], expressions: Sequence[str]) -> str:
+    if operand == "_":
+        return "::opb_ptx::sink{}"
+    if operand.startswith("!"):
+        return "!" + _operand(operand[1:], names, expressions)
+    if re.fullmatch(r"%\d+", operand):
+        return expressions[int(operand[1:])]
+    if (register := REGISTER.fullmatch(operand)) and register[2] in names and not operand.isdigit():
+        return names[register[2]]
+    if operand.startswith(("0f", "0F")):
+        return f"__uint_as_float(0x{operand[2:]}u)"
+    if re.fullmatch(r"-?\d+\.\d*", operand):
+        return f"{operand}f"
+    return str(int(operand.rstrip("Uu"), 0))
+
+
+def function_name(opcode: str) -> str:
+    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: hints do not change what an instruction does."""
+    parts = SHARED.sub(".shared", CACHE_QUALIFIER.sub("", opcode)).split(".")
+    if MEMORY.match(parts[0]):
+        parts = [part for part in parts if part not in HINTS | SCOPES | {"acq_rel"}]
+    if parts[0] in ORDERED and not SPACES & set(parts):
+        parts.insert(1, "global")  # a generic address, which is an ordinary pointer here
+    if parts[0] == "mbarrier":
+        parts = [part for part in parts if part not in {"shared", "b64"}]
+    if parts[0] in ("ldmatrix", "stmatrix"):
+        # Their qualifiers come in any order.
+        order = ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "b16")
+        parts[1:] = sorted(parts[1:], key=lambda part: order.index(part) if part in order else len(order))
+    return re.sub(r"\W+", "_", "_".join(parts))
+
+
+# Families -------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(elements: Sequence[str], words: Words) -> str:
+    return "{" + ", ".join(f"(int)({words(element)})" for element in elements) + "}"
+
+
+def _tensor(operand: str, words: Words) -> tuple[str, str, int]:
+    """Map, coordinates and how many of `[map, {x, y}]`."""
+    first, *rest = re.findall(r"[^,{}\s\[\]]+", operand)
+    return f"::opb_ptx::address({words(first)})", _numbers(rest, words), len(rest)
+
+
+def _load_tensor(found: re.Match[str], operands: list[str], words: Words) -> str:
+    rank, im2col, multicast, hinted = int(found[1]), found[2] == ".im2col", bool(found[3]), bool(found[4])
+    to, source, barrier, *rest = operands[: len(operands) - hinted]
+    tensor, place, count = _tensor(source, words)
+    offsets = re.findall(r"[^,{}\s]+", rest.pop(0)) if im2col else []
+    if count != rank or len(rest) != multicast or len(offsets) != (rank - 2 if im2col else 0):
+        raise UnknownInstruction
+    kind = "OPB_LOAD_IM2COL" if im2col else "OPB_LOAD_TILE"
+    ranks = words(rest[0]) if multicast else "0"
+    place = f"{{{rank}, {place}, {_numbers(offsets, words)}}}"
+    return (
+        f"::opb_ptx::load_tensor({kind}, {_address(to, words)}, {tensor}, {place}, {_address(barrier, words)}, {ranks})"
+    )
+
+
+def _store_tensor(found: re.Match[str], operands: list[str], words: Words) -> str:
+    target, source = operands[: len(operands) - bool(found[4])]
+    tensor, place, count = _tensor(target, words)
+    if count != int(found[2]) or bool(found[1]) != bool(found[3]):
+        raise UnknownInstruction
+    kind = f"OPB_REDUCE_{found[3].upper()}" if found[1] else "OPB_STORE"
+    return f"::opb_ptx::store_tensor({kind}, {tensor}, {{{count}, {place}, {{}}}}, {_address(source, words)})"
+
+
+def _load_bulk(found: re.Match[str], operands: list[str], words: Words) -> str:
+    to, source, count, barrier, *ranks = operands[: len(operands) - bool(found[3])]
+    if len(ranks) != bool(found[2]) or (ranks and found[1] != "global"):
+        raise UnknownInstruction
+    where = "true" if found[1] == "global" else "false"
+    masks = words(ranks[0]) if ranks else "0"
+    addresses = f"{_address(to, words)}, {_address(source, words)}"
+    return f"::opb_ptx::load_bulk({where}, {addresses}, {words(count)}, {_address(barrier, words)}, {masks})"
+
+
+def _store_bulk(found: re.Match[str], operands: list[str], words: Words) -> str:
+    to, source, count = operands[: len(operands) - bool(found[2])]
+    if bool(found[1]) != bool(found[3]):
+        raise UnknownInstruction
+    kind = f"OPB_REDUCE_{found[3].upper()}" if found[1] else "OPB_STORE"
+    element = f"OPB_{found[4].upper()}" if found[1] else "OPB_U8"
+    return f"::opb_ptx::store_bulk({kind}, {element}, {_address(to, words)}, {_address(source, words)}, {words(count)})"
+
+
+def _nothing(found: re.Match[str], operands: list[str], words: Words) -> str:
+    target = operands[:1] if found[0].startswith("createpolicy") else []
+    return f"::opb_ptx::nothing({', '.join(map(words, target))})"
+
+
+def _product(found: re.Match[str], operands: list[str], words: Words) -> str:
+    columns, depth, (left, right) = int(found[1]), int(found[2]), found.group(4, 5)
+    sums, a, b, *rest = operands
+    sums_words = [words(part) for part in re.findall(r"[^,{}\s]+", sums)]
+    a_words = [words(part) for part in re.findall(r"[^,{}\s]+", a)]
+    transposes = [words(rest.pop()) for _ in range(len(rest) - 3)][::-1]
+    add, scale_a, scale_b = (words(operand) for operand in rest)
+    wanted = 0 if left not in TRANSPOSABLE else 1 if a.startswith("{") else 2
+    mixed = (left != right and not left[0] == right[0] == "e") or (found[3] == "f16" and left in ("bf16", "tf32"))
+    if (
+        len(transposes) != wanted
+        or len(sums_words) * (2 if found[3] == "f32" else 4) != columns
+        or len(a_words) not in (1, 4)
+    ):
+        raise UnknownInstruction
+    if depth != PRODUCT_DEPTH[left] or mixed or columns % 8 or not 8 <= columns <= 256:
+        raise UnknownInstruction
+    a_transposed = transposes[0] if wanted == 2 else "0"
+    b_transposed = transposes[-1] if wanted else "0"
+    types = f"OPB_{left.upper()}, OPB_{right.upper()}, {columns}, {depth}"
+    numbers = f"{b}, {add}, {scale_a}, {scale_b}, {a_transposed}, {b_transposed}".replace(b, words(b), 1)
+    matrix = f"{{0, (unsigned)({'), (unsigned)('.join(a_words)})}}" if len(a_words) == 4 else f"{{{a_words[0]}}}"
+    return f"::opb_ptx::product<{types}, {int(len(a_words) == 4)}>({matrix}, {numbers}, {', '.join(sums_words)})"
+
+
+def _store_async(found: re.Match[str], operands: list[str], words: Words) -> str:
+    to, values, barrier = operands
+    kind = REGISTER_TYPES[found[1]]
+    stored = ", ".join(f"({kind})({word})" for word in _words_of(values, words))
+    return f"::opb_ptx::store_async<{kind}>({_address(to, words)}, {_address(barrier, words)}, {stored})"
+
+
+def _barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
+    return f"::opb_ptx::bar_{found[1]}({', '.join(map(words, operands))})"
+
+
+def _cluster_barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
+    return f"::opb_ptx::cluster_{'wait' if found['wait'] else 'arrive_relaxed' if found['relaxed'] else 'arrive'}()"
+
+
+def _setting(found: re.Match[str], operands: list[str], words: Words) -> str:
+    sign = {
+        "eq": "==",
+        "ne": "!=",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+        "lo": "<",
+        "ls": "<=",
+        "hi": ">",
+        "hs": ">=",
+    }[found[2]]
+    kind = REGISTER_TYPES[found[3]]
+    target, left, right = (words(operand) for operand in operands)
+    if found[1] == "set":
+        raise UnknownInstruction
+    return f"{target} = ({kind})({left}) {sign} ({kind})({right})"
+
+
+FAMILIES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str], Words], str]], ...] = (
+    (LOAD_TENSOR, _load_tensor),
+    (STORE_TENSOR, _store_tensor),
+    (LOAD_BULK, _load_bulk),
+    (STORE_BULK, _store_bulk),
+    (IDLE, _nothing),
+    (PRODUCT, _product),
+    (STORE_ASYNC, _store_async),
+    (BARRIER, _barrier),
+    (CLUSTER_BARRIER, _cluster_barrier),
+    (SETTING, _setting),
+)
+
+
+# What the shim has ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def known_instructions() -> frozenset[str]:
+    """The functions of the shim's `opb_ptx` namespace; derived from its text, so that no list can drift."""
+    names: set[str] = set()
+    for header in ("ptx.hpp", "tensor.hpp", "logic.hpp", "asynchronous.hpp"):
+        names |= _functions((INCLUDE / "opbench_cpu" / header).read_text())
+    return frozenset(names)
+
+
+def _functions(text: str) -> set[str]:
+    names = set(re.findall(r"OPB_(?:INSTRUCTION|EVENT|UNSEEN_INLINE|WARP_WIDE)\s+\w+\s+([a-z]\w+)\(", text))
+    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX|AXES)\w+\((\w+)", text, re.MULTILINE))
+    names |= {f"{name}_{axis}" for name in re.findall(r"^OPB_AXES\((\w+)", text, re.MULTILINE) for axis in "xyz"}
+    types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
+    names |= {
+        f"{way}_{space}_{width}{type_name}"
+        for way in ("ld", "st")
+        for space in ("global", "shared")
+        for width in ("", "v2_", "v4_")
+        for type_name in types
+    }
+    suffixes = re.findall(r"^OPB_MATRIX_MOVES\((\w+),", text, re.MULTILINE)
+    return names | {
+        f"{way}_sync_aligned_m8n8_x{count}{suffix}"
+        for way in ("ldmatrix", "stmatrix")
+        for count in (1, 2, 4)
+        for suffix in suffixes
+    }

@@ -1,0 +1,404 @@
+"""A loaded module: its kernels' signatures, the GPU's launch limits, and launches bound to buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from opbench.backend.base import Buffer, KernelResources, TraceOptions
+from opbench.emulator.buffer import CpuArray
+from opbench.emulator.build import constant_symbol, constants_of, entry_symbol
+from opbench.emulator.elf import imported_symbols, module_variables, shared_arrays, symbol_offset
+from opbench.emulator.findings import Launched, LaunchLog
+from opbench.emulator.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
+from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
+from opbench.emulator.tensor_map import native_map
+from opbench.emulator.texture import native_texture
+from opbench.emulator.tracing import Tracing
+from opbench.errors import LaunchError, UsageError, unknown
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.scalar import Argument, Scalar, Struct
+
+MAX_THREADS = 1024
+MAX_BLOCK: Dim3 = (1024, 1024, 64)
+MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+MAX_SHARED_BYTES = 227 << 10
+MAX_COOPERATIVE = 256
+"""The runtime's kMaxTeam."""
+PARTIAL_BARRIERS = frozenset({"opb_mbarrier_over", "opb_named_barrier", "opb_cluster_wait", "opb_trace_fence"})
+"""What a module calls to let some threads of a block meet, and not all."""
+BLOCK_MILLISECONDS = 50
+"""Of a block of a sample: its first threads are done by then, or have shown what they do."""
+ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
+"""Memory that holds an argument as the kernel takes it."""
+LETTERS = {
+    "p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct", "b": "bool",
+    "c": "1-byte integer", "s": "2-byte integer",
+}  # fmt: skip
+SCALARS = {
+    "bool": "b", "i8": "c", "u8": "c", "i16": "s", "u16": "s", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "f16": "?", "bf16": "?", "f32": "f", "f64": "d",
+}  # fmt: skip
+"""The letter of a scalar's type."""
+WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"}}
+"""Numbers without a type of their own take a parameter's, where it is of the same kind."""
+WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
+
+
+TOUCH = "opb_touch_shared"
+NOT_THE_KERNELS = ("opb_", "__", "completed.")
+"""How variables of the runtime and of the compiler begin."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a module: its address and a letter per parameter."""
+
+    name: str
+    entry: int
+    signature: str
+    sizes: Sequence[int]
+    """Bytes of each parameter."""
+
+
+class CpuProgram:
+    """A compiled module, loaded."""
+
+    machine_code_sha256 = ""
+    uses_device_heap = False
+
+    def __init__(self, path: Path, request: BuildRequest, runtime: Runtime, log: LaunchLog, workers: int) -> None:
+        self.resources: Mapping[str, KernelResources] = {}
+        self._request = request
+        self._path = path
+        self._runtime = runtime
+        self._log = log
+        self._workers = workers
+        try:
+            self._library = ctypes.CDLL(str(path))
+        except OSError as problem:
+            raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
+        self._touch = _address(self._library, TOUCH)
+        self._dynamic = _address(self._library, "opb_dynamic_shared")
+        self._constants = {name: self._constant(index) for index, name in enumerate(request.constants)}
+        self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
+
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+        """Return a callable that runs all launches in order; raises LaunchError for what a GPU would refuse."""
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
+        steps = [self._step(launch, memory) for launch in launches]
+        bound = list(memory.values())
+        runs = itertools.count()
+
+        def run() -> None:
+            self._log.buffers = bound
+            number = next(runs)
+            for step in steps:
+                if not step(number):
+                    return
+            for buffer in bound:
+                buffer.initialised = True
+
+        return run
+
+    def variables(self) -> dict[str, Buffer]:
+        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie in memory."""
+        start = self._touch - symbol_offset(self._path, TOUCH)
+        found: dict[str, Buffer] = {}
+        for place in module_variables(self._path):
+            if not place.name.startswith(NOT_THE_KERNELS):
+                name = place.name if place.name not in found else f"{place.name}@{place.offset}"
+                memory = _memory(start + place.offset, place.bytes)
+                found[name] = CpuArray(name, (place.bytes,), "u8", memory)
+        return found
+
+    def trace(
+        self,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        tracing: Tracing,
+        sampled: bool = False,
+        leave_out: int = 0,
+        options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
+    ) -> bool:
+        """Run all launches of a traced module in order and gather what they did; False when one was abandoned.
+
+        `sampled`: the first and last blocks of each and some between, and of each block what a moment allows; but not
+        those whose bits are set in `leave_out`.
+        """
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
+        self._log.buffers = list(memory.values())
+        constants = set(json.loads(constants_of(self._path).read_text()))
+        variables = [replace(one, constant=one.name in constants) for one in module_variables(self._path)]
+        tracing.use_module(shared_arrays(self._path), variables)
+        for launch in launches:
+            if not launch.kernel:
+                self._filled(launch, memory)()
+                if launch.zero:
+                    tracing.initialised(launch.zero)
+                continue
+            bound = self._launch(launch, memory)
+            native = bound.fresh(0)
+            # One worker: what is seen, and in which order, must not depend on the machine's load.
+            native.workers, native.trace = 1, tracing.address
+            native.undefined_line, native.undefined_fill = options.undefined_line, options.undefined_fill
+            if sampled:
+                _sample(native, launch, leave_out)
+                native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)
+                if not native.sample_count:
+                    continue
+            tracing.use_caches(launch)
+            completed = self._runtime.launch(native)
+            tracing.cut_short |= native.cut_short
+            tracing.gather(launch, self._path)
+            if not completed:
+                return False
+        for buffer in memory.values():
+            buffer.initialised = True
+        return True
+
+    def _kernel(self, index: int, name: str) -> Kernel:
+        symbol = entry_symbol(index)
+        signature = getattr(self._library, f"{symbol}_signature")
+        signature.restype = ctypes.c_char_p
+        letters = signature().decode()
+        sizes = getattr(self._library, f"{symbol}_sizes")
+        sizes.restype = ctypes.POINTER(ctypes.c_uint)
+        return Kernel(name, _address(self._library, symbol), letters, tuple(sizes()[: len(letters)]))
+
+    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
+        if not launch.kernel:
+            fill = self._filled(launch, buffers)
+
+            def filled(number: int) -> bool:
+                fill()
+                return True
+
+            return filled
+        bound = self._launch(launch, buffers)
+        return lambda number: self._runtime.launch(bound.fresh(number))
+
+    def _constant(self, index: int) -> tuple[int, int]:
+        """Where a constant lies, and its size."""
+        address = getattr(self._library, constant_symbol(index))
+        size = getattr(self._library, f"{constant_symbol(index)}_bytes")
+        address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64
+        return int(address()), int(size())
+
+    def _filled(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
+        """A step that runs no kernel: a buffer that is filled, or a constant that is written."""
+        if launch.zero:
+            target, value = _buffer(buffers, launch.zero, "zero"), launch.value
+            return (lambda: target.fill(value)) if value else target.clear
+        address, size = self._constants[launch.constant]
+        source = _buffer(buffers, launch.tensor, "constants") if launch.tensor else None
+        given = source.bytes if source else len(launch.content)
+        if given > size:
+            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size}")
+        if source:
+            return lambda: _copy(address, source.address, given)
+        return lambda: _copy(address, launch.content, given)
+
+    def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
+        kernel = self._kernels.get(launch.kernel)
+        if kernel is None:
+            raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
+        check_limits(launch, thread_bound(self._request, launch.kernel))
+        refuse_static_shared(launch, shared_arrays(self._path), MAX_SHARED_BYTES)
+        _check_arguments(launch, kernel)
+        typed = (_typed(a, letter, launch) for a, letter in zip(launch.args, kernel.signature, strict=True))
+        return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in typed])
+
+    def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ArgumentMemory]) -> BoundLaunch:
+        native = LaunchArguments()
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        native.entry = kernel.entry
+        native.arguments = ctypes.addressof(pointers)
+        native.touch_shared = self._touch
+        native.dynamic_shared = self._dynamic
+        native.grid = UInt3(*launch.grid)
+        native.block = UInt3(*launch.block)
+        # Blocks that wait for each other are a cluster here.
+        native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
+        native.cooperative = launch.cooperative
+        native.meets_in_parts = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
+        native.programmatic = launch.programmatic
+        native.shared_bytes = launch.shared_bytes
+        native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))
+        native.spins = waits_in_loops(self._request)
+        return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
+
+
+def _sample(native: LaunchArguments, launch: KernelLaunch, leave_out: int) -> None:
+    clusters = prod(launch.grid) // prod(launch.cluster)
+    chance = random.Random(clusters)
+    ends = {0, 1, clusters // 2, clusters - 2, clusters - 1}
+    drawn = sorted(
+        {p for p in ends if 0 <= p < clusters} | {chance.randrange(clusters) for _ in range(MAX_SAMPLES - 6)}
+    )
+    drawn = [position for number, position in enumerate(drawn) if not leave_out >> number & 1]
+    native.sample_count = len(drawn)
+    native.samples[: len(drawn)] = drawn
+
+
+@dataclass
+class BoundLaunch:
+    """A launch whose memory is kept alive."""
+
+    native: LaunchArguments
+    grid: Dim3
+    workers: int
+    keep: list[object] = field(default_factory=list)
+
+    def fresh(self, number: int) -> LaunchArguments:
+        """The native structure, ready for the run of a number: each has an order of threads of its own."""
+        self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
+        self.native.seed = thread_order(number)
+        self.native.workers = self.workers
+        return self.native
+
+
+def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
+    """Refuse what a GPU refuses to launch; `bound` is what the kernel's __launch_bounds__ says of its threads."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    problems = []
+    if min(launch.block) < 1:
+        problems.append(f"block of {_sizes(launch.block)} threads; every size must be at least 1")
+    elif threads > MAX_THREADS:
+        problems.append(f"block of {threads} threads; the limit is {MAX_THREADS}")
+    elif bound is not None and threads > bound:
+        problems.append(f"block of {threads} threads; its __launch_bounds__({bound}) allows {bound}")
+    if min(launch.grid) < 1:
+        problems.append(f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1")
+    for what, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
+        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+            if size > limit:
+                problems.append(f"{what} {axis} of {size}; the limit is {limit}")
+    if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
+        problems.append(f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
+    if launch.cooperative and (blocks := prod(launch.grid)) > MAX_COOPERATIVE:
+        problems.append(
+            f"cooperative launch of {blocks} blocks; the cpu backend runs at most {MAX_COOPERATIVE} at once"
+        )
+    if fault := launch.fault_of_cluster():
+        problems.append(fault)
+    if problems:
+        raise LaunchError(f"kernel {launch.kernel}: {problems[0]}")
+
+
+def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
+    if len(launch.args) != len(kernel.signature):
+        raise LaunchError(
+            f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
+            f"{', '.join(map(str, launch.args))}"
+        )
+    letters = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
+    for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
+        if isinstance(argument, Scalar):
+            sent = SCALARS[argument.type]
+        elif isinstance(argument, Struct):
+            sent = "?"
+        else:
+            sent = (
+                letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+            )
+        if (
+            sent != letter
+            and letter not in WIDER.get(sent, {})
+            and not (isinstance(argument, Scalar) and letter == "?")
+        ):
+            wanted = WANTED.get(letter, "") if "p" not in (sent, letter) else ""
+            wanted = ("f16" if kernel.sizes[position] == 2 else "struct") if letter == "?" else wanted
+            hint = f": write {{ {wanted} = … }}" if wanted else ""
+            raise LaunchError(
+                f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
+                f"the kernel's parameter is a {LETTERS[letter]}{hint}"
+            )
+        if isinstance(argument, (Scalar, Struct)) and letter == "?":
+            _check_bytes(launch, argument, position, kernel)
+
+
+def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
+    """A structure, or a number that is one in C++, is as large as the kernel's."""
+    given, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
+    if given != taken:
+        raise LaunchError(
+            f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given} bytes; the kernel's "
+            f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)"
+        )
+
+
+def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callable[[str], int]) -> bytes:
+    try:
+        return argument.packed(address_of) if isinstance(argument, Struct) else argument.packed()
+    except UsageError as error:
+        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+
+
+def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
+    """A number as wide as the kernel's parameter."""
+    if isinstance(argument, (str, Scalar, Struct)):
+        return argument
+    kind = WIDER["i" if isinstance(argument, int) else "f"].get(letter)
+    try:
+        return Scalar(kind, argument).bound({}) if kind else argument
+    except UsageError as error:
+        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+
+
+def _copy(to: int, source: int | bytes, count: int) -> None:
+    ctypes.memmove(to, source, count)
+
+
+def _value(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+    if isinstance(argument, Struct):
+        packed = _packed(argument, launch, lambda name: _buffer(buffers, name, launch.kernel).address)
+        return ctypes.create_string_buffer(packed, len(packed))
+    for tensor in launch.tensor_maps:
+        if argument == tensor.name:
+            buffer = _buffer(buffers, tensor.tensor, launch.kernel)
+            return native_map(tensor, buffer.address, buffer.bytes)
+    for texture in launch.textures:
+        if argument == texture.name:
+            buffer = _buffer(buffers, texture.tensor, launch.kernel)
+            return native_texture(texture, buffer.address, buffer.bytes)
+    slot = ctypes.c_uint64(0)
+    if isinstance(argument, Scalar):
+        ctypes.memmove(ctypes.addressof(slot), packed := argument.packed(), len(packed))
+    elif isinstance(argument, str):
+        slot.value = _buffer(buffers, argument, launch.kernel).address
+    elif isinstance(argument, int):
+        if not -(2**31) <= argument < 2**31:
+            raise LaunchError(f"kernel {launch.kernel}: argument {argument} does not fit into a C int")
+        slot.value = argument & 0xFFFFFFFF
+    else:
+        ctypes.memmove(ctypes.addressof(slot), ctypes.addressof(ctypes.c_float(argument)), 4)
+    return slot
+
+
+def _buffer(buffers: Mapping[str, CpuArray], name: str, kernel: str) -> CpuArray:
+    if name not in buffers:
+        raise LaunchError(f"kernel {kernel}: {unknown('buffer', name, buffers)}")
+    return buffers[name]
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    return int(ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0)
+
+
+def _sizes(sizes: Dim3) -> str:
+    return "×".join(map(str, sizes))
+
+
+def _memory(address: int, nbytes: int) -> np.ndarray:
+    """Bytes of this process, in place."""
+    found: np.ndarray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return found

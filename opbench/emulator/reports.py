@@ -1,0 +1,432 @@
+"""The runtime's reports: the rule that each kind breaks, and how its message is put together."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from opbench.backend import rules
+from opbench.backend.excerpt import is_update, source_line
+from opbench.backend.findings import Related, place_words, triple
+from opbench.backend.rules import Rule
+from opbench.emulator.library import Report
+from opbench.emulator.lines import Place
+from opbench.kernels.launch import Dim3
+
+
+class ReportKind(IntEnum):
+    """`ReportKind` of runtime/worker.hpp: the same names in the same order, which a test compares."""
+
+    FAULT = 1
+    STACK_OVERFLOW = 2
+    SHARED_OVERRUN = 3
+    DIVERGENT_BARRIER = 4
+    WARP_MASK = 5
+    DEADLOCK = 6
+    TRAP = 7
+    ARITHMETIC = 8
+    GLOBAL_BOUNDS = 9
+    SHARED_BOUNDS = 10
+    UNINITIALISED_SHARED = 11
+    UNINITIALISED_GLOBAL = 12
+    SHARED_RACE = 13
+    GLOBAL_RACE = 14
+    MISALIGNED = 15
+    UNFINISHED_COPY = 16
+    STUCK = 17
+    UNFINISHED_BULK = 18
+    UNFINISHED_PRODUCT = 19
+    EARLY_OVERWRITE = 20
+    MISSING_FENCE = 21
+    MBARRIER = 22
+    CLUSTER_EXIT = 23
+    ILLEGAL_INSTRUCTION = 24
+    BEYOND_SHARED = 25
+    DIFFERENT_PRODUCTS = 26
+    TOUCHED_SUMS = 27
+    MISSING_WAIT = 28
+    THREAD_RACE = 29
+    OUTSIDE_MASK = 30
+    INDEX = 31
+    OVERFLOW = 32
+    LOCAL = 33
+    SAME_VALUE = 34
+    PARTIAL_WARP = 35
+    CONSTANT_STORE = 36
+    PLAIN_READ = 37
+
+
+FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
+"""Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
+BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED, GUARDED = 4, 8, 16, 32, 64
+"""Bits of a report's `instructions`; see runtime/worker.hpp."""
+NOUNS = ("read", "write", "atomic update")
+"""Names of `access` and `other_access`."""
+DYNAMIC_NAME = "extern __shared__"
+IN_SHARED = b"shared"
+"""The text of a report whose address counts from the start of shared memory."""
+IN_MODULE = b"module"
+"""The text of a report whose address counts from the module's base."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an access went: a buffer or shared array, and how far into it."""
+
+    what: str = ""
+    name: str = ""
+    offset: int | None = None
+    bytes: int = 0
+
+    def phrase(self) -> str:
+        """As in "byte 12 of buffer 'out'"."""
+        if not self.name:
+            return "an address far from every buffer"
+        name = f" '{self.name}'" if self.name != DYNAMIC_NAME else ""
+        return f"byte {self.offset} of {self.what}{name}"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A report with its addresses resolved: what it accesses, and where both sides stand in the source."""
+
+    report: Report
+    spot: Spot
+    place: Place
+    other: Place
+    """The other side of a race; NOWHERE where there is none."""
+
+    @property
+    def text(self) -> str:
+        """The runtime's own words."""
+        return str(self.report.text.decode(errors="replace"))
+
+    @property
+    def access(self) -> str:
+        """As in "read of 4 bytes at byte 12 of buffer 'out'"."""
+        return f"{self.verb} of {self.size} at {self.spot.phrase()}"
+
+    @property
+    def verb(self) -> str:
+        """What this side does: "read", "write" or "atomic update"."""
+        return NOUNS[self.report.access]
+
+    @property
+    def other_verb(self) -> str:
+        """What the other side of a race does."""
+        return NOUNS[self.report.other_access]
+
+    @property
+    def size(self) -> str:
+        """As in "4 bytes"."""
+        return f"{self.report.bytes} byte{'s' if self.report.bytes > 1 else ''}"
+
+    @property
+    def same_warp(self) -> bool:
+        """Whether both sides of a race are lanes of one warp."""
+        return bool(self.report.warp == self.report.other_warp)
+
+    @property
+    def who_else(self) -> str:
+        """The thread on the other side, as in "thread (1,0,0)"."""
+        return f"thread {triple(dim3(self.report.other_thread))}"
+
+    @property
+    def other_words(self) -> str:
+        """The other side's line, as in "line 12"."""
+        return words_of(self.other)
+
+    def there(self, message: str) -> tuple[Related, ...]:
+        """The other side as a related place; empty where its line is not known."""
+        other = self.other
+        if not other.line:
+            return ()
+        text = source_line(other.file, other.line)
+        return (Related(message, other.file, other.line, other.column, other.called_from, text),)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a finding says of a report."""
+
+    message: str
+    details: tuple[str, ...] = ()
+    related: tuple[Related, ...] = ()
+    remedy: str = ""
+    """Empty: the rule's own."""
+
+
+def dim3(value: Iterable[int]) -> Dim3:
+    """Three numbers of a report as a tuple."""
+    x, y, z = value
+    return x, y, z
+
+
+def words_of(place: Place) -> str:
+    """Such as "line 12"."""
+    return place_words(place.file, place.line, place.called_from)
+
+
+def _text(event: Event) -> Account:
+    """The runtime's own text: its first line is the message, each further line a detail."""
+    message, *details = event.text.split("\n")
+    return Account(message, tuple(details))
+
+
+def _fault(event: Event) -> Account:
+    spot = event.spot
+    where = spot.phrase() if spot.name else f"address {event.report.address:#x}, which belongs to no buffer"
+    return Account(f"access to {where}")
+
+
+def _stack_overflow(event: Event) -> Account:
+    return Account("local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has")
+
+
+def _shared_overrun(event: Event) -> Account:
+    return Account(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
+
+
+def _divergent_barrier(event: Event) -> Account:
+    report = event.report
+    return Account(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
+
+
+def _warp_mask(event: Event) -> Account:
+    report, told = event.report, _text(event)
+    lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
+    return replace(told, message=told.message + lines)
+
+
+def _outside_mask(event: Event) -> Account:
+    return replace(
+        _text(event),
+        remedy="Read from lanes that execute the shuffle: launch blocks of a multiple of 32 threads, or use a smaller "
+        "width or offset, and a mask that names the lanes.",
+    )
+
+
+def _arithmetic(event: Event) -> Account:
+    return Account(
+        "integer division by zero",
+        ("The result on a GPU is unspecified. The same holds for the smallest integer divided by -1.",),
+        remedy="Test the divisor before the division.",
+    )
+
+
+def _bounds(event: Event) -> Account:
+    spot = event.spot
+    if spot.bytes or not spot.name:
+        return Account(event.access + (f", which has {spot.bytes} bytes" if spot.bytes else ""))
+    return Account(
+        f"{event.access}, which has 0 bytes",
+        ("The launch requests no dynamic shared memory.",),
+        remedy="Set `shared` in the launch of the header to the bytes that the kernel needs.",
+    )
+
+
+def _uninitialised(memory: str) -> Callable[[Event], Account]:
+    def account(event: Event) -> Account:
+        return Account(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.spot.phrase()}")
+
+    return account
+
+
+def _misaligned(event: Event) -> Account:
+    return Account(f"{event.access}, which is not a multiple of {event.report.bytes}")
+
+
+def _constant_store(event: Event) -> Account:
+    return Account(f"{event.access}, which is __constant__: no kernel may write it")
+
+
+def _overflow(event: Event) -> Account:
+    return Account(f"{event.text} exceeds the range of the type")
+
+
+def _index(event: Event) -> Account:
+    return Account(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
+
+
+def _thread_race(event: Event) -> Account:
+    barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
+    there = event.there(f"{event.other_verb} by {event.who_else}")
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
+        return _lost_update(event, f"{event.who_else} updates it, too", there)
+    details = [f"No {barrier} orders it with the {event.other_verb} by {event.who_else}."]
+    if event.same_warp and event.report.instructions & BOTH_VOLATILE:
+        details.append(
+            "Since compute capability 7.0 the lanes of a warp need not run in step, so volatile does not suffice."
+        )
+    elif reason := _why_no_flag(event, event.who_else):
+        details.append(reason)
+    remedy = _lock_remedy(event, "__threadfence_block()") or f"Put {barrier} between the two accesses."
+    return Account(
+        f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
+    )
+
+
+def _block_race(event: Event) -> Account:
+    block = f"block {triple(dim3(event.report.other_block))}"
+    there = event.there(f"{event.other_verb} by {block}")
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
+        return _lost_update(event, f"{block} updates it, too", there)
+    details = [f"Nothing orders it with the {event.other_verb} by {block}."]
+    if reason := _why_no_flag(event, block):
+        details.append(reason)
+    message = f"{event.access} races with the {event.other_verb} at {event.other_words}"
+    remedy = _lock_remedy(event, "__threadfence()")
+    if event.report.text == IN_SHARED:
+        remedy = (
+            "Put cluster.sync() between the two accesses; a relaxed arrival at the cluster's barrier orders nothing."
+        )
+    return Account(message, tuple(details), there, remedy)
+
+
+def _lock_remedy(event: Event, fence: str) -> str:
+    """Return what to do where the thread has read a flag or taken a lock; empty where it has not."""
+    if event.report.instructions & UNACQUIRED:
+        return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
+    if event.report.instructions & GUARDED and _is_update(event):
+        return (
+            f"Where a lock or flag orders the accesses, put {fence} after it is taken or read, and before it is given "
+            "back or set; else use atomicAdd."
+        )
+    return ""
+
+
+def _why_no_flag(event: Event, other: str) -> str:
+    """Why two accesses race in spite of a flag, a lock or volatile; empty where there is none."""
+    if event.report.instructions & UNACQUIRED:
+        return f"An atomic operation of this thread has seen what {other} published, but no fence follows it."
+    if event.report.instructions & NARROW_SCOPE:
+        return "The scope of an atomic access is the block or the cluster, which does not hold both threads."
+    if event.report.instructions & BOTH_VOLATILE:
+        return "volatile does not make a store atomic: use atomicAdd(), or fences on both sides of a flag."
+    return ""
+
+
+def _plain_read(event: Event) -> Account:
+    block = f"block {triple(dim3(event.report.other_block))}"
+    there = event.there(f"{event.other_verb} by {block}")
+    message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_words}"
+    return Account(message, (f"{block.capitalize()} may update it at the same time.",), there)
+
+
+def _is_update(event: Event) -> bool:
+    """Whether both sides of a race are one statement such as `x += v`, its reading and its writing of x."""
+    place, other = event.place, event.other
+    same_line = (place.file, place.line) == (other.file, other.line)
+    accesses = (NOUNS[event.report.access], NOUNS[event.report.other_access])
+    if not same_line or "atomic update" in accesses:
+        return False
+    return is_update(source_line(place.file, place.line), place.column, other.column)
+
+
+def _lost_update(event: Event, who: str, there: tuple[Related, ...]) -> Account:
+    return Account(
+        f"several threads update {event.size} at {event.spot.phrase()} without an atomic operation",
+        (f"{who[0].upper()}{who[1:]}, and one of the two updates may be lost.",),
+        there,
+        "Use atomicAdd (or another atomic operation), or let each thread sum into its own variable and combine these.",
+    )
+
+
+def _same_value(event: Event) -> Account:
+    between_blocks = event.report.instructions & BETWEEN_BLOCKS
+    who = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.who_else
+    there = event.there(f"{event.other_verb} by {who}")
+    if event.other_verb == "read":
+        message = f"{event.access}, which leaves the value as it is, while {who} reads it at {event.other_words}"
+        return Account(message, ("Nothing orders the two accesses.",), there)
+    return Account(f"{event.access}: {who} stores the same value at {event.other_words}", (), there)
+
+
+def _missing_wait(event: Event) -> Account:
+    there = event.there(f"{event.other_verb} by an earlier launch")
+    return Account(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), there)
+
+
+def _unfinished_copy(event: Event) -> Account:
+    message = f"{event.access}, which the cp.async at {event.other_words} may still be filling"
+    detail = f"{event.who_else[0].upper()}{event.who_else[1:]} started the copy and has not waited for it."
+    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+
+
+def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
+    """A finding about one location of shared memory; without one, the runtime has the whole text."""
+
+    def told(event: Event) -> Account:
+        return account(event) if event.report.text == IN_SHARED else _text(event)
+
+    return told
+
+
+def _unfinished_bulk(event: Event) -> Account:
+    message = f"{event.access}, which the copy at {event.other_words} may still be filling"
+    detail = "This thread has not waited for the copy's mbarrier."
+    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+
+
+def _early_overwrite(event: Event) -> Account:
+    message = f"{event.access}, which {event.who_else} may still be reading at {event.other_words}"
+    detail = "Nothing tells this thread that the data have been read."
+    return Account(message, (detail,), event.there(f"read by {event.who_else}"))
+
+
+def _missing_fence(event: Event) -> Account:
+    message = f"{event.access}: no fence.proxy.async since the write at {event.other_words}"
+    return Account(message, (), event.there(f"written by {event.who_else}"))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kind of report becomes a finding."""
+
+    rule: Rule
+    account: Callable[[Event], Account] = _text
+    hint: bool = False
+    """Whether it is undefined, and harmless where nothing uses the value."""
+
+
+FORMS = {
+    ReportKind.FAULT: Form(rules.OUT_OF_BOUNDS, _fault),
+    ReportKind.STACK_OVERFLOW: Form(rules.STACK_OVERFLOW, _stack_overflow),
+    ReportKind.SHARED_OVERRUN: Form(rules.OUT_OF_BOUNDS, _shared_overrun),
+    ReportKind.DIVERGENT_BARRIER: Form(rules.DIVERGENT_BARRIER, _divergent_barrier),
+    ReportKind.WARP_MASK: Form(rules.WARP_MASK, _warp_mask),
+    ReportKind.DEADLOCK: Form(rules.DEADLOCK),
+    ReportKind.TRAP: Form(rules.TRAP),
+    ReportKind.ARITHMETIC: Form(rules.TRAP, _arithmetic),
+    ReportKind.GLOBAL_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
+    ReportKind.SHARED_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
+    ReportKind.UNINITIALISED_SHARED: Form(rules.UNINITIALISED_SHARED, _uninitialised("shared")),
+    ReportKind.UNINITIALISED_GLOBAL: Form(rules.UNINITIALISED_GLOBAL, _uninitialised("global")),
+    ReportKind.SHARED_RACE: Form(rules.SHARED_RACE, _thread_race),
+    ReportKind.GLOBAL_RACE: Form(rules.BLOCK_RACE, _block_race),
+    ReportKind.MISALIGNED: Form(rules.MISALIGNED, _misaligned),
+    ReportKind.UNFINISHED_COPY: Form(rules.UNFINISHED_COPY, _unfinished_copy),
+    ReportKind.STUCK: Form(rules.DEADLOCK),
+    ReportKind.UNFINISHED_BULK: Form(rules.UNFINISHED_COPY, _of_a_cell(_unfinished_bulk)),
+    ReportKind.UNFINISHED_PRODUCT: Form(rules.UNFINISHED_PRODUCT),
+    ReportKind.EARLY_OVERWRITE: Form(rules.EARLY_OVERWRITE, _of_a_cell(_early_overwrite)),
+    ReportKind.MISSING_FENCE: Form(rules.MISSING_FENCE, _of_a_cell(_missing_fence)),
+    ReportKind.MBARRIER: Form(rules.MBARRIER),
+    ReportKind.CLUSTER_EXIT: Form(rules.CLUSTER_EXIT),
+    ReportKind.ILLEGAL_INSTRUCTION: Form(rules.ILLEGAL_INSTRUCTION),
+    ReportKind.BEYOND_SHARED: Form(rules.OUT_OF_BOUNDS),
+    ReportKind.DIFFERENT_PRODUCTS: Form(rules.DIFFERENT_PRODUCTS),
+    ReportKind.TOUCHED_SUMS: Form(rules.UNFINISHED_PRODUCT),
+    ReportKind.MISSING_WAIT: Form(rules.MISSING_WAIT, _missing_wait),
+    ReportKind.THREAD_RACE: Form(rules.GLOBAL_RACE, _thread_race),
+    ReportKind.OUTSIDE_MASK: Form(rules.WARP_MASK, _outside_mask, hint=True),
+    ReportKind.INDEX: Form(rules.OUT_OF_BOUNDS, _index),
+    ReportKind.OVERFLOW: Form(rules.INDEX_OVERFLOW, _overflow),
+    ReportKind.LOCAL: Form(rules.OUT_OF_BOUNDS),
+    ReportKind.SAME_VALUE: Form(rules.SAME_VALUE, _same_value, hint=True),
+    ReportKind.PARTIAL_WARP: Form(rules.PARTIAL_WARP),
+    ReportKind.CONSTANT_STORE: Form(rules.CONSTANT_STORE, _constant_store),
+    ReportKind.PLAIN_READ: Form(rules.UNORDERED_READ, _plain_read, hint=True),
+}

@@ -1,0 +1,219 @@
+"""A trace of launches as Python sees it: what the runtime is told before, and what it counted after."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+
+from opbench.backend.base import Buffer, TraceOptions
+from opbench.backend.counts import (
+    KINDS,
+    SAVED,
+    SPACES,
+    BranchTraffic,
+    CacheTraffic,
+    KernelTraffic,
+    LineTraffic,
+    Traffic,
+    gather,
+)
+from opbench.emulator.buffer import CpuArray
+from opbench.emulator.elf import SharedArray
+from opbench.emulator.library import Runtime
+from opbench.emulator.lines import source_lines
+from opbench.errors import EnvironmentFault
+from opbench.gpu.limits.occupancy import l1_size, occupancy
+from opbench.kernels.launch import KernelLaunch
+
+COUNT_SLOTS = 1 << 12
+"""The runtime's constant of this name."""
+FIRST_ACCESS_EVENT = 3
+BRANCHES = 1 << 10
+"""The runtime's kBranches."""
+BEFORE_ENTRY = 7
+"""Back from where a basic block's entry returns to: over its call, into the branch that ends the block before."""
+
+
+class NativeBuffer(ctypes.Structure):
+    """`TraceBuffer` of runtime/trace.hpp."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("item_bytes", ctypes.c_uint32),
+        ("initialised", ctypes.c_uint32),
+    )
+
+
+class NativeArray(ctypes.Structure):
+    """`SharedArray` of runtime/trace.hpp."""
+
+    _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("constant", ctypes.c_uint64))
+
+
+class NativeTotals(ctypes.Structure):
+    """`TraceTotals` of runtime/trace.hpp."""
+
+    _fields_ = (("counted_blocks", ctypes.c_uint64), ("barriers", ctypes.c_uint64), ("accesses", ctypes.c_uint64))
+
+
+class NativeCaches(ctypes.Structure):
+    """`CacheTotals` of runtime/cache.hpp."""
+
+    _fields_ = tuple((field.name, ctypes.c_uint64) for field in fields(CacheTraffic))
+
+
+class NativeCount(ctypes.Structure):
+    """`Count` of runtime/trace.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("site", "event", "space", "bytes")),
+        *((name, ctypes.c_uint64) for name in ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts")),
+        *((name, ctypes.c_uint64) for name in ("ideal_wavefronts", "collisions", "upper_requests")),
+        *((name, ctypes.c_uint64) for name in ("upper_sectors", "upper_wavefronts")),
+        *((name, ctypes.c_int64) for name in SAVED),
+    )
+
+
+class NativeBranch(ctypes.Structure):
+    """`Branch` of runtime/trace.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("site", "next")),
+        *((name, ctypes.c_uint64) for name in ("executions", "divergent", "fewest_lanes")),
+    )
+
+
+COUNTED_FIELDS = tuple(field[0] for field in NativeCount._fields_[4:])
+
+
+class Tracing:
+    """The runtime's side of one trace; a context manager, because its shadow memory is several times the buffers'."""
+
+    def __init__(self, runtime: Runtime, buffers: Mapping[str, Buffer], options: TraceOptions) -> None:
+        self._library = runtime.library
+        self._require_memory = runtime.require_memory
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
+        self._names = list(memory)
+        self._lines: list[LineTraffic] = []
+        self._kernels: list[KernelTraffic] = []
+        self._branches: list[BranchTraffic] = []
+        self._limits = options.limits if options.count else None
+        self._static_shared = 0
+        self.accesses = 0
+        self.cut_short = 0
+        native = (NativeBuffer * max(1, len(memory)))(*(_describe(buffer) for buffer in memory.values()))
+        _declare(self._library)
+        self.address: int | None = self._library.opb_trace_open(
+            native, len(memory), options.count, options.races, options.max_blocks or 0
+        )
+        try:
+            self._require_memory()
+        except EnvironmentFault:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self.address:
+            self._library.opb_trace_close(self.address)
+        self.address = None
+
+    def __enter__(self) -> Tracing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
+        """Tell where a module's `__shared__` arrays lie, and its `__device__` variables: those are not counted."""
+        self._static_shared = sum(array.bytes for array in arrays)
+        for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
+            sized = [NativeArray(place.offset, place.bytes, place.constant) for place in places if place.bytes]
+            tell(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+        self._require_memory()
+
+    def initialised(self, name: str) -> None:
+        """A buffer was filled between two launches."""
+        self._library.opb_trace_initialised(self.address, self._names.index(name))
+
+    def use_caches(self, launch: KernelLaunch) -> None:
+        """Tell which caches the next launch finds, if a GPU's are modelled."""
+        if self._limits is None or not self._limits.l2_bytes:
+            return
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        limits, shared_bytes = self._limits, self._static_shared + launch.shared_bytes
+        # Registers are not known here; they would at most make the waves smaller.
+        resident = max(1, occupancy(limits, 1, shared_bytes, threads, 1).blocks_per_sm)
+        sizes = (limits.sm_count, resident, l1_size(limits, shared_bytes, resident), limits.l2_bytes)
+        self._library.opb_trace_caches(self.address, *sizes)
+        self._require_memory()
+
+    def _caches(self, sampled: bool) -> CacheTraffic | None:
+        """What went on in the caches in the launch that just ended; nothing is known when blocks were left out."""
+        native = NativeCaches()
+        self._library.opb_trace_take_caches(self.address, ctypes.byref(native))
+        if self._limits is None or not self._limits.l2_bytes or sampled:
+            return None
+        return CacheTraffic(*(getattr(native, field.name) for field in fields(CacheTraffic)))
+
+    def gather(self, launch: KernelLaunch, module: Path) -> None:
+        """Take what the launch that just ended was counted to do."""
+        counts = (NativeCount * COUNT_SLOTS)()
+        totals = NativeTotals()
+        found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
+        places = source_lines(module, {count.site - 1 for count in found})
+        for count in found:
+            place = places[count.site - 1]
+            numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
+            kind = KINDS[count.event - FIRST_ACCESS_EVENT]
+            where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
+            entry = LineTraffic(*where, column=place.column, called_from=place.called_from, **numbers)
+            self._lines.append(entry)
+        self._gather_branches(launch.kernel, module)
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        counted = totals.counted_blocks
+        caches = self._caches(counted < blocks)
+        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, counted, threads, totals.barriers, caches))
+        self.accesses += totals.accesses
+
+    def _gather_branches(self, kernel: str, module: Path) -> None:
+        """Where lanes parted: the branch is the last instruction before the block that follows in the code."""
+        native = (NativeBranch * BRANCHES)()
+        found = native[: self._library.opb_trace_take_branches(self.address, native)]
+        ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in found]
+        places = source_lines(module, set(ends))
+        for branch, end in zip(found, ends, strict=True):
+            place = places[end]
+            counts = (branch.executions, branch.divergent, branch.fewest_lanes)
+            self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts, called_from=place.called_from))
+
+    def traffic(self, completed: bool) -> Traffic:
+        """All launches together."""
+        return gather(self._lines, self._kernels, complete=completed, branches=self._branches)
+
+
+def _describe(buffer: CpuArray) -> NativeBuffer:
+    return NativeBuffer(buffer.address, buffer.bytes, buffer.dtype.itemsize, buffer.initialised)
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    library.opb_trace_open.restype = ctypes.c_void_p
+    library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
+    library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_variables.argtypes = library.opb_trace_arrays.argtypes
+    library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.opb_trace_take.restype = ctypes.c_uint
+    library.opb_trace_take_branches.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.opb_trace_take_branches.restype = ctypes.c_uint
+    counts, sizes = [ctypes.c_uint] * 2, [ctypes.c_uint64] * 2
+    library.opb_trace_caches.argtypes = [ctypes.c_void_p, *counts, *sizes]
+    library.opb_trace_caches.restype = None
+    library.opb_trace_take_caches.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.opb_trace_close.argtypes = [ctypes.c_void_p]

@@ -1,0 +1,336 @@
+"""The machine code of a cubin, through NVIDIA's nvdisasm: instruction mix, width of every access, source lines."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from opbench import paths
+from opbench.errors import EnvironmentFault
+from opbench.gpu.compile import nvrtc
+from opbench.gpu.compile.cubin import read_cubin
+from opbench.gpu.limits.resources import MachineCode
+from opbench.paths import pip_install
+
+NOT_INSTALLED = f"nvdisasm is not installed; {pip_install('nvrtc')}"
+LIMIT_S = 120.0
+
+MEMORY = {
+    **{name: name for name in ("LDG", "STG", "LDS", "STS", "LDL", "STL", "LDGSTS", "LDSM", "STSM", "RED", "LD", "ST")},
+    **dict.fromkeys(("ATOM", "ATOMG", "ATOMS"), "ATOM"),
+    "REDG": "RED",
+    "REDS": "RED",
+    "UREDGR": "RED",
+}
+"""Instructions that touch memory, by the class that they are counted in."""
+
+LOADS = ("LDG", "LDS")
+
+FAMILIES = {
+    "FFMA": "FFMA FFMA2",
+    "FADD/FMUL": "FADD FMUL FADD2 FMUL2",
+    "other fp32": "FMNMX FMNMX3 FSETP FSEL FSET FCHK FSWZADD",
+    "fp64": "DFMA DADD DMUL DSETP DMNMX",
+    "fp16": "HFMA2 HADD2 HMUL2 HSETP2 HSET2 HMNMX2 HADD2_32I",
+    "tensor": "HMMA IMMA BMMA DMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA",
+    "IMAD": "IMAD",
+    "IADD": "IADD IADD3 VIADD IADD32I IADD64",
+    "other integer": "ISETP LEA LOP LOP3 LOP32I SHF SHL SHR IMNMX IMNMX3 VIMNMX VIMNMX3 IABS ISCADD IDP BMSK POPC FLO "
+    "BREV PRMT VIADDMNMX SGXT VABSDIFF VABSDIFF4 ISETP64 SZEXT",
+    "move": "MOV SEL CS2R S2R S2UR R2UR R2P P2R PLOP3 R2B B2R MOV32I PSETP",
+    "convert": "F2I I2F F2F F2FP I2FP I2I FRND F2IP I2IP",
+    "MUFU": "MUFU",
+    "SHFL": "SHFL",
+    "other warp": "VOTE VOTEU MATCH REDUX CREDUX ELECT",
+    "BAR": "BAR",
+    "other synchronisation": "MEMBAR DEPBAR LDGDEPBAR SYNCS ERRBAR FENCE CCTL CCTLL WARPSYNC WARPGROUP UCGABAR_ARV "
+    "UCGABAR_WAIT ARRIVES",
+    "branch": "BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK BMOV KILL YIELD NANOSLEEP BRXU BPT RPCMOV",
+    "constant load": "LDC LDCU",
+    "TMA": "UTMALDG UTMASTG UTMAREDG UTMAPF UTMACMDFLUSH UTMACCTL UBLKCP UBLKPF UBLKRED",
+}
+"""Every other class with the instructions in it; `U` before a name is the same on the uniform data path."""
+
+CLASS = {name: family for family, names in FAMILIES.items() for name in names.split()} | MEMORY
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction as nvdisasm prints it."""
+
+    predicate: str
+    """Such as "@!P0"; empty for none."""
+    opcode: str
+    """With its modifiers, such as "LDG.E.128.CONSTANT"."""
+    operands: str
+    line: int
+    """Line of the kernel's own file or of a header of its, 0 where none is told: code inlined from the compiler's own
+    headers counts for the line using it."""
+    file: str = ""
+    """Name of the header that the line is of; empty for the kernel's own file."""
+
+    @property
+    def place(self) -> str:
+        """Such as "14" or, in a header, "tile.cuh:20"; empty where no line is told."""
+        return f"{self.file}:{self.line}" if self.file else str(self.line or "")
+
+    @property
+    def base(self) -> str:
+        """The opcode without modifiers."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it does nothing: the compiler's spacing between instructions that depend on each other."""
+        return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
+
+    @property
+    def kind(self) -> str:
+        """The class that it is counted in."""
+        base = self.base
+        if self.opcode.startswith("IMAD.MOV") or (base == "HFMA2" and "-RZ, RZ" in self.operands):
+            return "move"  # on whichever pipe has room
+        return CLASS.get(base) or CLASS.get(base.removeprefix("U"), "other")
+
+    @property
+    def width(self) -> int:
+        """Bits that one thread moves, for an instruction that touches memory, else 0."""
+        if self.kind not in MEMORY.values():
+            return 0
+        words = self.opcode.split(".")[1:]
+        if self.kind in ("LDSM", "STSM"):
+            return 32 * next((int(word) for word in words if word in ("2", "4")), 1)
+        found = (re.fullmatch(r"[US]?(8|16|64|128|256)", word) for word in words)
+        return next((int(hit[1]) for hit in found if hit), 32)
+
+    @property
+    def access(self) -> str:
+        """Such as "LDG.128" for an instruction that touches memory, else empty."""
+        return f"{self.kind}.{self.width}" if self.width else ""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Static counts: how often each stands in the code, not how often it runs."""
+
+    total: int
+    classes: Mapping[str, int]
+    accesses: Mapping[str, int]
+    """Instructions that touch memory by class and bits a thread: "LDG.128"."""
+
+    @property
+    def spills(self) -> int:
+        """Loads and stores of local memory: spilled registers, or an array indexed at run time."""
+        return self.classes.get("LDL", 0) + self.classes.get("STL", 0)
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel's machine code, without the padding after it."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    sha256: str
+    """Of the instructions and constants, whatever the file, the kernel and the labels are called."""
+    sunk: Mapping[str, int] = field(default_factory=dict)
+    """Places all of whose loads come right behind the branch of one later line of the file: their condition."""
+
+    @property
+    def mix(self) -> Mix:
+        """What it consists of."""
+        real = [one for one in self.instructions if not one.idle]
+        return Mix(len(real), _count(one.kind for one in real), _count(one.access for one in real))
+
+    def lines(self) -> dict[str, dict[str, int]]:
+        """Per place in the sources, the accesses that the compiler made of it: {"14": {"LDG.128": 1}}."""
+        found = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
+        return {
+            place: _count(one.access for one in self.instructions if one.place == place and not one.idle)
+            for _, place in sorted(found.items())
+        }
+
+    def summary(self) -> MachineCode:
+        """The mix, the lines and the hash, as a result keeps them."""
+        mix = self.mix
+        return MachineCode(mix.total, dict(mix.classes), dict(mix.accesses), self.lines(), dict(self.sunk), self.sha256)
+
+
+def _count(words: Iterable[str]) -> dict[str, int]:
+    """How often each word occurs, the most frequent first."""
+    return dict(sorted(Counter(filter(None, words)).items(), key=lambda item: (-item[1], item[0])))
+
+
+# nvdisasm ---------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def nvdisasm() -> Path:
+    """The disassembler: NVIDIA's wheel, PATH, or a toolkit; raises EnvironmentFault with the remedy."""
+    wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)]
+    on_path = shutil.which("nvdisasm")
+    named = [Path(on_path)] if on_path else []
+    for path in (*wheels, *named, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise EnvironmentFault(NOT_INSTALLED)
+
+
+def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
+    """The machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
+
+    `sources` are the kernel's file and its headers, by whose lines instructions are told.
+    """
+    facts = read_cubin(cubin)
+    code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
+    return {name: kernel for name, kernel in code.items() if name in facts}
+
+
+def _listing(cubin: bytes) -> str:
+    """What nvdisasm prints of a cubin."""
+    kept = paths.cache_folder("sass") / f"{hashlib.sha256(cubin).hexdigest()[:24]}.sass"
+    try:
+        return kept.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        pass
+    tool = nvdisasm()
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "-c", "-gi", file.name]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise EnvironmentFault(f"nvdisasm: {error}") from None
+    if done.returncode:
+        raise EnvironmentFault(f"nvdisasm: {done.stderr.decode(errors='replace').strip()[:200]}")
+    paths.write_atomically(kept, done.stdout)
+    return done.stdout.decode("utf-8", errors="replace")
+
+
+# Its listing ------------------------------------------------------------------------------------------------------
+
+_SECTION = re.compile(r"^//-+ \.text\.(\S+)\s")
+_OTHER_SECTION = re.compile(r"^//-+ ")
+_LABEL = re.compile(r"^([^\s:]+):\s*$")
+_FRAME = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_INSTRUCTION = re.compile(r"^\s*(?:\{\s*)?/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
+_LOCAL_LABEL = re.compile(r"\.L_\w+")
+_TARGET = re.compile(r"`\(([^()\s]+)\)|\.L_\w+")
+_PADDING = ("NOP", "BRA")
+
+
+class _Listing:
+    """State while the lines of one kernel are read."""
+
+    def __init__(self, name: str, sources: frozenset[str]) -> None:
+        self.name = name
+        self._sources = sources
+        self.instructions: list[Instruction] = []
+        self.labels: dict[str, int] = {}
+        """Label to the number of the instruction behind it."""
+        self._chain: list[tuple[str, int]] = []
+        self._chain_open = False
+        self._file = ""
+
+    def frame(self, file: str, line: int) -> None:
+        """One line of a call chain, the innermost first."""
+        if not self._chain_open:
+            self._chain = []
+        self._chain.append((file, line))
+        self._chain_open = True
+
+    def label(self, name: str) -> None:
+        """A label; a function of the compiler's own begins without a line of the source."""
+        self.labels[name] = len(self.instructions)
+        if not name.startswith("."):
+            self._chain = []
+
+    def instruction(self, predicate: str, opcode: str, operands: str) -> None:
+        """One instruction; the kernel's first tells which file is its own."""
+        self._chain_open = False
+        if self._chain and not self._file:
+            self._file = self._chain[-1][0]
+        own = {self._file, *self._sources}
+        file, line = next(((file, line) for file, line in self._chain if file in own), (self._file, 0))
+        header = "" if file == self._file else PurePath(file).name
+        self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
+
+    def finish(self, constants: bytes) -> KernelCode:
+        """The kernel without the endless loop and the empty instructions that fill its last cache line."""
+        code = self.instructions
+        while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._is_loop(len(code) - 1)):
+            code.pop()
+        digest = hashlib.sha256(constants)
+        for text in self._plain(code):
+            digest.update(text.encode() + b"\n")
+        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk(code))
+
+    def _sunk(self, code: list[Instruction]) -> dict[str, int]:
+        """Places of loads to the line whose branch alone leads there: none where paths join before a load."""
+        joins = set(self.labels.values())
+        under: dict[str, set[int]] = {}
+        guard, file = 0, ""
+        for index, one in enumerate(code):
+            if index in joins or one.kind == "BAR":
+                guard = 0
+            if one.kind == "branch":
+                guard, file = one.line if one.predicate else 0, one.file
+            elif one.kind in LOADS and one.line and not one.idle:
+                under.setdefault(one.place, set()).add(guard if guard > one.line and file == one.file else 0)
+        return {place: min(found) for place, found in under.items() if len(found) == 1 and 0 not in found}
+
+    def _is_loop(self, index: int) -> bool:
+        """Whether an instruction jumps to itself."""
+        return any(self.labels.get(name) == index for name in _LOCAL_LABEL.findall(self.instructions[index].operands))
+
+    def _plain(self, code: list[Instruction]) -> Iterable[str]:
+        """The instructions with every jump as a distance, so that no name is left."""
+        for index, one in enumerate(code):
+            yield f"{one.predicate} {one.opcode} {self._by_distance(one.operands, index)}"
+
+    def _by_distance(self, operands: str, index: int) -> str:
+        def distance(hit: re.Match[str]) -> str:
+            target = self.labels.get(hit[1] or hit[0])
+            return hit[0] if target is None else f"{target - index:+d}"
+
+        return _TARGET.sub(distance, operands)
+
+
+def parse(
+    listing: str, constants: Mapping[str, bytes] | None = None, sources: Iterable[Path] = ()
+) -> dict[str, KernelCode]:
+    """Kernels by name from the text of `nvdisasm -c -gi` (or `-g`, or without lines)."""
+    found: dict[str, KernelCode] = {}
+    current: _Listing | None = None
+    files = frozenset(map(str, sources))
+    for text in listing.splitlines():
+        if section := _SECTION.match(text):
+            _keep(found, current, constants)
+            current = _Listing(section[1], files)
+        elif _OTHER_SECTION.match(text):
+            _keep(found, current, constants)
+            current = None
+        elif current is None:
+            continue
+        elif frame := _FRAME.match(text):
+            current.frame(frame[1], int(frame[2]))
+        elif label := _LABEL.match(text):
+            current.label(label[1])
+        elif hit := _INSTRUCTION.match(text):
+            current.instruction(hit[1] or "", hit[2], hit[3])
+    _keep(found, current, constants)
+    return found
+
+
+def _keep(found: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None) -> None:
+    if current is not None:
+        found[current.name] = current.finish((constants or {}).get(current.name, b""))

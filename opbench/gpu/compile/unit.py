@@ -1,0 +1,79 @@
+"""What NVRTC is given to compile: a file as it is, or the part of it that its kernels need."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import unknown
+from opbench.gpu.compile import standard
+from opbench.kernels.launch import BuildRequest
+from opbench.kernels.places import at
+from opbench.source import device_part
+from opbench.source.scan import Declaration
+from opbench.source.sources import Source, includes
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A text, the headers that it may include by name, and whether it is the whole file."""
+
+    text: bytes
+    headers: Mapping[str, str]
+    key: str
+    """What of it decides the cubin besides the files; "" where nothing does."""
+    is_reduced: bool
+
+
+def whole(sources: Sequence[Source]) -> Unit:
+    """A file as it is, with the standard headers that it names."""
+    names = {name[1:-1] for source in sources for _, name in includes(source.text)}
+    found = standard.headers(names)
+    return Unit(sources[0].content, found, repr(sorted(found.items())) if found else "", False)
+
+
+def reduced(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
+    """What the kernels of a request need; a header that none of the folders has is empty."""
+    part = device_part.device_part(sources, request.roots)
+    names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
+    missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
+    found = {
+        **{name: device_part.stand_in(name) for name in missing},
+        **standard.headers({*names, *part.implied, "cstdint"}),
+    }
+    led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
+    texts = {source.path: device_part.led_to(part.texts[source.path], source.path, led) for source in sources}
+    for source in sources[1:]:
+        found[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
+    # As nvcc begins every file: with the numbers and types of C.
+    first = "".join(f"#include <{name}>\n" for name in part.implied)
+    text = f'#include "{standard.COMMON}"\n{first}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
+    return Unit(text, found, repr((text, sorted(found.items()))), True)
+
+
+def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[str]:
+    """The wanted names that are none of C's: templates, and what C++ gives another name."""
+    plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.marks}
+    # Where no kernel shows, macros write them all, of which nothing is known.
+    known = any(_kernels(source) for source in sources)
+    kernels = [name for name in request.kernels if name not in plain and (known or not name.isidentifier())]
+    return [*kernels, *(f"&{name}" for name in request.constants)]
+
+
+@functools.lru_cache(256)
+def _kernels(source: Source) -> tuple[Declaration, ...]:
+    return tuple(device_part.kernels_of(source.text)) if b"__global__" in source.content else ()
+
+
+def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> str:
+    """The plain word for a name expression that names no kernel, "" where the log is of something else."""
+    known = sorted({kernel.qualified for source in sources for kernel in _kernels(source)})
+    for kernel in request.kernels:
+        plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
+        last = plain.rpartition("::")[2]
+        if f'"{last}"' in log and all(one.rpartition("::")[2] != last for one in known):
+            return at(sources, (), unknown("kernel", kernel, known))
+    return ""

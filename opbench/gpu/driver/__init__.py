@@ -1,0 +1,229 @@
+"""The `cuda` backend: NVRTC compiles, the driver launches, events measure; CuPy serves library variants only."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from opbench.backend.base import Buffer
+from opbench.backend.findings import Finding
+from opbench.errors import EnvironmentFault
+from opbench.gpu.compile import nvrtc
+from opbench.gpu.driver.clock import CudaClock
+from opbench.gpu.driver.collective import NcclGroup, find_nccl
+from opbench.gpu.driver.device import ECC_ENABLED, Device, device_key
+from opbench.gpu.driver.driver import why_missing
+from opbench.gpu.driver.graphs import CudaGraph, GraphStep
+from opbench.gpu.driver.memory import CudaBuffer, DeviceArray
+from opbench.gpu.driver.movable import MovableLaunch
+from opbench.gpu.driver.nvml import Nvml
+from opbench.gpu.driver.program import CudaProgram
+from opbench.gpu.limits.capability import missing_capability
+from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.kernels.case import Case
+from opbench.kernels.launch import BuildRequest
+from opbench.kernels.operator import DTYPES, Tensor
+from opbench.paths import pip_install
+
+if TYPE_CHECKING:
+    import cupy
+
+__all__ = ["CudaBackend", "device_key", "why_missing"]
+
+
+class CudaBackend:
+    """One GPU; opening it raises EnvironmentFault with the remedy where there is none."""
+
+    name = "cuda"
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self._device = Device(ordinal)
+        self._nvml = Nvml(self._device.uuid)
+        self._clocks: dict[str, CudaClock] = {}
+        self._programs: dict[Path, CudaProgram] = {}
+        self.sm_count = self._device.sm_count
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What bounds occupancy on this device."""
+        return self._device.limits
+
+    @property
+    def stream_handle(self) -> int:
+        """The driver's handle of this backend's stream."""
+        return self._device.stream.value or 0
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return self._device.l2_bytes
+
+    def clock(self, mode: str = "cold") -> CudaClock:
+        """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
+        if mode not in self._clocks:
+            self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
+        return self._clocks[mode]
+
+    def environment(self) -> dict[str, object]:
+        """Device, driver, compiler and versions, as JSON; None where the machine does not say."""
+        device, settings = self._device, self._nvml.settings()
+        if settings["ecc"] is None:
+            settings["ecc"] = bool(device.attribute(ECC_ENABLED))
+        return {
+            "backend": self.name,
+            "gpu": device.name,
+            "uuid": device.uuid,
+            "compute_capability": "{}.{}".format(*device.capability),
+            "sm_count": device.sm_count,
+            "l2_bytes": device.l2_bytes,
+            "memory_bytes": device.memory_bytes,
+            "energy_counted": self._nvml.state().energy_j is not None,
+            "driver_cuda": "{}.{}".format(*device.cuda_version()),
+            "nvrtc": "{}.{}".format(*self._device.compiler().version),
+            "nvrtc_options": list(nvrtc.OPTIONS),
+            "cupy": _installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
+            "torch": _installed("torch"),
+            **settings,
+            "throttle": self._nvml.state().throttle,
+        }
+
+    def unsupported(self, request: BuildRequest) -> str | None:
+        """Why this GPU cannot run such a module, else None."""
+        have = self._device.capability
+        reason = missing_capability(have, request.compute_capability)
+        return reason and f"{reason}; this GPU has {have[0]}.{have[1]}"
+
+    def compile(self, request: BuildRequest) -> Path:
+        """Compile into the disk cache, or find it there; raises CompileError."""
+        return nvrtc.compile_cubin(request, self._device.architecture(request)).cubin
+
+    def load(self, request: BuildRequest) -> CudaProgram:
+        """Compile if need be and load."""
+        compiled = nvrtc.compile_cubin(request, self._device.architecture(request))
+        cubin = compiled.cubin
+        program = self._programs.get(cubin)
+        if program is None or not set(request.kernels) <= set(program.resources):
+            program = self._programs[cubin] = CudaProgram(self._device, cubin, request.kernels, compiled.names)
+        return program
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
+        """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
+        return CudaBuffer(self._device, name, shape, DTYPES[dtype])
+
+    def arena(self, nbytes: int) -> CudaBuffer:
+        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+        return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
+
+    def view(self, arena: Buffer, tensor: Tensor, offset: int) -> DeviceArray:
+        """A tensor in an arena, at an offset in bytes."""
+        pointer = cast(CudaBuffer, arena).pointer + offset
+        return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
+
+    def movable(self, case: Case, addresses: Mapping[str, int]) -> MovableLaunch:
+        """A case's launches whose inputs, outputs and workspaces, in this order, are given by address each time.
+
+        `addresses` are where they lie first. Whatever is ahead in the stream may write any input: the first launch
+        begins when that has ended.
+        """
+        problem = case.problem
+        tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(self.sm_count)]
+        launches = case.launches(self.sm_count)
+        launches[0] = replace(launches[0], programmatic=False)
+        return MovableLaunch(self._device, self.load(case.request()), launches, tensors, addresses)
+
+    def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
+        """Steps as one CUDA graph."""
+        return CudaGraph(self._device, steps)
+
+    def enter_thread(self) -> None:
+        """Let the calling thread use the device, as the one that opened the backend may."""
+        self._device.driver.call("cuCtxSetCurrent", self._device.context)
+
+    def free(self, buffers: Mapping[str, Buffer]) -> None:
+        """Give the memory back, after all launches."""
+        self._device.driver.raw("cuStreamSynchronize")(self._device.stream)
+        for buffer in buffers.values():
+            cast(CudaBuffer, buffer).release()
+
+    def synchronize(self) -> list[Finding]:
+        """Wait for all launches; raises LaunchError, naming the kernels launched last, when one of them died."""
+        self._device.wait()
+        return []
+
+    # Several GPUs -------------------------------------------------------------------------------------------------
+
+    def new_identity(self) -> bytes:
+        """What the first rank hands to the others, so that they find each other."""
+        return find_nccl().get_unique_id()
+
+    def communicator(self, ranks: int, identity: bytes, rank: int) -> NcclGroup:
+        """Join the others; returns when all are there."""
+        _cupy().cuda.Device(self._device.ordinal).use()
+        return NcclGroup(ranks, identity, rank, self.stream_handle)
+
+    # Library variants ---------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def stream(self) -> cupy.cuda.Stream:
+        """This backend's stream as CuPy's."""
+        cupy = _cupy()
+        cupy.cuda.Device(self._device.ordinal).use()
+        stream, ordinal = self.stream_handle, self._device.ordinal
+        if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
+            return cupy.cuda.Stream.from_external(_External(stream))
+        return cupy.cuda.ExternalStream(stream, ordinal)
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Within it, a library's work goes to this backend's stream."""
+        found: AbstractContextManager[object] = self.stream
+        return found
+
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, cupy.ndarray]:
+        """The buffers as CuPy arrays on the same memory, with this backend's stream made CuPy's current one."""
+        cupy = _cupy()
+        self.stream.use()
+        views = {}
+        for name, buffer in buffers.items():
+            ours = cast(CudaBuffer, buffer)
+            memory = cupy.cuda.UnownedMemory(ours.pointer, ours.nbytes, ours, self._device.ordinal)
+            views[name] = cupy.ndarray(ours.shape, ours.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        return views
+
+    def memory_of(self, array: object) -> DeviceArray:
+        """A CuPy array as a buffer on the same memory, which the array goes on to own."""
+        found = cast("cupy.ndarray", array)
+        return DeviceArray(self._device, "reference", found.shape, found.dtype, found.data.ptr)
+
+
+class _External:
+    """A stream handle in the CUDA stream protocol."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def _cupy() -> ModuleType:
+    try:
+        import cupy
+    except ImportError as error:
+        raise EnvironmentFault(f"CuPy is not installed; {pip_install('cuda13')}") from error
+    found: ModuleType = cupy
+    return found
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,283 @@
+"""Time launches with events on a stream that is held until everything is queued: cold, hot, or many in a graph."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
+
+from opbench.backend.base import Rotated
+from opbench.gpu.driver.device import Device, MappedWords
+from opbench.gpu.driver.driver import CAPTURE_RELAXED
+from opbench.gpu.driver.memory import reserve
+from opbench.gpu.driver.nvml import Nvml
+from opbench.timing.clock import DeviceState, Renewed, Sample
+
+HOLD_LIMIT_S = 2.0
+"""After this long a held stream is let go by itself: the callable waits for the device, which waits for the host."""
+
+VECTOR = 16
+GRAPH_S = 500e-6
+"""About as long one launch of a graph takes: its own cost is small against that."""
+GRAPH_LAUNCHES = 1024
+"""The most launches in a graph."""
+CALIBRATION_CYCLES = (2_000, 4_000, 8_000)
+"""Lengths of the kernels that the offset is calibrated with: short ones, as a graph of many of them has little share in
+what launching it costs."""
+
+
+GRAPH_GAP_S = 0.18e-6
+"""What lies between two kernels of a graph and is no kernel's own time: 0.17 to 0.18 µs on an H200, by CUPTI."""
+
+
+class CudaClock:
+    """One sample at a time; the time is the span that two events see, which a launch adds a constant to.
+
+    `mode` says what is timed:
+    "cold"   one launch after the L2 was flushed and left full of clean lines;
+    "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
+             leaves them (a memset: NVIDIA/nvbench);
+    "hot"    one launch right after another of the same; outputs and workspaces are renewed between the two, inputs stay
+             in the L2;
+    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
+             cold only where launches take turns at enough buffers (checking.rotation), which a result's mode says.
+    """
+
+    def __init__(self, device: Device, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
+        self._device, self._nvml, self.mode = device, nvml, mode
+        self._hold_limit_ns = int(hold_limit_s * 1e9)
+        self._driver = device.driver
+        self._half = -(-2 * device.l2_bytes // VECTOR) * VECTOR
+        self._flush_buffer = reserve(device, 2 * self._half, "flushing the L2 cache")
+        self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
+        self._flags = MappedWords(device, c_int, 2)
+        self._words = MappedWords(device, c_uint64, 6)
+        """Two stamps of two words each, then what a kernel of known length says of itself."""
+        self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
+        self._marks: list[c_void_p] = []
+        self._ticket = 0
+        self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
+        # Every kernel has to run once before the stream is ever held: loading it later would deadlock.
+        for hold in (False, True):
+            self._release(self._ticket + 1)
+            for launch in (self.nothing, self.cycles(1), self.chase(VECTOR, steps=1)):
+                self._span(launch, hold)
+
+    @property
+    def timer(self) -> str:
+        """How it measures, in words."""
+        words = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
+        return f"events{words.get(self.mode, '')}"
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        """Time one launch as the clock's mode says."""
+        if self.mode != "graph":
+            return self._span(launch, hold)
+        if launch not in self._graphs:
+            self._graphs[launch] = self._capture(launch)
+        return self._replay(self._graphs[launch], hold)
+
+    def _replay(self, graph: tuple[c_void_p, int], hold: bool) -> Sample:
+        """The mean of one launch in a graph."""
+        ready, count = graph
+        found = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
+        return Sample(found.seconds / count, found.held, found.sm_clock_hz)
+
+    def _span(self, launch: Callable[[], None], hold: bool) -> Sample:
+        """Ready the caches, hold the stream, queue the launch between two events, let go, read the span."""
+        call, stream = self._driver.call, self._device.stream
+        if self.mode in ("cold", "dirty"):
+            self._flush()
+        self._stamp(0)
+        try:
+            if hold:
+                self._hold()
+            if self.mode == "hot":
+                launch()
+                if isinstance(launch, Renewed):
+                    launch.renew()
+            call("cuEventRecord", self._start, stream)
+            launch()
+            call("cuEventRecord", self._stop, stream)
+            self._stamp(1)
+        finally:
+            self._release(self._ticket)
+        self._device.wait()
+        # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
+        span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
+        expired = self._flags.values[1] == self._ticket
+        return Sample(span_s, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
+
+    def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
+        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
+
+        Launches that take turns at several sets of buffers have equally many each.
+        """
+        driver, stream = self._driver, self._device.stream
+        sets = len(launch.launches) if isinstance(launch, Rotated) else 1
+        alone = min(self._span(launch, hold=False).seconds for _ in range(max(2, sets)))
+        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
+        count = -(-count // sets) * sets
+        driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
+        graph = c_void_p()
+        try:
+            for _ in range(count):
+                launch()
+        finally:
+            driver.call("cuStreamEndCapture", stream, byref(graph), where="capturing a graph")
+        ready = c_void_p(driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
+        driver.call("cuGraphDestroy", graph)
+        return ready, count
+
+    def device_state(self) -> DeviceState:
+        """Clocks and heat now, from NVML."""
+        return self._nvml.state()
+
+    def launch_floor(self) -> float:
+        """Median span of an empty kernel, launched alone."""
+        return self._floor
+
+    @functools.cached_property
+    def _floor(self) -> float:
+        return self._median_span(self.nothing)
+
+    def offset(self) -> float:
+        """Seconds that a span exceeds the kernel's own time, as profilers see that.
+
+        A launch alone reads so much more than it takes as one of many in a graph, where one kernel follows on the
+        other. On an H200 that is 2.4 µs, and spans exceed CUPTI's kernel times by 2.3 to 2.6 µs.
+        """
+        return self._offset
+
+    @functools.cached_property
+    def _offset(self) -> float:
+        return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
+
+    def calibrate(self, cycles: int) -> tuple[float, float]:
+        """What a span exceeds a kernel of so many cycles by, and how long that is in a graph; in seconds."""
+        launch = self.cycles(cycles)
+        alone = self._median_span(launch)
+        graph = self._capture(launch, GRAPH_LAUNCHES)
+        found = statistics.median(self._replay(graph, hold=True).seconds for _ in range(10))
+        self._driver.raw("cuGraphExecDestroy")(graph[0])
+        return alone - found, found
+
+    def inside(self, cycles: int) -> tuple[float, float, int]:
+        """Span of a kernel of known length, and what it says itself: seconds of the device's clock, cycles."""
+        span = self._span(self.cycles(cycles, told=True), hold=True).seconds
+        return span, self._words.values[4] / 1e9, int(self._words.values[5])
+
+    def _median_span(self, launch: Callable[[], None]) -> float:
+        return statistics.median(self._span(launch, hold=True).seconds for _ in range(25))
+
+    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
+        """Spans between events before, between and after launches that follow on each other, in seconds, once.
+
+        Each holds what an event costs besides: see `between`.
+        """
+        while len(self._marks) <= len(launches):
+            self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
+        call, stream = self._driver.call, self._device.stream
+        self._flush()
+        try:
+            self._hold()
+            call("cuEventRecord", self._marks[0], stream)
+            for launch, mark in zip(launches, self._marks[1:], strict=False):
+                launch()
+                call("cuEventRecord", mark, stream)
+        finally:
+            self._release(self._ticket)
+        self._device.wait()
+        pairs = itertools.pairwise(self._marks[: len(launches) + 1])
+        return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in pairs]
+
+    @functools.cached_property
+    def between(self) -> float:
+        """What a span of `chain` exceeds a kernel's own time by: kernels of known length tell, in seconds."""
+        cycles = CALIBRATION_CYCLES[-1]
+        launch = self.cycles(cycles)
+        spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
+        return max(0.0, statistics.median(spans) - self.calibrate(cycles)[1] + GRAPH_GAP_S)
+
+    # Launches of known length ---------------------------------------------------------------------------------------
+
+    def nothing(self) -> None:
+        """Launch an empty kernel."""
+        self._device.launch("opbench_nothing", grid=1, block=32)
+
+    def spin(self, seconds: float) -> Callable[[], None]:
+        """A launch that keeps the device busy for a known time, to check this clock with."""
+        length = c_uint64(int(seconds * 1e9))
+        return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length,))
+
+    def cycles(self, count: int, told: bool = False) -> Callable[[], None]:
+        """A launch of one thread that stays for a known number of the multiprocessor's cycles.
+
+        What it says of itself goes to the host where `told`, which takes longer.
+        """
+        arguments = (c_uint64(count), c_uint64(self._words.device_pointer + 32 if told else self._device.scratch + 32))
+        return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
+
+    def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
+        """A launch of dependent loads through memory of a size: its time tells which level holds that memory."""
+        words = min(nbytes, self._half) // 4
+        sizes = (c_uint(words), c_uint(stride_bytes // 4 % words), c_uint(steps))
+        arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._device.scratch + 16))
+        return lambda: self._device.launch("opbench_chase", grid=1, block=1, args=arguments)
+
+    def read(self, nbytes: int) -> Callable[[], None]:
+        """A launch that reads so much memory once, on the whole device."""
+        count = min(nbytes, self._half) // VECTOR
+        drained = c_uint64(self._flush_buffer + self._half)
+        arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
+        return lambda: self._device.launch("opbench_drain", 8 * self._device.sm_count, 256, arguments)
+
+    # What a sample needs --------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Leave the L2 full of lines of our own, clean ones unless dirty ones are asked for; see kernels.cu."""
+        device, count = self._device, c_uint64(self._half // VECTOR)
+        self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
+        grid = 8 * device.sm_count
+        device.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
+        if self.mode == "dirty":
+            return
+        drained = c_uint64(self._flush_buffer + self._half)
+        device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
+
+    def _stamp(self, number: int) -> None:
+        """Before the hold and after the span: right around the span they would be too near for a frequency."""
+        at = c_uint64(self._words.device_pointer + 16 * number)
+        self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
+
+    def _sm_clock_hz(self) -> float | None:
+        """Frequency between the two stamps, to a kilohertz; None where they are no use."""
+        first_ns, first, last_ns, last = self._words.values[:4]
+        return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
+
+    def _hold(self) -> None:
+        """Make the stream wait for the host; a new ticket each time, so that no reset can race with a late reader."""
+        self._ticket += 1
+        flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
+        arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
+        self._device.launch("opbench_hold", 1, 1, arguments)
+
+    def _release(self, ticket: int) -> None:
+        self._flags.values[0] = ticket
+
+    def forget(self, launch: Callable[[], None]) -> None:
+        """Give back the graph of a launch whose buffers end."""
+        graph, _ = self._graphs.pop(launch, (None, 0))
+        if graph is not None:
+            self._driver.raw("cuGraphExecDestroy")(graph)
+
+    def close(self) -> None:
+        """Give the memory back; harmless after the context was lost."""
+        for launch in list(self._graphs):
+            self.forget(launch)
+        self._driver.raw("cuMemFree_v2")(self._flush_buffer)
+        for event in (self._start, self._stop, *self._marks):
+            self._driver.raw("cuEventDestroy_v2")(event)

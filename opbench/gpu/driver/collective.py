@@ -1,0 +1,115 @@
+"""Sums over several GPUs by NCCL, which CuPy calls: one process a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from ctypes import c_int
+from typing import Protocol, cast
+
+from opbench.backend.base import Buffer
+from opbench.errors import EnvironmentFault
+from opbench.gpu.driver.device import VISIBLE
+from opbench.gpu.driver.driver import Driver
+from opbench.gpu.driver.memory import DeviceArray
+from opbench.paths import pip_install
+
+NO_MULTICAST = "NCCL_NVLS_ENABLE"
+"""Sums that the switch does in flight differ from call to call: off unless the environment says."""
+
+BLOCKS = "NCCL_MAX_CTAS"
+MOST_BLOCKS = 12
+"""That a sum takes, unless the environment says; each keeps a multiprocessor to itself. AlexNet's step in bf16,
+whose backward pass leaves them that: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
+
+
+class _Joined(Protocol):
+    """CuPy's communicator, as far as it is used here."""
+
+    def allReduce(self, source: int, target: int, count: int, kind: int, operation: int, stream: int) -> None:
+        """Enqueue a sum."""
+
+    def destroy(self) -> None:
+        """Leave."""
+
+
+class Nccl(Protocol):
+    """CuPy's `cupy.cuda.nccl`, as far as it is used here."""
+
+    NCCL_FLOAT: int
+    NCCL_SUM: int
+
+    def get_unique_id(self) -> bytes:
+        """What the first rank hands to the others."""
+
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _Joined:
+        """Join the others."""
+
+
+def find_nccl() -> Nccl:
+    """CuPy's NCCL; raises EnvironmentFault with the remedy where CuPy, or the library, is missing."""
+    try:
+        from cupy.cuda import nccl
+
+        nccl.get_version()
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise EnvironmentFault(
+            f"--gpus needs NCCL, which CuPy does not find ({type(error).__name__}: {error}); {pip_install('nccl')}, or "
+            "train on one GPU with --accumulate in its place"
+        ) from None
+    return cast(Nccl, nccl)
+
+
+class NcclGroup:
+    """One rank among others; its sums go to the stream of its GPU, where a graph may capture them.
+
+    With two ranks a sum is the same whoever adds; with more NCCL's order is its own, alike on all ranks.
+    """
+
+    def __init__(self, ranks: int, identity: bytes, rank: int, stream: int, nccl: Nccl | None = None) -> None:
+        self._nccl, self._stream = nccl or find_nccl(), stream
+        try:
+            self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+        except RuntimeError as error:
+            raise EnvironmentFault(
+                f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more"
+            ) from None
+
+    def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
+        """A launch that adds a buffer of float32 over all ranks, in place."""
+        array, joined = cast(DeviceArray, buffer), self._joined
+        assert joined is not None
+        pointer, count = array.pointer, array.nbytes // 4
+        kind, operation, stream = self._nccl.NCCL_FLOAT, self._nccl.NCCL_SUM, self._stream
+        return lambda: joined.allReduce(pointer, pointer, count, kind, operation, stream)
+
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors that a sum may take from what runs beside it."""
+        return int(os.environ.get(BLOCKS, MOST_BLOCKS))
+
+    def close(self) -> None:
+        """Leave the others; harmless twice."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined.destroy()
+
+
+def rank_environments(ranks: int) -> list[dict[str, str]]:
+    """A GPU for each rank, of those that this process sees; raises EnvironmentFault where there are fewer, or no NCCL.
+
+    It is set before a rank starts, so that all of it, libraries included, knows that one GPU alone.
+    """
+    driver = Driver()
+    driver.call("cuInit", 0)
+    count = int(driver.get("cuDeviceGetCount", c_int))
+    if count < ranks:
+        raise EnvironmentFault(
+            f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; take --gpus {count}, or --accumulate "
+            f"{ranks} on one"
+        )
+    find_nccl()
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    seen = named if len(named) >= ranks else [str(number) for number in range(count)]
+    set_ones = {NO_MULTICAST: os.environ.get(NO_MULTICAST, "0"), BLOCKS: os.environ.get(BLOCKS, str(MOST_BLOCKS))}
+    return [{VISIBLE: name, **set_ones} for name in seen[:ranks]]

@@ -1,0 +1,238 @@
+"""One GPU opened: its context, the stream that everything runs on, and the harness's own kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import uuid
+from ctypes import c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+from opbench.backend.base import Gpu
+from opbench.errors import EnvironmentFault
+from opbench.gpu.compile import nvrtc
+from opbench.gpu.driver.driver import (
+    HOST_ALLOC_DEVICEMAP,
+    LIMIT_PERSISTING_L2_CACHE_SIZE,
+    STREAM_DEFAULT,
+    Driver,
+    DriverError,
+    why_missing,
+)
+from opbench.gpu.driver.memory import reserve
+from opbench.gpu.driver.nvml import Nvml
+from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.kernels.launch import BuildRequest
+
+KERNELS = BuildRequest(
+    Path(__file__).with_name("kernels.cu"),
+    (
+        "opbench_compare_guards",
+        "opbench_fingerprint",
+        "opbench_fill",
+        "opbench_drain",
+        "opbench_hold",
+        "opbench_nothing",
+        "opbench_spin",
+        "opbench_stamp",
+        "opbench_cycles",
+        "opbench_chase",
+    ),
+)
+
+# CUdevice_attribute of cuda.h
+MAX_THREADS_PER_BLOCK, MAX_BLOCK_X, MAX_GRID_X, SHARED_PER_BLOCK = 1, 2, 5, 8
+SM_COUNT, ECC_ENABLED, L2_BYTES, THREADS_PER_SM = 16, 32, 38, 39
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+SHARED_PER_SM, REGISTERS_PER_SM, SHARED_PER_BLOCK_OPTIN = 81, 82, 97
+BLOCKS_PER_SM, RESERVED_SHARED_PER_BLOCK = 106, 111
+
+
+class Device:
+    """The primary context of one device, which CuPy and PyTorch share, with one stream of its own."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        _require_gpu()
+        self.driver = Driver()
+        self.ordinal = ordinal
+        self.last = ""
+        """Names of the kernels launched last, for the message when one of them dies."""
+        try:
+            self.handle = int(self.driver.get("cuDeviceGet", c_int, ordinal))
+            self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
+            self.sm_count = self.attribute(SM_COUNT)
+            self._check_versions()
+            self.context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.handle)
+            self.driver.call("cuCtxSetCurrent", self.context)
+            # Not a non-blocking stream: this one waits for work that a library puts on the legacy default stream, and
+            # that work for it, so that it is ordered, and timed, too.
+            self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
+        except DriverError as error:
+            raise EnvironmentFault(f"GPU {ordinal} cannot be used: {error}") from error
+        # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
+        # has the limit, so the result does not matter.
+        self.driver.raw("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
+        self.scratch = reserve(self, 64, "the harness")
+        self._module = self.load_module(nvrtc.compile_cubin(KERNELS, self.architecture(KERNELS)).cubin)
+        self._functions = {kernel: self.function(self._module, kernel) for kernel in KERNELS.kernels}
+
+    def _check_versions(self) -> None:
+        """A cubin runs on any driver of its own major version or a newer one."""
+        supported, compiler = self.cuda_version(), self.compiler().version
+        if compiler[0] > supported[0]:
+            raise EnvironmentFault(
+                f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC is of CUDA {compiler[0]}; "
+                f"update the driver or pip install 'opbench[cuda{supported[0]}]'"
+            )
+
+    # What the device is -------------------------------------------------------------------------------------------
+
+    def attribute(self, number: int) -> int:
+        """One CUdevice_attribute."""
+        return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
+
+    def cuda_version(self) -> tuple[int, int]:
+        """The newest CUDA that the driver supports."""
+        number = int(self.driver.get("cuDriverGetVersion", c_int))
+        return number // 1000, number % 1000 // 10
+
+    @functools.cached_property
+    def name(self) -> str:
+        """What NVIDIA calls the device."""
+        text = ctypes.create_string_buffer(256)
+        self.driver.call("cuDeviceGetName", text, 256, self.handle)
+        return text.value.decode(errors="replace")
+
+    @functools.cached_property
+    def uuid(self) -> str:
+        """The device's own identity, which does not depend on the order of devices."""
+        return device_uuid(self.driver, self.handle)
+
+    @functools.cached_property
+    def memory_bytes(self) -> int:
+        """Memory of the device."""
+        return int(self.driver.get("cuDeviceTotalMem_v2", c_size_t, self.handle))
+
+    @functools.cached_property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return self.attribute(L2_BYTES)
+
+    @functools.cached_property
+    def limits(self) -> DeviceLimits:
+        """What bounds occupancy and a launch."""
+        return DeviceLimits(
+            name=self.name,
+            sm_count=self.sm_count,
+            threads_per_sm=self.attribute(THREADS_PER_SM),
+            blocks_per_sm=self.attribute(BLOCKS_PER_SM),
+            registers_per_sm=self.attribute(REGISTERS_PER_SM),
+            shared_per_sm=self.attribute(SHARED_PER_SM),
+            shared_per_block=self.attribute(SHARED_PER_BLOCK_OPTIN),
+            reserved_shared_per_block=self.attribute(RESERVED_SHARED_PER_BLOCK),
+            threads_per_block=self.attribute(MAX_THREADS_PER_BLOCK),
+        )
+
+    @functools.cached_property
+    def block_limit(self) -> tuple[int, ...]:
+        """The largest x, y and z of a block."""
+        return tuple(self.attribute(MAX_BLOCK_X + axis) for axis in range(3))
+
+    @functools.cached_property
+    def grid_limit(self) -> tuple[int, ...]:
+        """The largest x, y and z of a grid."""
+        return tuple(self.attribute(MAX_GRID_X + axis) for axis in range(3))
+
+    @functools.cached_property
+    def shared_without_opt_in(self) -> int:
+        """Shared memory of a block that needs no permission (48 KiB)."""
+        return self.attribute(SHARED_PER_BLOCK)
+
+    def architecture(self, request: BuildRequest) -> str:
+        """What to compile for on this device."""
+        return nvrtc.architecture(self.capability, request)
+
+    def compiler(self) -> nvrtc.Nvrtc:
+        """Return the NVRTC that compiles for this device."""
+        return nvrtc.library(self.architecture(KERNELS))
+
+    # Running things -----------------------------------------------------------------------------------------------
+
+    def load_module(self, cubin: Path) -> c_void_p:
+        """Load a cubin."""
+        return c_void_p(self.driver.get("cuModuleLoadData", c_void_p, cubin.read_bytes(), where=cubin.name))
+
+    def function(self, module: c_void_p, kernel: str) -> c_void_p:
+        """A kernel of a module."""
+        name = c_char_p(kernel.encode())
+        return c_void_p(self.driver.get("cuModuleGetFunction", c_void_p, module, name, where=kernel))
+
+    def launch(self, kernel: str, grid: int, block: int, args: tuple[ctypes._SimpleCData[int], ...] = ()) -> None:
+        """Launch one of the harness's own kernels; `args` are ctypes values of the kernel's own types."""
+        pointers = (c_void_p * max(1, len(args)))(*(ctypes.addressof(value) for value in args))
+        function = self._functions[kernel]
+        geometry = (grid, 1, 1, block, 1, 1, 0)
+        self.driver.call("cuLaunchKernel", function, *geometry, self.stream, pointers, None, where=kernel)
+
+    def wait(self) -> None:
+        """Wait for all launches; raises DriverError, a LaunchError, naming the kernels launched last."""
+        self.driver.call("cuStreamSynchronize", self.stream, where=self.last)
+
+
+def device_uuid(driver: Driver, device: int) -> str:
+    """A device's identity as nvidia-smi prints it; needs no context."""
+    raw = ctypes.create_string_buffer(16)
+    driver.call("cuDeviceGetUuid_v2", raw, device)
+    return f"GPU-{uuid.UUID(bytes=raw.raw)}"
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that this process is shown, with what shows each of them alone to another; opens no context."""
+    _require_gpu()
+    driver = Driver()
+    driver.call("cuInit", 0)
+    count = int(driver.get("cuDeviceGetCount", c_int))
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    found = []
+    for index in range(count):
+        handle = int(driver.get("cuDeviceGet", c_int, index))
+        name = ctypes.create_string_buffer(256)
+        driver.call("cuDeviceGetName", name, 256, handle)
+        alone = named[index] if len(named) >= count else str(index)
+        shown = name.value.decode(errors="replace")
+        found.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE: alone}))
+    return found
+
+
+def _require_gpu() -> None:
+    if reason := why_missing():
+        raise EnvironmentFault(f"{reason}; --backend cpu checks without one, and has no times (opbench doctor)")
+
+
+def device_key(ordinal: int = 0) -> str:
+    """A name for this GPU with this driver, for files that hold what was measured on it; opens no context."""
+    _require_gpu()
+    driver = Driver()
+    identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
+    version = Nvml(identity).settings()["driver"] or driver.get("cuDriverGetVersion", c_int)
+    return f"{identity}-driver-{version}"
+
+
+class MappedWords:
+    """A few integers of pinned host memory that kernels read and write over the bus."""
+
+    def __init__(self, device: Device, kind: type[c_int] | type[c_uint64], count: int) -> None:
+        size = ctypes.sizeof(kind) * count
+        self._address = c_void_p(device.driver.get("cuMemHostAlloc", c_void_p, size, HOST_ALLOC_DEVICEMAP))
+        self.device_pointer = int(
+            device.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
+        )
+        self.values: ctypes.Array[c_int] | ctypes.Array[c_uint64] = (kind * count).from_address(
+            self._address.value or 0
+        )
+        for index in range(count):
+            self.values[index] = 0

@@ -1,0 +1,93 @@
+"""What launches on Hopper take beyond grid and block: tensor maps, clusters, programmatic dependence."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, Union, c_byte, c_char, c_int, c_uint, c_uint64, c_void_p, pointer
+
+from opbench.errors import LaunchError
+from opbench.gpu.driver.driver import Driver
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
+
+# enum values of cuda.h
+TYPES = {"f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
+SWIZZLES = {name: number for number, name in enumerate(SPANS)}
+L2_PROMOTIONS = {nbytes: number for number, nbytes in enumerate(PROMOTIONS)}
+INTERLEAVE_NONE, FILL_ZEROS = 0, 0
+ATTRIBUTE_CLUSTER, ATTRIBUTE_PROGRAMMATIC = 4, 6
+
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
+CLUSTERS_FROM = (9, 0)
+
+EncodedMap = ctypes.Array[c_char]
+"""The 128 bytes of a CUtensorMap."""
+
+
+def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
+    """The hardware's own form of a map of a buffer.
+
+    Raises LaunchError, in words, for what the hardware refuses.
+    """
+    tensor.check(address, nbytes)
+    call = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
+    if not driver.has(call):
+        raise LaunchError(f"the NVIDIA driver has no {call}; update it (CUDA 12 or newer)")
+    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
+    rank, at = len(tensor.dims), c_void_p(address + tensor.offset)
+    head = (encoded, TYPES[tensor.type], rank, at, _array(c_uint64, tensor.dims), _array(c_uint64, tensor.strides))
+    steps = _array(c_uint, tensor.element_strides)
+    tail = (steps, INTERLEAVE_NONE, SWIZZLES[tensor.swizzle], L2_PROMOTIONS[tensor.l2], FILL_ZEROS)
+    if tensor.is_im2col:
+        corners = (_array(c_int, tensor.lower), _array(c_int, tensor.upper))
+        driver.call(call, *head, *corners, tensor.channels, tensor.pixels, *tail, where=f"{tensor}")
+    else:
+        driver.call(call, *head, _array(c_uint, tensor.box), *tail, where=f"{tensor}")
+    return encoded
+
+
+def _array(kind: type[c_uint64] | type[c_uint] | type[c_int], values: Sequence[int]) -> object:
+    return (kind * max(1, len(values)))(*values)
+
+
+class _AttributeValue(Union):
+    _fields_ = (("cluster", c_uint * 3), ("flag", c_int), ("room", c_byte * 64))
+
+
+class _Attribute(Structure):
+    _fields_ = (("kind", c_int), ("pad", c_byte * 4), ("value", _AttributeValue))
+
+
+class _Config(Structure):
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared_bytes", c_uint),
+        ("stream", c_void_p),
+        ("attributes", POINTER(_Attribute)),
+        ("count", c_uint),
+    )
+
+
+def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
+    """Whether a launch takes more than cuLaunchKernel can say; older GPUs let launches follow each other."""
+    return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTERS_FROM)
+
+
+def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
+    """The CUlaunchConfig of a launch by cuLaunchKernelEx, by address; raises LaunchError for what no GPU launches."""
+    if launch.cluster != (1, 1, 1) and capability < CLUSTERS_FROM:
+        have = "{}.{}".format(*capability)
+        raise LaunchError(f"{launch.kernel}: clusters need 9.0; this GPU has {have}")
+    if fault := launch.fault_of_cluster():
+        raise LaunchError(f"{launch.kernel}: {fault}")
+    attributes = []
+    if launch.cluster != (1, 1, 1):
+        attributes.append(_Attribute(ATTRIBUTE_CLUSTER, value=_AttributeValue(cluster=(c_uint * 3)(*launch.cluster))))
+    if launch.programmatic and capability >= CLUSTERS_FROM:
+        attributes.append(_Attribute(ATTRIBUTE_PROGRAMMATIC, value=_AttributeValue(flag=1)))
+    listed = (_Attribute * len(attributes))(*attributes)
+    grid, block = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block)
+    return pointer(_Config(grid, block, launch.shared_bytes, stream, listed, len(attributes)))

@@ -1,0 +1,88 @@
+"""Launches whose buffers and stream are named as they are enqueued, for memory that another library allocates.
+
+A bound launch costs microseconds to make and holds addresses. Here what it holds is one number a tensor, which all its
+kernels' arguments are, so that the same launch serves any memory: setting an address costs a tenth of a microsecond,
+and only a Hopper kernel's tensor maps are told where a tensor of theirs has moved.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_uint64, c_void_p
+from typing import TYPE_CHECKING
+
+from opbench.errors import LaunchError
+from opbench.gpu.driver.driver import INVALID_CONTEXT
+from opbench.gpu.driver.memory import MovableArray
+from opbench.gpu.driver.program import BoundStep, CudaProgram
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.operator import DTYPES, Tensor
+
+if TYPE_CHECKING:
+    from opbench.gpu.driver.device import Device
+
+
+class MovableLaunch:
+    """A case's launches on tensors that are given by address, in the order of `tensors`, each time."""
+
+    def __init__(
+        self,
+        device: Device,
+        program: CudaProgram,
+        launches: Sequence[KernelLaunch],
+        tensors: Sequence[Tensor],
+        addresses: Mapping[str, int],
+    ) -> None:
+        """`addresses` are where the tensors lie first; raises LaunchError for what cannot be launched or moved."""
+        for launch in launches:
+            if launch.textures:
+                raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
+        self._device = device
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
+        self._room = bytearray(8 * max(1, len(tensors)))
+        self._write = struct.Struct(f"{len(tensors)}Q").pack_into
+        self._write(self._room, 0, *(addresses[tensor.name] for tensor in tensors))
+        arrays = [
+            MovableArray(device, t.name, t.shape, DTYPES[t.dtype], c_uint64.from_buffer(self._room, 8 * number))
+            for number, t in enumerate(tensors)
+        ]
+        self._stream = c_void_p(0)
+        steps = program.steps(launches, {array.name: array for array in arrays}, self._stream, extended=True)
+        self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
+        self._steps: Sequence[BoundStep] = steps
+        self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [
+            (device.driver.bare(step.call.__name__), step.arguments) for step in steps
+        ]
+        self._last = 0
+        self._mapped = [array for array in arrays if array.maps]
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Enqueue on a stream, by the driver's handle; from any thread whose current device is the launch's."""
+        self._acquire()  # the driver copies arguments as it is called, and not before
+        try:  # half the cost of `with`
+            self._write(self._room, 0, *addresses)
+            if self._mapped:
+                for array in self._mapped:
+                    array.move_maps()
+            if stream != self._last:
+                self._last = self._stream.value = stream
+                for config in self._configs:
+                    config.stream = stream
+            for call, arguments in self._calls:
+                if code := call(*arguments):
+                    self._again(code, arguments)
+        finally:
+            self._release()
+
+    def _again(self, code: int, arguments: tuple[object, ...]) -> None:
+        """Once more in a thread that had no context; else the error in words."""
+        driver = self._device.driver
+        step = next(step for step in self._steps if step.arguments is arguments)
+        if code == INVALID_CONTEXT:
+            driver.call("cuCtxSetCurrent", self._device.context)
+            code = step.call(*step.arguments)
+        if code:
+            raise driver.error(code, "launch", step.kernel)

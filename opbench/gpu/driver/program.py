@@ -1,0 +1,344 @@
+"""A loaded module: what its kernels use, and launches with every argument prepared."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from opbench.backend.base import Buffer, KernelResources
+from opbench.backend.symbols import plain_name
+from opbench.errors import LaunchError, unknown
+from opbench.gpu.compile.cubin import (
+    BadCubin,
+    CubinVariable,
+    machine_code_sha256,
+    read_variables,
+    uses_device_heap,
+)
+from opbench.gpu.driver.driver import (
+    FUNC_LOCAL_BYTES,
+    FUNC_MAX_DYNAMIC_SHARED_BYTES,
+    FUNC_MAX_THREADS,
+    FUNC_REGISTERS,
+    FUNC_SHARED_BYTES,
+    INVALID_VALUE,
+)
+from opbench.gpu.driver.hopper import EncodedMap, config, is_extended
+from opbench.gpu.driver.memory import ModuleVariable, MovableArray
+from opbench.gpu.driver.texture import Copy, TextureObject, create
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.scalar import Argument, Scalar, Struct, element
+from opbench.kernels.tensor_map import TensorMap
+from opbench.kernels.texture import Texture
+
+if TYPE_CHECKING:
+    from opbench.gpu.driver.device import Device
+    from opbench.gpu.driver.memory import CudaBuffer
+
+
+CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
+"""An argument of a kernel."""
+
+
+class BoundStep(NamedTuple):
+    """One call of the driver, ready to be made."""
+
+    call: Callable[..., int]
+    arguments: tuple[object, ...]
+    kernel: str = ""
+    """Its name; empty for a buffer that is cleared."""
+    keep: Sequence[object] = ()
+    """What the arguments hold bare addresses of."""
+
+
+class CudaProgram:
+    """A compiled module on the device."""
+
+    def __init__(
+        self, device: Device, cubin: Path, kernels: Sequence[str], names: Mapping[str, str] | None = None
+    ) -> None:
+        self._device = device
+        self._module = device.load_module(cubin)
+        self._names = names or {}
+        self._functions = {kernel: device.function(self._module, self._names.get(kernel, kernel)) for kernel in kernels}
+        self.resources: Mapping[str, KernelResources] = {
+            kernel: self._resources(function) for kernel, function in self._functions.items()
+        }
+        self._dynamic_shared = dict.fromkeys(kernels, 0)
+        self.machine_code_sha256 = ""
+        self.uses_device_heap = False
+        self._variables: Sequence[CubinVariable] = ()
+        with contextlib.suppress(BadCubin):  # a compiler newer than our reader: the driver has loaded it all the same
+            data = cubin.read_bytes()
+            self.machine_code_sha256 = machine_code_sha256(data)
+            self._variables, self.uses_device_heap = read_variables(data), uses_device_heap(data)
+
+    def variables(self) -> dict[str, Buffer]:
+        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie on the device."""
+        found: dict[str, Buffer] = {}
+        for variable in self._variables:
+            address, size = c_uint64(), c_size_t()
+            name = c_char_p(variable.name.encode())
+            get = self._device.driver.raw("cuModuleGetGlobal_v2")
+            if not get(byref(address), byref(size), self._module, name):  # one that no code reads may not be loaded
+                plain = plain_name(variable.name)
+                found[plain if plain not in found else variable.name] = ModuleVariable(
+                    self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
+                )
+        return found
+
+    def _resources(self, function: c_void_p) -> KernelResources:
+        # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
+        registers, shared, local, threads = (
+            int(self._device.driver.get("cuFuncGetAttribute", c_int, attribute, function))
+            for attribute in (FUNC_REGISTERS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_MAX_THREADS)
+        )
+        return KernelResources(registers, shared, local, threads)
+
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+        """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
+        steps = self.steps(launches, buffers, self._device.stream)
+        device = self._device
+        names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
+
+        def enqueue() -> None:
+            device.last = names
+            for call, arguments, kernel, _ in steps:
+                if code := call(*arguments):
+                    raise device.driver.error(code, "launch", kernel)
+
+        return enqueue
+
+    def steps(
+        self,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        stream: c_void_p,
+        *,
+        extended: bool = False,
+    ) -> list[BoundStep]:
+        """The driver's calls for all launches in order, on a stream; raises LaunchError likewise.
+
+        With `extended` by cuLaunchKernelEx where the driver has it: it takes 4 arguments instead of 11, each of which
+        costs the host some 40 ns from Python.
+        """
+        return [step for launch in launches for step in self._steps(launch, buffers, stream, extended)]
+
+    def _steps(
+        self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
+    ) -> list[BoundStep]:
+        if not launch.kernel:
+            fill = self._zero if launch.zero else self._constant
+            return [fill(launch, buffers, stream)]
+        kernel = self._kernel(launch, buffers, stream, extended)
+        objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
+
+        def copies(wanted: Iterable[Copy]) -> list[BoundStep]:
+            call = self._device.driver.raw
+            return [
+                BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(one)), stream), keep=(one,))
+                for one in wanted
+            ]
+
+        before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
+        return [*before, kernel, *after]
+
+    def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+        """A copy into a `__constant__` variable."""
+        address, size = c_uint64(), c_size_t()
+        name = self._names.get(f"&{launch.constant}", launch.constant)
+        self._device.driver.call(
+            "cuModuleGetGlobal_v2",
+            byref(address),
+            byref(size),
+            self._module,
+            ctypes.c_char_p(name.encode()),
+            where=name,
+        )
+        source = cast("CudaBuffer", _buffer(launch.tensor, buffers)) if launch.tensor else None
+        given = source.nbytes if source else len(launch.content)
+        if given > size.value:
+            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size.value}")
+        if source:
+            copied = (address, source.argument(), c_size_t(given), stream)
+            return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copied)
+        content = ctypes.create_string_buffer(launch.content, given)
+        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), stream)
+        return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
+
+    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+        buffer = cast("CudaBuffer", _buffer(launch.zero, buffers))
+        place = buffer.argument()
+        if not launch.value:
+            return BoundStep(
+                self._device.driver.raw("cuMemsetD8Async"), (place, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream)
+            )
+        bits = element(buffer.dtype, launch.value)
+        if len(bits) == 8 and bits[:4] != bits[4:]:
+            raise LaunchError(f"fill = '{launch.zero}': the driver fills no 8-byte elements with {launch.value}")
+        call, kind = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort)}.get(
+            len(bits), ("cuMemsetD32Async", c_uint)
+        )
+        width = min(len(bits), 4)
+        pattern = kind(int.from_bytes(bits[:width], "little"))
+        return BoundStep(self._device.driver.raw(call), (place, pattern, c_size_t(buffer.nbytes // width), stream))
+
+    def _kernel(
+        self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
+    ) -> BoundStep:
+        if launch.kernel not in self._functions:
+            raise LaunchError(unknown("kernel", launch.kernel, self._functions))
+        self._check_geometry(launch)
+        function = self._functions[launch.kernel]
+        made: dict[str, CValue] = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
+        made |= {texture.name: self._object(texture, launch, buffers) for texture in launch.textures}
+        sizes = self._parameter_sizes(launch, function)
+        widths = sizes if sizes and len(sizes) == len(launch.args) else [0] * len(launch.args)
+        values: list[CValue] = [
+            made[arg] if isinstance(arg, str) and arg in made else _value(arg, launch, buffers, width)
+            for arg, width in zip(launch.args, widths, strict=True)
+        ]
+        self._check_parameters(launch, sizes, values)
+        self._allow_shared(launch, function)
+        pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        able = extended and not launch.cooperative and self._device.driver.has("cuLaunchKernelEx")
+        if able or is_extended(launch, self._device.capability):
+            described = config(launch, stream, self._device.capability)
+            call = self._device.driver.raw("cuLaunchKernelEx")
+            return BoundStep(call, (described, function, pointers, None), launch.kernel, values)
+        geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
+        if launch.cooperative:
+            call = self._device.driver.raw("cuLaunchCooperativeKernel")
+            return BoundStep(call, (function, *geometry, stream, pointers), launch.kernel, values)
+        # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
+        arguments = (function, *geometry, stream, pointers, None)
+        return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
+
+    def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
+        """A map of these buffers: it holds an address, so that each set of buffers has its own."""
+        buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
+        with _of(launch):
+            return buffer.encoded(tensor)
+
+    def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
+        """A texture or surface of these buffers."""
+        buffer = cast("CudaBuffer", _buffer(texture.tensor, buffers))
+        with _of(launch):
+            return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
+
+    def _check_geometry(self, launch: KernelLaunch) -> None:
+        """Say in words what the driver would call 'invalid value'."""
+        name, device, resources = launch.kernel, self._device, self.resources[launch.kernel]
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        if threads > device.limits.threads_per_block:
+            raise LaunchError(f"{name}: block of {threads} threads; the limit is {device.limits.threads_per_block}")
+        shapes = (("grid", launch.grid, device.grid_limit), ("block", launch.block, device.block_limit))
+        for what, sizes, limits in shapes:
+            for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+                if not 1 <= size <= limit:
+                    raise LaunchError(f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}")
+        if threads > resources.max_threads:
+            raise LaunchError(
+                f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "
+                f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)"
+            )
+        limit = device.limits.shared_per_block
+        if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
+            raise LaunchError(
+                f"{name}: {resources.shared_bytes} + {launch.shared_bytes} bytes of static + dynamic shared memory "
+                f"per block; the limit is {limit}"
+            )
+
+    def _parameter_sizes(self, launch: KernelLaunch, function: c_void_p) -> list[int] | None:
+        """What the kernel's parameters take, None where the driver does not tell."""
+        driver = self._device.driver
+        sizes: list[int] = []
+        if not driver.has("cuFuncGetParamInfo"):
+            return None
+        offset, size = c_size_t(), c_size_t()
+        while not (code := driver.raw("cuFuncGetParamInfo")(function, len(sizes), byref(offset), byref(size))):
+            sizes.append(size.value)
+        if code != INVALID_VALUE:
+            raise driver.error(code, "cuFuncGetParamInfo", launch.kernel)
+        return sizes
+
+    def _check_parameters(self, launch: KernelLaunch, sizes: list[int] | None, values: Sequence[CValue]) -> None:
+        """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
+        given = [ctypes.sizeof(value) for value in values]
+        if sizes is not None and given != sizes:
+            raise LaunchError(
+                f"{launch.kernel} takes {len(sizes)} arguments of {_listed(sizes)} bytes; "
+                f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4, tensor maps 128)"
+            )
+
+    def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
+        """Ask for more dynamic shared memory than a kernel gets unasked; never lower what an earlier bind got."""
+        total = launch.shared_bytes + self.resources[launch.kernel].shared_bytes
+        if total <= self._device.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
+            return
+        self._device.driver.call(
+            "cuFuncSetAttribute", function, FUNC_MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes, where=launch.kernel
+        )
+        self._dynamic_shared[launch.kernel] = launch.shared_bytes
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "no"
+
+
+@contextlib.contextmanager
+def _of(launch: KernelLaunch) -> Iterator[None]:
+    """Say of which kernel's launch a refusal is."""
+    try:
+        yield
+    except LaunchError as error:
+        raise LaunchError(f"{launch.kernel}: {error}") from None
+
+
+def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
+    if name not in buffers:
+        raise LaunchError(unknown("buffer", name, buffers))
+    return buffers[name]
+
+
+def _structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
+    """A structure with the addresses of these buffers."""
+
+    def address_of(name: str) -> int:
+        buffer = cast("CudaBuffer", _buffer(name, buffers))
+        if isinstance(buffer, MovableArray):
+            raise LaunchError(f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves")
+        return buffer.pointer
+
+    with _of(launch):
+        packed = given.packed(address_of)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+"""Types of numbers without one of their own, by the bytes that the kernel's parameter has: of whole ones, of others."""
+
+
+def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
+    """The C value of one argument; `width` is what the kernel takes in bytes, 0 where that is not known."""
+    if isinstance(arg, Struct):
+        return _structure(arg, launch, buffers)
+    if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
+        arg = Scalar(kind, arg)
+    if isinstance(arg, Scalar):
+        packed = arg.packed()
+        return ctypes.create_string_buffer(packed, len(packed))
+    if isinstance(arg, str):
+        buffer = cast("CudaBuffer", _buffer(arg, buffers))
+        return buffer.argument()
+    if isinstance(arg, float):
+        return c_float(arg)
+    if not -(2**31) <= arg < 2**31:
+        raise LaunchError(f"{launch.kernel}: argument {arg} does not fit a C int; pass its factors instead")
+    return c_int(arg)

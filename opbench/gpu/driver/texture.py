@@ -1,0 +1,151 @@
+"""Textures and surfaces of tensors: an array of the driver's own, filled before a kernel and emptied after it.
+
+Only arrays filter, and only surfaces of arrays are written. The copies are part of what is measured, as they would be
+part of a program that keeps its data in plain memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_byte, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+from opbench.errors import LaunchError
+from opbench.gpu.driver.driver import Driver
+from opbench.kernels.texture import Texture
+
+# enum values of cuda.h
+FORMATS = {"u8": 0x01, "i32": 0x0A, "f16": 0x10, "f32": 0x20}
+ADDRESSES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
+RESOURCE_ARRAY, RESOURCE_LINEAR = 0, 2
+MEMORY_DEVICE, MEMORY_ARRAY = 2, 3
+READ_AS_INTEGER, NORMALIZED_COORDINATES, SURFACE_LDST = 1, 2, 2
+
+
+class _Array(Structure):
+    _fields_ = (
+        *((name, c_size_t) for name in ("width", "height", "depth")),
+        ("format", c_int),
+        ("channels", c_uint),
+        ("flags", c_uint),
+    )
+
+
+class _Linear(Structure):
+    _fields_ = (("place", c_uint64), ("format", c_int), ("channels", c_uint), ("nbytes", c_size_t))
+
+
+class _Union(ctypes.Union):
+    _fields_ = (("array", c_void_p), ("linear", _Linear), ("room", c_int * 32))
+
+
+class _Resource(Structure):
+    _fields_ = (("kind", c_int), ("of", _Union), ("flags", c_uint))
+
+
+class _Sampler(Structure):
+    _fields_ = (
+        ("addresses", c_int * 3),
+        ("filter", c_int),
+        ("flags", c_uint),
+        ("anisotropy", c_uint),
+        ("mipmap_filter", c_int),
+        *((name, c_float) for name in ("mipmap_bias", "least_level", "most_level")),
+        ("border", c_float * 4),
+        ("room", c_byte * 48),
+    )
+
+
+_SIDE = (
+    ("x", c_size_t),
+    ("y", c_size_t),
+    ("memory", c_int),
+    ("host", c_void_p),
+    ("device", c_uint64),
+    ("array", c_void_p),
+    ("pitch", c_size_t),
+)
+
+
+class Copy(Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (
+        *((f"from_{name}", kind) for name, kind in _SIDE),
+        *((f"to_{name}", kind) for name, kind in _SIDE),
+        ("width", c_size_t),
+        ("height", c_size_t),
+    )
+
+
+class TextureObject(c_uint64):
+    """The argument of a launch, and the copies before and after it."""
+
+    before: Sequence[Copy] = ()
+    after: Sequence[Copy] = ()
+    held: _Held
+
+
+class _Held:
+    """What the driver made for an argument; given back with it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.made: list[tuple[str, c_void_p | c_uint64]] = []
+
+    def __del__(self) -> None:
+        for call, value in reversed(self.made):
+            self.driver.raw(call)(value)
+
+
+def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> TextureObject:
+    """A texture or surface object of a buffer; raises LaunchError, in words, for what the hardware refuses."""
+    texture.check(nbytes)
+    if not driver.has("cuTexObjectCreate"):
+        raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")
+    made, resource = TextureObject(), _Resource()
+    made.held = held = _Held(driver)
+    if texture.memory == "linear":
+        resource.kind = RESOURCE_LINEAR
+        whole = texture.size[0] * texture.texel_bytes
+        resource.of.linear = _Linear(address, FORMATS[texture.type], texture.channels, whole)
+    else:
+        array = c_void_p()
+        # A height of 0 is one dimension.
+        height = texture.size[1] if len(texture.size) > 1 else 0
+        shape = _Array(texture.size[0], height, 0, FORMATS[texture.type], texture.channels, SURFACE_LDST)
+        driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)
+        held.made.append(("cuArrayDestroy", array))
+        resource.kind, resource.of.array = RESOURCE_ARRAY, array
+        made.before = [_copy(texture, address, array, True)]
+        made.after = [_copy(texture, address, array, False)] if texture.is_surface else []
+    if texture.is_surface:
+        driver.call("cuSurfObjectCreate", byref(made), byref(resource), where=texture.name)
+        held.made.append(("cuSurfObjectDestroy", c_uint64(made.value)))
+    else:
+        driver.call(
+            "cuTexObjectCreate", byref(made), byref(resource), byref(_sampler(texture)), None, where=texture.name
+        )
+        held.made.append(("cuTexObjectDestroy", c_uint64(made.value)))
+    return made
+
+
+def _sampler(texture: Texture) -> _Sampler:
+    sampler = _Sampler(filter=int(texture.filter == "linear"))
+    sampler.addresses[:] = [ADDRESSES[texture.address]] * 3
+    sampler.flags = NORMALIZED_COORDINATES * texture.normalized
+    if texture.type in ("u8", "i32") and texture.read == "element":
+        sampler.flags |= READ_AS_INTEGER
+    return sampler
+
+
+def _copy(texture: Texture, address: int, array: c_void_p, fills: bool) -> Copy:
+    row = texture.size[0] * texture.texel_bytes
+    plain, own = ("from", "to") if fills else ("to", "from")
+    copy = Copy(width=row, height=texture.rows)
+    for side, memory in ((plain, MEMORY_DEVICE), (own, MEMORY_ARRAY)):
+        setattr(copy, f"{side}_memory", memory)
+    setattr(copy, f"{plain}_device", address)
+    setattr(copy, f"{plain}_pitch", row)
+    setattr(copy, f"{own}_array", array)
+    return copy

@@ -1,0 +1,123 @@
+"""The physical floor under a time: what the measured ceilings do not allow any kernel to undercut."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from opbench import units
+from opbench.gpu.limits.ceilings import LEVELS, Ceilings, datasheet
+from opbench.kernels.case import Case
+
+FLOOR_MARGIN = 0.95
+"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
+L2_MARGIN = 0.75
+"""The same where the L2 cache is the limit, whose probe comes less close to what the hardware can than DRAM's does."""
+
+
+COLD = ("cold", "dirty")
+"""Modes of timing in which the L2 cache is flushed before each launch."""
+COLD_LIMIT = 1.10
+"""After a flush a time may be at most so much shorter than the compulsory traffic takes at the measured peak: the peak
+is that of one mix of reads and writes, and clocks vary. No committed run of an H200 passes 1.03."""
+WRITES_REACH_DRAM = ("H100", "H200")
+"""GPUs whose written bytes count in full after a flush. On an H200, no cold run of any size passes 103 % of the peak
+for the whole traffic, also where the outputs would fit in the L2 cache. Elsewhere nobody measured that: there, what is
+written may stay in the L2 cache, up to its size, and reach DRAM after the span."""
+
+
+def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
+    """Return how many written bytes may still be in the L2 cache when a launch on a flushed cache ends."""
+    return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
+
+
+def floor_s(case: Case, ceilings: dict[str, object] | None, mode: str = "cold") -> tuple[float, str]:
+    """Return the shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
+
+    After an L2 flush every compulsory read comes from DRAM, and so do writes but for `bytes_that_stay`. In other modes
+    bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there. All of them
+    pass the L2 cache, as nothing is left in the L1 caches from the launch before.
+    """
+    if not ceilings:
+        return 0.0, ""
+    problem, unit = case.problem, case.unit
+    nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
+    floors = [(0.0, "")]
+    if limits.l1_bytes_per_s and problem.memory_level == "l1":
+        floors.append((FLOOR_MARGIN * nbytes / limits.l1_bytes_per_s, "measured bandwidth of shared memory"))
+    elif limits.l2_bytes_per_s:
+        margin = FLOOR_MARGIN if problem.memory_level == "l2" else L2_MARGIN
+        floors.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
+    if limits.dram_bytes_per_s and problem.memory_level == "dram":
+        beyond, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
+        bandwidth = limits.at_level(level).dram_bytes_per_s or limits.dram_bytes_per_s
+        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
+        if mode in COLD:
+            written = sum(tensor.nbytes for tensor in problem.output_tensors())
+            moved = nbytes - min(nbytes, bytes_that_stay(written, limits.gpu, limits.l2_bytes))
+            floors.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
+    # Where nobody measured a precision class, the datasheet's rate stands in, which nothing passes either.
+    for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
+        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(unit)):
+            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
+            break
+    return max(floors)
+
+
+# Above the roof ---------------------------------------------------------------------------------------------------
+
+
+class Above(StrEnum):
+    """Why a time is shorter than the roof allows, as far as the data tell."""
+
+    FEWER_FLOPS = "fewer FLOPs than the textbook's"
+    IN_L2 = "L2 holds some of it"
+    ONE_WAY = "the roof is a copy's"
+    MIX = "within the 10 % that mixes of reads and writes vary"
+    SCATTER = "within the 5 % that clocks vary"
+    IMPOSSIBLE = "no result: faster than the ceilings allow"
+
+
+ABOVE = 1.005
+"""From this share of the roof on, which is printed as more than 100 %, a row says why."""
+
+
+def why_above(
+    share: float,
+    bound: str,
+    level: str,
+    nbytes: int,
+    flops_are_a_floor: bool,
+    ceilings: Ceilings,
+    mode: str,
+    written: int | None,
+) -> Above | None:
+    """Why `share` of the roof of `bound` ("memory" or "compute") passes 100 %; None where it does not.
+
+    `level` names the bandwidth that the roof is of; `nbytes` are compulsory, of which `written` are outputs (None in
+    older runs); `mode` is how the time was taken.
+    """
+    if share < ABOVE:
+        return None
+    if bound == "compute":
+        if not flops_are_a_floor:
+            return Above.FEWER_FLOPS
+        return Above.SCATTER if share <= 1 / FLOOR_MARGIN else Above.IMPOSSIBLE
+    one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
+    is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
+    dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
+    if dram and mode in COLD:
+        if is_one_way and share <= COLD_LIMIT:
+            return Above.ONE_WAY
+        if share <= COLD_LIMIT:
+            return Above.SCATTER if share <= 1 / FLOOR_MARGIN else Above.MIX
+        moved = nbytes - min(nbytes, bytes_that_stay(nbytes if written is None else written, ceilings.gpu, cached))
+        return Above.IN_L2 if share * moved / nbytes <= COLD_LIMIT else Above.IMPOSSIBLE
+    if dram and nbytes <= cached:
+        return Above.IN_L2
+    if is_one_way:
+        return Above.ONE_WAY
+    if share <= 1 / FLOOR_MARGIN:
+        return Above.SCATTER
+    if dram and share * (nbytes - cached) / nbytes <= 1 / FLOOR_MARGIN:
+        return Above.IN_L2
+    return Above.IMPOSSIBLE

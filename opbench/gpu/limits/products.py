@@ -1,0 +1,87 @@
+"""The GPUs that are known without one: one row each, and the one parser of their names."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+
+from opbench.gpu.limits.occupancy import DeviceLimits
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MULTIPROCESSORS = {
+    (8, 0): DeviceLimits("", 0, 2048, 32, 65536, 164 * KIB, 163 * KIB, l1_bytes=192 * KIB),
+    (8, 6): DeviceLimits("", 0, 1536, 16, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB),
+    (8, 9): DeviceLimits("", 0, 1536, 24, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB),
+    (9, 0): DeviceLimits("", 0, 2048, 32, 65536, 228 * KIB, 227 * KIB, l1_bytes=256 * KIB),
+}
+"""What a multiprocessor holds: CUDA C++ Programming Guide, technical specifications per compute capability."""
+
+L1_BYTES_PER_CYCLE = 128
+"""Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
+
+
+@dataclass(frozen=True)
+class GpuProduct:
+    """One GPU by its datasheet: dense vendor figures at boost clock, which nothing reaches."""
+
+    name: str
+    capability: tuple[int, int]
+    sm_count: int
+    l2_bytes: int
+    """An H200's driver says 60 MiB; a copy leaves 24 MiB of dirty lines there, as 50 MiB of which half is written
+    would."""
+    fp32_flops_per_s: float
+    tf32_flops_per_s: float
+    half_flops_per_s: float
+    """Of bf16 and of f16."""
+    dram_bytes_per_s: float
+    boost_hz: float
+    origin: str
+
+    @property
+    def arch(self) -> str:
+        """Such as "sm_90"."""
+        return "sm_{}{}".format(*self.capability)
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What its multiprocessors hold, and how many there are."""
+        found = MULTIPROCESSORS[self.capability]
+        return replace(found, name=self.name, sm_count=self.sm_count, l2_bytes=self.l2_bytes)
+
+    @property
+    def l1_bytes_per_s(self) -> float:
+        """L1 caches and shared memory of all multiprocessors together."""
+        return L1_BYTES_PER_CYCLE * self.sm_count * self.boost_hz
+
+
+A100 = "NVIDIA A100 Tensor Core GPU datasheet"
+H100, H200 = "NVIDIA H100 Tensor Core GPU datasheet", "NVIDIA H200 Tensor Core GPU datasheet"
+L4 = "NVIDIA L4 Tensor Core GPU datasheet"
+GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+
+PRODUCTS = {
+    "a100": GpuProduct("A100 80GB SXM", (8, 0), 108, 40 * MIB, 19.5e12, 156e12, 312e12, 2039e9, 1410e6, A100),
+    "h100": GpuProduct("H100 SXM", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 3350e9, 1980e6, H100),
+    "h200": GpuProduct("H200", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 4800e9, 1980e6, H200),
+    "l4": GpuProduct("L4", (8, 9), 58, 48 * MIB, 30.3e12, 60e12, 121e12, 300e9, 2040e6, L4),
+    "rtx3080": GpuProduct("GeForce RTX 3080", (8, 6), 68, 5 * MIB, 29.8e12, 29.8e12, 59.5e12, 760e9, 1710e6, GA102),
+    "rtx3090": GpuProduct("GeForce RTX 3090", (8, 6), 82, 6 * MIB, 35.6e12, 35.6e12, 71.2e12, 936e9, 1695e6, GA102),
+    "rtx4090": GpuProduct("GeForce RTX 4090", (8, 9), 128, 72 * MIB, 82.6e12, 82.6e12, 165.2e12, 1008e9, 2520e6, ADA),
+}
+"""By the name that --gpu takes."""
+
+_OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
+"""Words in a device's name that make it another board than the one in the table."""
+
+
+def product(gpu: str) -> GpuProduct | None:
+    """The GPU by the driver's name for it ("NVIDIA H200") or by key ("h200"), None for one that is not known."""
+    words = re.findall(r"[a-z0-9]+", gpu.lower())
+    if _OTHER_BOARDS & set(words):
+        return None
+    candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
+    return next((found for key, found in PRODUCTS.items() if key in candidates), None)

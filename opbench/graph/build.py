@@ -1,0 +1,249 @@
+"""Building a network in Python: one call a node, shapes inferred and checked at once, weights drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node, Value
+from opbench.kernels.folders import Catalog
+
+
+class Builder:
+    """Grows a graph; every method returns the value that its node computes.
+
+    All values are float32 in nchw: passes choose other layouts and dtypes. Weights are those that PyTorch's layers have
+    when they are made in the same order after `torch.manual_seed(seed)`, bit for bit: uniform within 1/sqrt(fan-in) (He
+    et al. 2015 with a = sqrt(5)).
+    """
+
+    def __init__(self, name: str, seed: int = 0) -> None:
+        self.name = name
+        self._random = np.random.RandomState(seed)  # MT19937 seeded by one number, as PyTorch's generator for the CPU
+        self._catalog = Catalog()
+        self._values: dict[str, Value] = {}
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._weights: dict[str, np.ndarray] = {}
+
+    # Ends of the network ------------------------------------------------------------------------------------------
+
+    def input(self, name: str, *shape: int) -> Value:
+        """An input, such as ("image", 1, 3, 224, 224)."""
+        self._inputs.append(name)
+        return self._value(name, shape)
+
+    def graph(self, *outputs: Value) -> Graph:
+        """The finished network: what these outputs need; anything else that was built is left out."""
+        if not outputs:
+            raise UsageError(f"{self.name}: a network needs at least one output")
+        names = tuple(value.name for value in outputs)
+        needed, nodes = set(self._inputs), []
+
+        def need(name: str) -> None:
+            needed.add(name)
+            if of := self._values[name].of:
+                need(of)
+
+        for name in names:
+            need(name)
+        for node in reversed(self._nodes):  # built in an order in which each follows what it needs
+            if needed & set(node.outputs.values()):
+                nodes.append(node)
+                for name in (*node.inputs.values(), *node.outputs.values()):
+                    need(name)
+        values = {name: value for name, value in self._values.items() if name in needed}
+        weights = {name: array for name, array in self._weights.items() if name in needed}
+        return Graph(self.name, values, tuple(reversed(nodes)), tuple(self._inputs), names, weights)
+
+    # Nodes --------------------------------------------------------------------------------------------------------
+
+    def conv2d(
+        self,
+        x: Value,
+        k: int,
+        r: int,
+        s: int = 0,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        bias: bool = True,
+        name: str = "",
+    ) -> Value:
+        """Convolution to k channels with filters of r x s (s defaults to r)."""
+        name, s = self._name("conv", name), s or r
+        n, c, h, w = self._image(name, x)
+        bound = 1 / math.sqrt(c * r * s)
+        axes: dict[str, int | str] = {
+            "n": n,
+            "c": c,
+            "h": h,
+            "w": w,
+            "k": k,
+            "r": r,
+            "s": s,
+            "stride": stride,
+            "padding": padding,
+        }
+        inputs = {"image": x, "weight": self.weight(f"{name}.weight", (k, c, r, s), bound)}
+        if bias:
+            axes["epilogue"] = "bias"
+            inputs["bias"] = self.weight(f"{name}.bias", (k,), bound)
+        return self.node(name, "conv2d", axes, inputs)
+
+    def linear(self, x: Value, n: int, *, name: str = "") -> Value:
+        """A matrix product with n outputs a row, and a bias."""
+        name = self._name("linear", name)
+        if len(x.shape) != 2:
+            raise UsageError(
+                f"{name}: linear takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first"
+            )
+        m, k = x.shape
+        bound = 1 / math.sqrt(k)
+        weight, bias = self.weight(f"{name}.weight", (n, k), bound), self.weight(f"{name}.bias", (n,), bound)
+        return self.node(name, "linear", {"m": m, "n": n, "k": k}, {"x": x, "weight": weight, "bias": bias})
+
+    def relu(self, x: Value, *, name: str = "") -> Value:
+        """max(x, 0)."""
+        return self.node(self._name("relu", name), "relu", {"n": x.elements}, {"x": x}, shape=x.shape)
+
+    def maxpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
+        """Largest of each window."""
+        return self._pool("maxpool2d", x, window, stride, padding, self._name("maxpool", name))
+
+    def avgpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
+        """Mean of each window."""
+        return self._pool("avgpool2d", x, window, stride, padding, self._name("avgpool", name))
+
+    def batchnorm2d(self, x: Value, *, name: str = "") -> Value:
+        """Normalisation by running mean and variance, scaled and shifted."""
+        name = self._name("batchnorm", name)
+        n, c, h, w = self._image(name, x)
+        parts = {
+            "scale": self.weight(f"{name}.scale", (c,), 0.5, centre=1.0),
+            "shift": self.weight(f"{name}.shift", (c,), 0.5),
+            "mean": self.weight(f"{name}.mean", (c,), 0.5),
+            "variance": self.weight(f"{name}.variance", (c,), 0.5, centre=1.0),
+        }
+        return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parts})
+
+    def upsample2d(self, x: Value, scale: int = 2, mode: str = "nearest", *, name: str = "") -> Value:
+        """An image `scale` times as high and wide."""
+        name = self._name("upsample", name)
+        n, c, h, w = self._image(name, x)
+        return self.node(name, "upsample2d", {"n": n, "c": c, "h": h, "w": w, "scale": scale, "mode": mode}, {"x": x})
+
+    def concat(self, a: Value, b: Value, *, name: str = "") -> Value:
+        """The channels of a, then those of b."""
+        name = self._name("concat", name)
+        n, c1, h, w = self._image(name, a)
+        if (other := self._image(name, b))[0::2] + other[3:] != (n, h, w):
+            raise UsageError(f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels")
+        return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
+
+    def elementwise(self, op: str, a: Value, b: Value, *, name: str = "") -> Value:
+        """a op b; op is add, sub, mul or div (a residual connection is an add).
+
+        b has a's shape, or one that broadcasts to it as in NumPy along one run of axes: (1, c, 1, 1), (k,) or (1,).
+        """
+        name = self._name(op, name)
+        padded = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+        own = [axis for axis, size in enumerate(padded) if size != 1]
+        run = range(own[0], own[-1] + 1) if own else range(0)
+        if len(padded) != len(a.shape) or any(padded[axis] != a.shape[axis] for axis in run):
+            raise UsageError(
+                f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes"
+            )
+        before, after = math.prod(a.shape[: run.start]), math.prod(a.shape[run.stop :])
+        axes: dict[str, int | str] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
+        if b.elements == 1 < a.elements:
+            axes |= {"broadcast": "scalar"}
+        elif before == after == 1 or b.elements == a.elements:
+            pass
+        elif after == 1:
+            axes |= {"broadcast": "inner", "outer": before, "inner": b.elements}
+        else:
+            axes |= {"broadcast": "channel", "outer": before, "channels": b.elements, "inner": after}
+        return self.node(name, "elementwise", axes, {"a": a, "b": b}, shape=a.shape)
+
+    def dropout(self, x: Value, percent: int = 50, *, name: str = "") -> Value:
+        """The identity at inference."""
+        axes = {"n": x.elements, "percent": percent}
+        return self.node(self._name("dropout", name), "dropout", axes, {"x": x}, shape=x.shape)
+
+    def softmax(self, x: Value, *, name: str = "") -> Value:
+        """Over the last axis of rows of features."""
+        name = self._name("softmax", name)
+        if len(x.shape) != 2:
+            raise UsageError(f"{name}: softmax takes rows of features, but '{x.name}' has shape {x.shape}")
+        return self.node(name, "softmax", {"rows": x.shape[0], "cols": x.shape[1]}, {"x": x})
+
+    def flatten(self, x: Value, *, name: str = "") -> Value:
+        """The same memory as rows of features; no work."""
+        return self.view(x, (x.shape[0], x.elements // x.shape[0]), name=self._name("flatten", name))
+
+    def view(self, x: Value, shape: tuple[int, ...], *, name: str) -> Value:
+        """The same memory in another shape, or under another name."""
+        if math.prod(shape) != x.elements:
+            raise UsageError(f"{name}: '{x.name}' {x.shape} cannot be seen as {shape}")
+        return self._value(name, shape, of=x.name)
+
+    def node(
+        self,
+        name: str,
+        operator: str,
+        axes: Mapping[str, object],
+        inputs: dict[str, Value],
+        shape: tuple[int, ...] | None = None,
+    ) -> Value:
+        """Any operator of one output; `shape` where the operator sees its tensors flat."""
+        try:
+            problem = self._catalog.operator(operator).from_axes(axes)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+        (tensor,) = problem.output_tensors()
+        out = self._value(name, shape or tensor.shape)
+        tied = {key: value.name for key, value in inputs.items()}
+        self._nodes.append(Node(name, operator, problem, tied, {tensor.name: out.name}))
+        return out
+
+    # Parts --------------------------------------------------------------------------------------------------------
+
+    def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
+        """A weight drawn uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
+
+        From 24 of the generator's bits, scaled and shifted with one rounding.
+        """
+        bits = self._random.randint(1 << 32, size=shape, dtype=np.uint32) & 0xFFFFFF
+        low, high = np.float32(centre - bound), np.float32(centre + bound)
+        return self.constant(name, bits * 2.0**-24 * float(high - low) + float(low))
+
+    def constant(self, name: str, array: np.ndarray) -> Value:
+        """A weight that is given."""
+        self._weights[name] = np.ascontiguousarray(array, np.float32)
+        return self._value(name, array.shape)
+
+    def _pool(self, operator: str, x: Value, window: int, stride: int, padding: int, name: str) -> Value:
+        n, c, h, w = self._image(name, x)
+        axes = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride, "padding": padding}
+        return self.node(name, operator, axes, {"x": x})
+
+    def _value(self, name: str, shape: tuple[int, ...], of: str = "") -> Value:
+        if name in self._values:
+            raise UsageError(f"{self.name}: '{name}' is there already; give this one another name")
+        self._values[name] = Value(name, tuple(shape), of=of)
+        return self._values[name]
+
+    def _name(self, kind: str, given: str) -> str:
+        taken = sum(node.name.startswith(kind) for node in self._nodes)
+        return given or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
+
+    def _image(self, name: str, x: Value) -> tuple[int, int, int, int]:
+        try:
+            return x.image
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None

@@ -1,0 +1,165 @@
+"""Reverse-mode differentiation: the nodes that give the gradients of a network's parameters, appended to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.gradient import GRADIENT, Gradient, bound, like_tensor, rule
+
+
+def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
+    """The network with its backward nodes behind it, and for each wanted value that of its gradient.
+
+    `seeds` names for some values the value that holds the gradient of the loss by them. Each node's backward nodes
+    follow its operator's own rule; where a value has several readers, their gradients are added in the order of the
+    backward pass, which is that of the nodes backwards. Raises UsageError, naming the node, for an operator without a
+    rule, and for a wanted value that the seeds do not depend on.
+    """
+    draft = _Backward(graph, seeds, wanted)
+    for node in reversed(graph.nodes):
+        draft.pass_back(node)
+    found = {}
+    for name in wanted:
+        gradient = draft.gradient(name)
+        if gradient is None:
+            raise UsageError(f"{graph.name}: no loss depends on '{name}'; keep it out of what is trained")
+        found[name] = gradient
+    return replace(graph, values=draft.values, nodes=(*graph.nodes, *draft.nodes)), found
+
+
+@dataclass
+class _Backward:
+    """The backward pass as it grows."""
+
+    graph: Graph
+    seeds: Mapping[str, str]
+    wanted: Collection[str]
+    nodes: list[Node] = field(default_factory=list)
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    """Of each value in memory of its own, the gradients that its readers gave."""
+    summed: dict[str, str] = field(default_factory=dict)
+    catalog: Catalog = field(default_factory=Catalog)
+
+    def __post_init__(self) -> None:
+        self.values = dict(self.graph.values)
+        self.carried, self.reaching = self._carried(), self._reaching()
+        for name, gradient in self.seeds.items():
+            self._add_part(name, gradient)
+
+    def _carried(self) -> set[str]:
+        """Values in memory of their own that depend on a wanted one."""
+        found = {self._origin(name) for name in self.wanted}
+        for node in self.graph.nodes:
+            if any(self._origin(name) in found for name in node.inputs.values()):
+                found |= {self._origin(name) for name in node.outputs.values()}
+        return found
+
+    def _reaching(self) -> set[str]:
+        """Values in memory of their own on which a seed depends."""
+        found = {self._origin(name) for name in self.seeds}
+        for node in reversed(self.graph.nodes):
+            if any(self._origin(name) in found for name in node.outputs.values()):
+                found |= {self._origin(name) for name in node.inputs.values()}
+        return found
+
+    def _origin(self, name: str) -> str:
+        """The value that a view of all of it shows; a part of one, such as a parameter in an arena, is its own."""
+        value = self.graph.values[name]
+        whole = value.of and self.graph.values[value.of].elements == value.elements
+        return self._origin(value.of) if whole else name
+
+    def pass_back(self, node: Node) -> None:
+        """Append what takes the gradients of a node's results to its inputs, where both are needed."""
+        wanted = [tensor for tensor, name in node.inputs.items() if self._origin(name) in self.carried]
+        given = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
+        if not wanted or not any(given.values()):
+            return
+        names = {**node.inputs, **node.outputs}
+        names |= {GRADIENT + tensor: gradient for tensor, gradient in given.items() if gradient}
+        entries = [entry for entry in rule(node.problem, wanted, node.name) if entry.operator or entry.outputs]
+        for entry in entries:
+            if missing := [tied for tied in entry.inputs.values() if tied not in names]:
+                raise UsageError(
+                    f"{node.name}: its gradient needs '{missing[0]}', and no loss depends on that; "
+                    "use all its results or leave them out"
+                )
+            if entry.operator:
+                self._append(node, entry, names)
+            else:
+                (source,), (target,) = entry.inputs.values(), entry.outputs.values()
+                names[target] = self._seen(names[source], names[target.removeprefix(GRADIENT)])
+        for tensor in wanted:
+            self._add_part(node.inputs[tensor], names[GRADIENT + tensor])
+
+    def _append(self, node: Node, entry: Gradient, names: dict[str, str]) -> None:
+        problem = bound(entry, self.catalog.operator, node.name)
+        outputs = {}
+        for tensor in problem.output_tensors():
+            tied = entry.outputs.get(tensor.name, f"{entry.operator}.{tensor.name}")
+            if tensor.name in entry.outputs:
+                forward = self.graph.values[names[like_tensor(node.problem, tied).name]]
+                name = self._named(forward.name, node, tied)
+                shape, layout = forward.shape, forward.layout
+            else:  # a result that nobody asked for
+                name, shape, layout = f"{node.name}.{tied}", tensor.shape, "nchw"
+            self.values[name] = Value(name, shape, tensor.dtype, layout)
+            outputs[tensor.name] = names[tied] = name
+        inputs = {tensor: names[tied] for tensor, tied in entry.inputs.items()}
+        name, taken = f"{node.name}.{entry.operator}", {other.name for other in self.nodes}
+        if name in taken:
+            name += f".{next(iter(entry.outputs.values())).removeprefix(GRADIENT)}"
+        self.nodes.append(Node(name, entry.operator, problem, inputs, outputs))
+
+    def _named(self, forward: str, node: Node, tied: str) -> str:
+        """d.VALUE where it is the only gradient of it, else with the node and tensor that it comes through."""
+        if not tied.startswith(GRADIENT):
+            return f"{GRADIENT}{node.name}.{tied}"
+        readers = [
+            (reader.name, tensor)
+            for reader in self.graph.nodes
+            for tensor, name in reader.inputs.items()
+            if self._origin(name) == self._origin(forward)
+            and any(self._origin(v) in self.reaching for v in reader.outputs.values())
+        ]
+        alone = len(readers) < 2 and not any(self._origin(seed) == self._origin(forward) for seed in self.seeds)
+        tensor = tied.removeprefix(GRADIENT)
+        return f"{GRADIENT}{forward}" if alone else f"{GRADIENT}{forward}.{node.name}.{tensor}"
+
+    def _seen(self, name: str, like: str) -> str:
+        """A gradient in the shape of another value."""
+        value, wanted = self.values[name], self.values[like]
+        if value.shape == wanted.shape:
+            return name
+        view = f"{name}.as_{'x'.join(map(str, wanted.shape))}"
+        self.values.setdefault(view, Value(view, wanted.shape, value.dtype, wanted.layout, of=name))
+        return view
+
+    def _add_part(self, name: str, gradient: str) -> None:
+        origin = self._origin(name)
+        self.parts.setdefault(origin, []).append(self._seen(gradient, origin))
+
+    def gradient(self, name: str) -> str | None:
+        """The value that holds a value's gradient, in its shape; None where no loss depends on it."""
+        origin = self._origin(name)
+        if origin not in self.summed:
+            if not (parts := self.parts.get(origin)):
+                return None
+            total = parts[0]
+            for number, part in enumerate(parts[1:], start=1):
+                last = number + 1 == len(parts)
+                total = self._sum(origin, total, part, f"{GRADIENT}{origin}" + ("" if last else f".sum{number}"))
+            self.summed[origin] = total
+        return self._seen(self.summed[origin], name)
+
+    def _sum(self, origin: str, one: str, other: str, name: str) -> str:
+        value, dtype = self.graph.values[origin], self.values[one].dtype  # f32 of a parameter that is stored in bf16
+        axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
+        problem = self.catalog.operator("elementwise").from_axes(axes)
+        self.values[name] = Value(name, value.shape, dtype, value.layout)
+        self.nodes.append(Node(f"{name}.add", "elementwise", problem, {"a": one, "b": other}, {"out": name}))
+        return name

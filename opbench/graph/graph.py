@@ -1,0 +1,341 @@
+"""A network as data: values, and nodes that are problems; checked when it is made."""
+
+from __future__ import annotations
+
+import graphlib
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+from opbench.graph.showing import title, to_html
+from opbench.graph.values import Node, Value, seen_flat
+from opbench.kernels.arrays import on_the_gpu
+from opbench.kernels.operator import DTYPES, INTEGERS, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
+
+
+@dataclass(frozen=True, repr=False)
+class Graph:
+    """A directed acyclic graph of problems; nodes lie in an order in which they can run.
+
+    State outlives a run: a node may write it anew (`Value.updates`) when all others have read it, or write parts of it
+    that all others then read. Making a graph raises UsageError, naming the node, for a cycle, an unknown value, a value
+    that two nodes produce, and shapes, dtypes or layouts that do not fit.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: Mapping[str, np.ndarray] = field(repr=False)
+    """Constant values in float32, whatever they are stored as; in the memory order of their value."""
+    state: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    """Values that outlive a run (parameters, moments, counters, data), and what they are at first, as stored."""
+
+    def __repr__(self) -> str:
+        return f"<Graph {title(self)}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return to_html(self, title(self), {})
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{self.name}: two nodes are called '{twice}'; give one of them another name")
+        self._check_ends()
+        for value in self.values.values():
+            self._check_view(value)
+        for node in self.nodes:
+            self._check_tensors(node)
+        self._check_outputs()
+        needs = self._needs()
+        object.__setattr__(self, "nodes", self._ordered(needs))
+        object.__setattr__(self, "_waits", {name: tuple(before) for name, before in needs.items()})
+
+    def _check_outputs(self) -> None:
+        """Each value is produced once, an output by a node or from outside, and state as the operator allows."""
+        producers: dict[str, str] = {}
+        parts: dict[str, list[tuple[int, int, str]]] = {}
+        for node in self.nodes:
+            for tensor, out in node.outputs.items():
+                value, base = self.values[out], self.base(out)
+                part = value.of and base in self.state
+                given = out in self.inputs or out in self.weights or out in self.state or (value.of and not part)
+                if out in producers or given:
+                    other = producers.get(out, "a view" if value.of else "an input, weight or state")
+                    raise UsageError(f"{node.name}: it produces '{out}', as {other} does")
+                producers[out] = node.name
+                if part:
+                    parts.setdefault(base, []).append((*self.place(out)[1:], node.name))
+                if value.updates:
+                    self._check_update(node, tensor, value)
+        for base, pieces in parts.items():
+            pieces.sort()
+            for (_, end, first), (start, _, second) in itertools.pairwise(pieces):
+                if start < end:
+                    raise UsageError(f"{second}: it writes elements of '{base}' that {first} writes, too")
+        for name in self.outputs:
+            if (base := self.base(name)) not in producers and base not in (*self.inputs, *self.state):
+                raise UsageError(f"{self.name}: nothing produces the output '{name}'")
+
+    def _check_update(self, node: Node, tensor: str, value: Value) -> None:
+        """What is written anew is a state that the node does not read, or reads where its operator says it may lie."""
+        old = self._known(node.name, value.updates)
+        if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
+            raise UsageError(
+                f"{node.name}: '{value.name}' updates '{old.name}', which is no state of its shape and dtype"
+            )
+        read = node.problem.in_place.get(tensor)
+        unread = all(self.base(name) != old.name for name in node.inputs.values())
+        if not (unread if read is None else node.inputs[read] == old.name):
+            raise UsageError(
+                f"{node.name}: {node.operator} cannot write '{tensor}' over '{old.name}'; it may over its own "
+                f"{', '.join(node.problem.in_place.values()) or 'inputs not at all'}"
+            )
+        if others := [v.name for v in self.values.values() if v.updates == old.name and v.name != value.name]:
+            raise UsageError(f"{node.name}: '{old.name}' is updated twice, as '{value.name}' and '{others[0]}'")
+
+    def _known(self, where: str, name: str) -> Value:
+        if name not in self.values:
+            raise UsageError(f"{where}: {unknown('value', name, self.values)}")
+        return self.values[name]
+
+    def _check_ends(self) -> None:
+        """Inputs, outputs and weights are values of their own; a weight has its value's shape, in float32."""
+        ends = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
+        for where, names in ends.items():
+            for name in names:
+                self._known(f"{self.name}: the {where}", name)
+        given = [*self.inputs, *self.weights, *self.state]
+        for name in given:
+            if self.values[name].of or self.values[name].updates:
+                raise UsageError(
+                    f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value"
+                )
+            if given.count(name) > 1:
+                raise UsageError(f"{self.name}: '{name}' is there twice among inputs, weights and state")
+        for name, array in self.state.items():
+            value = self.values[name]
+            if (array.shape, array.dtype) != (value.shape, DTYPES[value.dtype]):
+                raise UsageError(
+                    f"state '{name}' is {array.dtype}{list(array.shape)}; "
+                    f"the network needs {value.dtype}{list(value.shape)}"
+                )
+        for name, array in self.weights.items():
+            if array.shape != self.values[name].shape:
+                raise UsageError(
+                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}"
+                )
+            if array.dtype != np.float32:
+                raise UsageError(f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))")
+
+    def _check_view(self, value: Value) -> None:
+        """A view ends in a value of its own, of as many numbers and the same dtype, or is a part of one."""
+        seen = [value.name]
+        while of := self.values[seen[-1]].of:
+            base = self._known(value.name, of)
+            if of in seen:
+                raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
+            inside = 0 <= value.offset <= base.elements - value.elements
+            whole = base.elements == value.elements or len(base.shape) == 1  # only what lies flat has parts
+            if base.dtype != value.dtype or not inside or not whole:
+                raise UsageError(
+                    f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
+                    f"'{base.name}' {base.shape} {base.dtype}"
+                )
+            seen.append(of)
+            value = replace(value, offset=value.offset + base.offset) if base.of else value
+
+    def _check_tensors(self, node: Node) -> None:
+        """Every tensor is tied to a value that fits in shape, dtype and layout."""
+        tied = {**node.inputs, **node.outputs}
+        tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
+        if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
+            raise UsageError(f"{node.name}: {unknown('tensor', extra[0], [t.name for t in tensors])}")
+        layouts = node.layouts
+        images: list[Value] = []
+        for tensor in tensors:
+            if tensor.name not in tied:
+                raise UsageError(f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value")
+            value = self._known(node.name, tied[tensor.name])
+            if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
+                raise UsageError(
+                    f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
+                    f"but '{value.name}' has {value.shape}"
+                )
+            if value.dtype != tensor.dtype:
+                raise UsageError(
+                    f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, "
+                    f"but '{value.name}' is {value.dtype}"
+                )
+            if len(value.shape) != 4:
+                continue
+            images.append(value)
+            if value.layout != layouts.get(tensor.name, value.layout):
+                raise UsageError(
+                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}"
+                )
+        if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
+            raise UsageError(
+                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}"
+            )
+
+    def _needs(self) -> dict[str, list[str]]:
+        """For each node the nodes before it: who produces what it reads, and who reads what it writes anew."""
+        produced: dict[str, list[tuple[int, int, str]]] = {}
+        read: dict[str, list[str]] = {}
+        for node in self.nodes:
+            for out in node.outputs.values():
+                base, start, end = self.place(out)
+                produced.setdefault(base, []).append((start, end, node.name))
+            for value in node.inputs.values():
+                read.setdefault(self.base(value), []).append(node.name)
+        needs: dict[str, list[str]] = {}
+        for node in self.nodes:
+            found: dict[str, None] = {}
+            for value in node.inputs.values():
+                base, start, end = self.place(value)
+                if base not in produced and base not in (*self.inputs, *self.weights, *self.state):
+                    raise UsageError(f"{node.name}: nothing produces '{base}'; it is no input and no weight")
+                found |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
+            for out in node.outputs.values():
+                if old := self.values[out].updates:
+                    found |= {name: None for name in read.get(old, ()) if name != node.name}
+            needs[node.name] = list(found)
+        return needs
+
+    def _ordered(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
+        """The nodes sorted so that each follows what it needs, otherwise as given."""
+        nodes = {node.name: node for node in self.nodes}
+        sorter = graphlib.TopologicalSorter(needs)
+        try:
+            sorter.prepare()
+        except graphlib.CycleError as error:
+            raise UsageError(f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}") from None
+        left, done = {name: set(before) for name, before in needs.items()}, []
+        while left:  # of those that can run the first given, so that a right order stays as it is
+            name = next(n for n, before in left.items() if not before)
+            del left[name]
+            for before in left.values():
+                before.discard(name)
+            done.append(nodes[name])
+        return tuple(done)
+
+    def base(self, name: str) -> str:
+        """The value in whose memory a value lies."""
+        value = self._known(self.name, name)
+        return self.base(value.of) if value.of else name
+
+    def place(self, name: str) -> tuple[str, int, int]:
+        """Where a value lies: the value whose memory it is, its first element there and the one behind its last."""
+        value, start = self._known(self.name, name), 0
+        elements = value.elements
+        while value.of:
+            start, value = start + value.offset, self._known(self.name, value.of)
+        return value.name, start, start + elements
+
+    def memory(self, name: str) -> tuple[str, int]:
+        """The value that has the memory, an updated state's included, and the first element in it."""
+        base, start, _ = self.place(name)
+        return self.values[base].updates or base, start
+
+    def waits_for(self, node: str) -> tuple[str, ...]:
+        """The nodes that must have ended before one starts: producers of what it reads, readers of what it updates."""
+        waits: Mapping[str, tuple[str, ...]] = vars(self)["_waits"]
+        return waits[node]
+
+    def producer(self, value: str) -> Node | None:
+        """The node that computes a value; None for inputs and weights."""
+        base = self.base(value)
+        return next((node for node in self.nodes if base in node.outputs.values()), None)
+
+    def consumers(self, value: str) -> list[Node]:
+        """The nodes that read a value, or a view of it, in order."""
+        base = self.base(value)
+        return [node for node in self.nodes if any(self.base(name) == base for name in node.inputs.values())]
+
+    def node(self, name: str) -> Node:
+        """A node by name."""
+        nodes = {node.name: node for node in self.nodes}
+        if name not in nodes:
+            raise UsageError(f"{self.name}: {unknown('node', name, nodes)}")
+        return nodes[name]
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
+        """The same network with other weights; all must be there, in the right shapes."""
+        for name in weights:
+            if name not in self.weights:
+                raise UsageError(f"{self.name}: {unknown('weight', name, self.weights)}")
+        missing = [name for name in self.weights if name not in weights]
+        if missing:
+            raise UsageError(f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})")
+        return replace(self, weights={name: np.asarray(weights[name], np.float32) for name in self.weights})
+
+    def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Refuse missing or unknown inputs and those of another shape or kind, before anything runs."""
+        for name in self.inputs:
+            if name not in inputs:
+                raise UsageError(f"{self.name}: input '{name}' {self.values[name].shape} is missing")
+        for name, array in inputs.items():
+            if name not in self.inputs:
+                raise UsageError(f"{self.name}: {unknown('input', name, self.inputs)}")
+            if array.shape != self.values[name].shape:
+                wanted = self.values[name].shape
+                raise UsageError(f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}")
+            stored = self.values[name].dtype
+            kind = DTYPES[stored].name if stored in INTEGERS else "float32"
+            if array.dtype != kind:
+                raise UsageError(f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))")
+
+    def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Every value in float64, each node computed by its operator's reference from exact values before it.
+
+        Inputs and weights are rounded to what they are stored in first.
+        """
+        return self._computed(self._exact(inputs), lambda problem, given: problem.evaluated(given))
+
+    def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """The outputs alone; those of a long network are computed on the GPU where there is one with the memory."""
+
+        def outputs(**given: np.ndarray) -> Arrays:
+            values = self._computed(given, lambda problem, tensors: problem.computed(**tensors))
+            return {name: values[name] for name in self.outputs}
+
+        long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
+        found: Arrays | None = on_the_gpu(outputs, self._exact(inputs)) if long else None
+        if found is not None:
+            return found
+        values = self.reference(inputs)
+        return {name: values[name] for name in self.outputs}
+
+    def _exact(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        self.check_inputs(inputs)
+        known: Arrays = {}
+        for name, array in {**inputs, **self.weights}.items():
+            dtype = self.values[name].dtype
+            known[name] = from_storage(to_storage(np.asarray(array), dtype), dtype).astype(np.float64)
+        for name, array in self.state.items():
+            known[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
+        return known
+
+    def _computed(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:
+        known = {name: array.copy() if name in self.state else array for name, array in given.items()}
+
+        def seen(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            base, start, end = self.place(name)
+            return known[base].reshape(-1)[start:end].reshape(shape)
+
+        for node in self.nodes:
+            tensors = {t.name: seen(node.inputs[t.name], t.shape) for t in node.problem.input_tensors()}
+            result = compute(node.problem, tensors)
+            for tensor, value in node.outputs.items():
+                base, start, end = self.place(value)
+                if base == value:
+                    known[value] = result[tensor].reshape(self.values[value].shape)
+                else:
+                    known[base].reshape(-1)[start:end] = result[tensor].reshape(-1)
+        return known | {name: seen(name, value.shape) for name, value in self.values.items() if value.of}

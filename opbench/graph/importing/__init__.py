@@ -1,0 +1,76 @@
+"""Networks from PyTorch and ONNX, for the operators that there are; anything else is named with its node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.graph.graph import Graph
+from opbench.paths import pip_install
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+
+def from_torch(
+    program: torch.export.ExportedProgram | torch.nn.Module | str | Path, *arguments: object, name: str = ""
+) -> Graph:
+    """The network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
+
+    A TorchScript module, traced or scripted, will do too. Sizes must be fixed, and a module in evaluation mode.
+    """
+    from opbench.graph.importing import aten
+
+    if isinstance(program, str | Path):
+        if not Path(program).exists():
+            raise UsageError(f"{program}: no such file; torch.export.save writes one")
+        program = _torch().export.load(str(program))
+    elif not hasattr(program, "graph_signature"):
+        if getattr(program, "training", False):
+            raise UsageError(f"{type(program).__name__}: it is in training mode; call .eval() first")
+        torch = _torch()
+        if isinstance(program, torch.jit.ScriptModule):
+            program = _of_script(program, arguments)
+        program = torch.export.export(program, arguments)
+    return aten.read(program, name or "torch")
+
+
+def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
+    """The network of an ONNX model or of a file with one; sizes must be fixed."""
+    try:
+        import onnx
+    except ImportError:
+        raise EnvironmentFault(f"reading ONNX needs the package onnx; {pip_install('onnx')}") from None
+    from opbench.graph.importing import onnx_model
+
+    if isinstance(model, str | Path):
+        try:
+            model = onnx.load(str(model))
+        except OSError as error:
+            raise UsageError(f"{model}: cannot read: {error.strerror or error}") from None
+        except Exception as error:  # protobuf's own, of a package that onnx brings
+            raise UsageError(f"{model}: is no ONNX model: {error}") from None
+    return onnx_model.read(model, name or model.graph.name or "onnx")
+
+
+def _of_script(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
+    """A module that `torch.export` takes, by the converter that its own refusal names."""
+    try:
+        from torch._export.converter import TS2EPConverter
+    except ImportError:
+        raise UsageError("this PyTorch cannot convert TorchScript; export the module that it was made of") from None
+    # The program has free sizes; its module is exported again with those of the arguments.
+    return TS2EPConverter(module, arguments).convert().module()
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+        import torch.export
+    except ImportError:
+        raise EnvironmentFault(f"importing from PyTorch needs it; {pip_install('torch')}") from None
+    found: ModuleType = torch
+    return found

@@ -1,0 +1,200 @@
+"""What both importers build with: the operators as frameworks call them, refused by node where there is no such one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.passes import EPSILON
+from opbench.graph.values import Value
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A weight under its name in the framework, or what was computed from some."""
+
+    name: str
+    array: np.ndarray
+
+    def transposed(self) -> Constant:
+        """With two axes swapped; called as before when it is swapped back."""
+        name = self.name.removesuffix(".transposed") if self.name.endswith(".transposed") else f"{self.name}.transposed"
+        return Constant(name, self.array.T)
+
+
+Operand = Value | Constant
+
+
+@dataclass
+class Assembly:
+    """A builder that takes constants for weights; `where` names the node at hand in errors."""
+
+    net: Builder
+    where: str = ""
+    _weights: dict[str, Value] = field(default_factory=dict)
+
+    def refuse(self, what: str) -> UsageError:
+        """The error to raise for the node at hand."""
+        return UsageError(f"{self.net.name}: node {self.where}: {what}")
+
+    def value(self, x: Operand) -> Value:
+        """An operand in the network; a constant becomes a weight, once."""
+        if isinstance(x, Constant):
+            if x.name not in self._weights:
+                self._weights[x.name] = self.net.constant(x.name, np.asarray(x.array))
+            return self._weights[x.name]
+        return x
+
+    def constant(self, x: object, what: str) -> Constant:
+        """An operand that must be a constant."""
+        if not isinstance(x, Constant):
+            raise self.refuse(f"its {what} is computed; only a constant is supported")
+        return x
+
+    def one(self, sizes: Any, what: str) -> int:
+        """A number that a framework has for each direction and opbench for both."""
+        every = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
+        if len(set(every)) != 1:
+            raise self.refuse(f"{what}={every} is not supported; one number for all sides is")
+        return int(every[0])
+
+    def only(self, what: str, seen: object, allowed: object) -> None:
+        """Refuse a setting that opbench's operator lacks."""
+        every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
+        if every != {allowed}:
+            raise self.refuse(f"{what}={seen} is not supported; {allowed} is")
+
+    # Operators ----------------------------------------------------------------------------------------------------
+
+    def conv2d(
+        self, name: str, x: Operand, weight: Constant, bias: Constant | None, stride: object, padding: object
+    ) -> Value:
+        """A convolution without dilation and groups."""
+        image = self.value(x)
+        n, c, h, w = self.image(image)
+        if weight.array.ndim != 4 or weight.array.shape[1] != c:
+            raise self.refuse(f"a filter of shape {weight.array.shape} for an image of shape {image.shape}")
+        k, _, r, s = weight.array.shape
+        axes: dict[str, object] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
+        axes |= {"stride": self.one(stride, "stride"), "padding": self.one(padding, "padding")}
+        inputs = {"image": image, "weight": self.value(weight)}
+        if bias is not None:
+            axes["epilogue"], inputs["bias"] = "bias", self.value(bias)
+        return self.net.node(name, "conv2d", axes, inputs)
+
+    def linear(self, name: str, x: Operand, weight: Constant, bias: Constant | None) -> Value:
+        """x @ weight.T + bias; a bias of zeros where there is none, one number where it is the same for all."""
+        rows = self.value(x)
+        n, k = weight.array.shape
+        if len(rows.shape) != 2 or rows.shape[1] != k:
+            raise self.refuse(f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}")
+        if bias is None:
+            bias = Constant(f"{weight.name}.no_bias", np.zeros(n, np.float32))
+        elif bias.array.shape != (n,):
+            bias = Constant(f"{bias.name}.for_{n}", np.broadcast_to(bias.array, (1, n))[0])
+        inputs = {"x": rows, "weight": self.value(weight), "bias": self.value(bias)}
+        return self.net.node(name, "linear", {"m": rows.shape[0], "n": n, "k": k}, inputs)
+
+    def batchnorm2d(self, name: str, x: Operand, parts: Sequence[Constant], epsilon: float) -> Value:
+        """scale, shift, mean and variance; another epsilon than opbench's goes into the variance."""
+        image = self.value(x)
+        n, c, h, w = self.image(image)
+        scale, shift, mean, variance = parts
+        if epsilon != EPSILON:
+            moved = variance.array.astype(np.float64) + epsilon - EPSILON
+            if moved.min() <= 0:
+                raise self.refuse(f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported")
+            variance = Constant(f"{variance.name}.epsilon_{epsilon}", moved)
+        inputs = dict(
+            zip(("scale", "shift", "mean", "variance"), map(self.value, (scale, shift, mean, variance)), strict=True)
+        )
+        return self.net.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": image, **inputs})
+
+    def pool(
+        self, name: str, operator: str, x: Operand, window: object, stride: object, padding: object, **modes: object
+    ) -> Value:
+        """maxpool2d or avgpool2d."""
+        image = self.value(x)
+        n, c, h, w = self.image(image)
+        sizes = {"window": self.one(window, "window"), "padding": self.one(padding, "padding")}
+        sizes["stride"] = self.one(stride, "stride") if stride is not None else sizes["window"]
+        return self.net.node(name, operator, {"n": n, "c": c, "h": h, "w": w, **sizes, **modes}, {"x": image})
+
+    def pool_to(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
+        """Means over windows without gaps that give an image of `size`."""
+        image = self.value(x)
+        _, _, h, w = self.image(image)
+        if h % size[0] or w % size[1]:
+            raise self.refuse(f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; windows of one size are")
+        return self.pool(name, "avgpool2d", image, (h // size[0], w // size[1]), None, 0)
+
+    def upsample(self, name: str, x: Operand, height: float, width: float, mode: str) -> Value:
+        """To `height` and `width`, the same whole number of times as large."""
+        image = self.value(x)
+        _, _, h, w = self.image(image)
+        scale = self.one((height / h, width / w), "scale")
+        self.only("scale", height / h, scale)
+        return self.net.upsample2d(image, scale, mode, name=name)
+
+    def concat(self, name: str, parts: Sequence[Operand], axis: int) -> Value:
+        """Over channels, two at a time."""
+        values = [self.value(part) for part in parts]
+        self.image(values[0])
+        self.only("axis", axis % 4, 1)
+        if len(values) == 1:
+            return values[0]
+        whole = values[0]
+        for i, part in enumerate(values[1:], 1):
+            whole = self.net.concat(whole, part, name=name if i == len(values) - 1 else f"{name}.{i}")
+        return whole
+
+    def elementwise(self, name: str, op: str, a: Operand, b: Operand) -> Operand:
+        """With broadcasting: of one that is smaller to the other, of a constant to anything."""
+        if isinstance(a, Constant) and isinstance(b, Constant):
+            ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[op]
+            return Constant(name, ufunc(a.array, b.array))
+        if isinstance(a, Constant) and isinstance(b, Value):
+            if op in ("add", "mul"):
+                a, b = b, a
+            else:
+                a = Constant(f"{a.name}.for_{b.name}", np.broadcast_to(a.array, b.shape))
+        x, y = self.value(a), self.value(replace(b, array=np.atleast_1d(b.array)) if isinstance(b, Constant) else b)
+        if x.elements < y.elements and op in ("add", "mul"):
+            x, y = y, x
+        return self.net.elementwise(op, x, y, name=name)
+
+    def softmax(self, name: str, x: Operand, axis: int) -> Value:
+        """Over the last axis of rows, or over channels of one pixel."""
+        value = self.value(x)
+        if axis % len(value.shape) != len(value.shape) - 1:
+            raise self.refuse(f"softmax over axis {axis} of {value.shape} is not supported; over the last one is")
+        if len(value.shape) == 2:
+            return self.net.softmax(value, name=name)
+        cols = value.shape[-1]
+        axes = {"rows": value.elements // cols, "cols": cols}
+        rows = self.net.view(value, (axes["rows"], cols), name=f"{name}.rows")
+        return self.net.view(self.net.softmax(rows, name=f"{name}.flat"), value.shape, name=name)
+
+    def reshape(self, name: str, x: Operand, shape: Sequence[int]) -> Operand:
+        """The same numbers in another shape, of which one size may be -1."""
+        have = x.array.shape if isinstance(x, Constant) else x.shape
+        sizes = [int(size) for size in shape]
+        if sizes.count(-1) == 1:
+            sizes[sizes.index(-1)] = math.prod(have) // math.prod(size for size in sizes if size != -1)
+        if math.prod(sizes) != math.prod(have):
+            raise self.refuse(f"{tuple(have)} cannot be seen as {tuple(shape)}")
+        if isinstance(x, Constant):
+            return Constant(name, x.array.reshape(sizes))
+        return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)
+
+    def image(self, value: Value) -> tuple[int, int, int, int]:
+        """(n, c, h, w) of what must be an image."""
+        if len(value.shape) != 4:
+            raise self.refuse(f"'{value.name}' {value.shape} is no image: four axes are needed")
+        return value.image

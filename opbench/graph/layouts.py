@@ -1,0 +1,261 @@
+"""Layouts: rewriting a network to nchw or nhwc node by node, with conversions where they meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.graph.passes import rebuilt, with_modes
+from opbench.graph.values import CONVERSION, LAYOUTS, Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+
+PERMUTATION = (0, 2, 3, 1)
+"""From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""
+ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
+"""Operators without a layout of their own that work on an image in either, as long as all theirs lie alike."""
+
+
+def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
+    """The network, which lies in nchw, with each node that `layouts` names in that layout.
+
+    Other nodes stay in nchw, element-by-element ones in the layout of what they read. Weights are permuted, and so are
+    the columns of a linear layer that reads a flattened nhwc image: neither costs anything when it runs. Values that
+    are read in another layout are converted, once for all their readers. Inputs and outputs stay in nchw. A value
+    that lies in nhwc is called as before with ".nhwc" behind.
+    """
+    check_layouts(graph, layouts)
+    draft = _Draft(graph)
+    for node in graph.nodes:
+        layout = "nchw"
+        if not node.layouts and allowed_layouts(graph, node) == LAYOUTS:
+            layout = next((draft.placed.get(root(graph, v), "nchw") for v in images_read(graph, node)), "nchw")
+        draft.add(node, layouts.get(node.name, layout))
+    for name in graph.outputs:
+        draft.nchw(name)
+    return rebuilt(graph, draft.values, draft.nodes, draft.weights)
+
+
+def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
+    """The weight of the network as it was built that a weight of `with_layouts` is, and its numbers in that order.
+
+    `weights` are those of the network as it was built.
+    """
+    if name in weights:
+        return name, array
+    plain, _, rest = name.rpartition(".nhwc")
+    if plain not in weights:
+        raise UsageError(f"'{name}' is no weight of the network; it has {', '.join(weights)}")
+    if rest:  # the columns of a linear layer that reads a flattened image
+        c, h, w = map(int, rest.removeprefix("_").split("x"))
+        columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
+        return plain, np.ascontiguousarray(columns.reshape(weights[plain].shape))
+    return plain, np.ascontiguousarray(array.transpose(np.argsort(PERMUTATION)))
+
+
+# What a node allows -----------------------------------------------------------------------------------------------
+
+
+def root(graph: Graph, name: str) -> str:
+    """The value of which this is but another name, of the same shape."""
+    value = graph.values[name]
+    same = value.of and graph.values[value.of].shape == value.shape
+    return root(graph, value.of) if same else name
+
+
+def image_under(graph: Graph, name: str) -> str | None:
+    """The image that a value is or is a flattened view of; None where there is none, or a weight."""
+    value = graph.values[name]
+    if len(value.shape) == 4 and graph.base(name) not in graph.weights:
+        return root(graph, name)
+    return image_under(graph, value.of) if value.of else None
+
+
+def is_image(graph: Graph, name: str) -> bool:
+    """Whether a value has the four axes that a layout orders and is computed or given, not a weight."""
+    return len(graph.values[name].shape) == 4 and graph.base(name) not in graph.weights
+
+
+def images_read(graph: Graph, node: Node) -> list[str]:
+    """The images among what a node reads."""
+    return [name for name in node.inputs.values() if is_image(graph, name)]
+
+
+def works_on_images(graph: Graph, node: Node) -> bool:
+    """Whether a layout means something to a node."""
+    return any(is_image(graph, name) for name in (*node.inputs.values(), *node.outputs.values()))
+
+
+def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
+    """Both for operators with such a mode and for those that go element by element; else nchw alone."""
+    if "layout" in node.problem.axes:
+        return LAYOUTS if set(LAYOUTS) <= set(node.problem.choices["layout"]) else LAYOUTS[:1]
+    if node.operator not in ELEMENT_BY_ELEMENT or not works_on_images(graph, node):
+        return LAYOUTS[:1]
+    axes, out = node.problem.axes, graph.values[next(iter(node.outputs.values()))]
+    others = [value for name in node.inputs.values() if (value := graph.values[name]).shape != out.shape]
+    broadcast = axes.get("broadcast", "none")
+    if len(out.shape) != 4 or axes.get("training") == "yes":  # dropout's mask goes by the place in memory
+        return LAYOUTS[:1]
+    if broadcast == "channel":
+        n, c, h, w = out.image
+        return LAYOUTS if (axes["outer"], axes["channels"], axes["inner"]) == (n, c, h * w) else LAYOUTS[:1]
+    return LAYOUTS if all(value.elements == 1 for value in others) else LAYOUTS[:1]
+
+
+def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
+    """The node's problem in a layout."""
+    if layout == "nhwc" and node.problem.axes.get("broadcast") == "channel":
+        n, c, h, w = graph.values[next(iter(node.outputs.values()))].image
+        return with_modes(node.problem, outer=n * h * w, channels=c, inner=1)
+    return with_modes(node.problem, layout=layout)
+
+
+def same_memory(value: Value) -> bool:
+    """Whether an image lies alike in both layouts: one channel, or one pixel."""
+    _, c, h, w = value.image
+    return c == 1 or h * w == 1
+
+
+def conversion(value: Value, to: str) -> Operator:
+    """The problem that copies an image to another layout."""
+    n, c, h, w = value.image
+    axes = {"n": n, "c": c, "h": h, "w": w, "to": to, "dtype": value.dtype}
+    return Catalog().operator(CONVERSION).from_axes(axes)
+
+
+def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
+    """Whether a node reads a flattened image as rows whose order the columns of its weight can follow."""
+    image = image_under(graph, node.inputs[tensor])
+    if image is None or (node.operator, tensor) != ("linear", "x") or node.inputs["weight"] not in graph.weights:
+        return False
+    n, *rest = graph.values[image].shape
+    return graph.values[node.inputs[tensor]].shape == (n, math.prod(rest))
+
+
+def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
+    """Refuse a network that is not as it was built, unknown nodes, and layouts in which a node cannot work."""
+    if other := next((v.name for v in graph.values.values() if v.layout != "nchw"), None):
+        raise UsageError(
+            f"{graph.name}: '{other}' lies in nhwc already; choose layouts for the network as it was built"
+        )
+    for name, layout in layouts.items():
+        node = graph.node(name)
+        if layout not in LAYOUTS:
+            raise UsageError(f"{name}: {unknown('layout', layout, LAYOUTS)}")
+        if layout not in allowed_layouts(graph, node):
+            raise UsageError(f"{name}: {node.operator} works in nchw only, not in {layout}")
+
+
+# Rewriting --------------------------------------------------------------------------------------------------------
+
+
+class _Draft:
+    """The network as it grows."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values, self.weights = dict(graph.values), dict(graph.weights)
+        self.nodes: list[Node] = []
+        self.placed: dict[str, str] = {}
+        """Layout in which each image is computed; inputs, and views of another shape, lie in nchw."""
+        self.converted: set[str] = set()
+        """Images that are there in both layouts."""
+
+    def add(self, node: Node, layout: str) -> None:
+        """One node in a layout, after what its inputs need."""
+        inputs = {}
+        for tensor, name in node.inputs.items():
+            if tensor == "x" and self.in_nhwc(name) and rows_follow(self.graph, node, tensor):
+                inputs[tensor] = self.nhwc_rows(name)
+                inputs["weight"] = self.permuted_columns(node.inputs["weight"], name)
+            elif tensor not in inputs:
+                inputs[tensor] = self.read(name, layout)
+        outputs = {}
+        for tensor, name in node.outputs.items():
+            outputs[tensor] = name
+            if is_image(self.graph, name):
+                self.placed[name] = layout
+                outputs[tensor] = self.named(name, layout)
+        problem = problem_in(self.graph, node, layout)
+        self.nodes.append(replace(node, problem=problem, inputs=inputs, outputs=outputs))
+
+    def read(self, name: str, layout: str) -> str:
+        """The value as a node in this layout reads it; what is no image, or a view of one, needs nchw."""
+        if len(self.graph.values[name].shape) != 4:
+            return self.nchw(name)
+        if self.graph.base(name) in self.weights:
+            return name if layout == "nchw" else self.permuted_weight(name)
+        return self.available(root(self.graph, name), layout)
+
+    def nchw(self, name: str) -> str:
+        """The value under its own name, as the network was built."""
+        if image := image_under(self.graph, name):
+            self.available(image, "nchw")
+        return name
+
+    def available(self, image: str, layout: str) -> str:
+        """An image in a layout; converted on the first call unless it lies so."""
+        if of := self.graph.values[image].of:
+            self.nchw(of)
+        place, name = self.placed.get(image, "nchw"), self.named(image, layout)
+        if layout == place or image in self.converted:
+            return name
+        self.converted.add(image)
+        source = self.named(image, place)
+        if same_memory(self.graph.values[image]):
+            self.values[name] = replace(self.values[name], of=source)
+        else:
+            node = f"{image}.to_{layout}"
+            problem = conversion(self.graph.values[image], layout)
+            self.nodes.append(Node(node, CONVERSION, problem, {"x": source}, {"out": name}))
+        return name
+
+    def named(self, image: str, layout: str) -> str:
+        """Name of an image in a layout."""
+        value = self.graph.values[image]
+        if layout == "nchw":
+            return image
+        shape = tuple(value.shape[axis] for axis in PERMUTATION)
+        return self.new(replace(value, name=f"{image}.nhwc", shape=shape, layout=layout, of=""))
+
+    def new(self, value: Value) -> str:
+        """The name of a value that the network gets, once."""
+        if value.name in self.graph.values:
+            raise UsageError(f"{self.graph.name}: '{value.name}' is there already; give that value another name")
+        self.values.setdefault(value.name, value)
+        return value.name
+
+    # Where flattening meets a linear layer ----------------------------------------------------------------------------
+
+    def in_nhwc(self, name: str) -> bool:
+        """Whether a flattened image is computed in nhwc and so in another order than the network was built."""
+        image = image_under(self.graph, name)
+        if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
+            return False
+        return self.placed.get(image) == "nhwc"
+
+    def nhwc_rows(self, name: str) -> str:
+        """A flattened image as it lies."""
+        source = self.named(str(image_under(self.graph, name)), "nhwc")
+        return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
+
+    def permuted_columns(self, weight: str, rows: str) -> str:
+        """A linear layer's weight with its columns in the order of nhwc rows."""
+        _, c, h, w = self.graph.values[str(image_under(self.graph, rows))].image
+        name = self.new(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
+        columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
+        self.weights[name] = np.ascontiguousarray(columns.reshape(self.graph.values[weight].shape))
+        return name
+
+    def permuted_weight(self, name: str) -> str:
+        """A filter, or an image that is a constant, in the order of nhwc."""
+        array = self.graph.weights[self.graph.base(name)].reshape(self.graph.values[name].shape)
+        permuted = self.named(name, "nhwc")
+        self.weights[permuted] = np.ascontiguousarray(array.transpose(PERMUTATION))
+        return permuted

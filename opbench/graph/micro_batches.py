@@ -1,0 +1,154 @@
+"""A step of several micro-batches: each writes its gradients whole, their sum is what the optimiser reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opbench.graph.graph import Graph
+from opbench.graph.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training
+from opbench.graph.values import Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+
+MICRO, MICRO_NEXT = "micro", "micro.next"
+"""Which of all micro-batches of the training it is, from 1; it says which data are read and what dropout drops."""
+WRITTEN, TOTAL, RUNNING = "gradients", "gradients.sum", "statistics"
+ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
+"""What is done once a step, in its order."""
+
+
+def with_micro_batches(training: Training) -> Training:
+    """A step whose recipe has several micro-batches, on this rank or on all.
+
+    A micro-batch reads the state that the step before left, and writes gradients, new running statistics and its loss
+    into one flat arena. The arenas are added in the order of the micro-batches, each sum rounded once: here by the node
+    `accumulate`, between ranks by their exchange, to the same bits. Then the step ticks, records the loss, takes the
+    mean of the running statistics and updates the parameters, once.
+    """
+    draft = _Split(training)
+    graph = draft.graph()
+    return replace(
+        training,
+        graph=graph,
+        groups={**training.groups, **draft.groups},
+        statistics={weight: (RUNNING, draft.places[name]) for weight, (name, _) in training.statistics.items()},
+        exchange=Exchange(
+            WRITTEN,
+            draft.total,
+            frozenset(n.name for n in graph.nodes if n.name in ONCE),
+            "accumulate" if draft.adds else "",
+        ),
+    )
+
+
+@dataclass
+class _Split:
+    training: Training
+    places: dict[str, int] = field(default_factory=dict)
+    """Of each running statistic, its first element among them."""
+    groups: dict[str, str] = field(default_factory=dict)
+    catalog: Catalog = field(default_factory=Catalog)
+
+    def __post_init__(self) -> None:
+        self.values, self.state = dict(self.training.graph.values), dict(self.training.graph.state)
+        self.weights = dict(self.training.graph.weights)
+        self.adds = self.training.recipe.accumulate > 1
+        self.total = TOTAL if self.adds else WRITTEN
+        self.added = f"{TOTAL}.next" if self.adds else WRITTEN
+        """The value that holds the sum."""
+        self.learned = self.values[WRITTEN].elements
+        """Gradients; statistics and loss follow them."""
+
+    def graph(self) -> Graph:
+        """The whole of it, in the order in which one micro-batch and its update run."""
+        counted = self._counter()
+        averaged = self._statistics()
+        self._loss()
+        adding = self._arenas()
+        nodes = {node.name: self._changed(node) for node in self.training.graph.nodes}
+        each = [node for name, node in nodes.items() if name not in ONCE]
+        once = {"statistics": averaged} if averaged else {}
+        once |= {name: nodes[name] for name in ONCE if name in nodes}
+        last = [once[name] for name in ONCE if name in once]
+        return Graph(
+            self.training.graph.name,
+            self.values,
+            (counted, *each, *adding, *last),
+            (),
+            ("loss.sum",),
+            self.weights,
+            self.state,
+        )
+
+    def _counter(self) -> Node:
+        ranks = self.training.recipe.ranks
+        self.values |= {MICRO: Value(MICRO, (1,), "i32"), MICRO_NEXT: Value(MICRO_NEXT, (1,), "i32", updates=MICRO)}
+        self.state[MICRO] = np.array([1 - ranks], np.int32)
+        self.groups["advance"] = "data"
+        problem = self._problem("advance", {"stride": ranks})
+        return Node("advance", "advance", problem, {"count": MICRO}, {"new_count": MICRO_NEXT})
+
+    def _statistics(self) -> Node | None:
+        """Running statistics as one arena, and the node that takes the mean of those that the micro-batches give."""
+        names = [name for name, _ in self.training.statistics.values()]
+        if not names:
+            return None
+        end = 0
+        for name in names:
+            self.places[name] = end
+            end += _aligned(self.values[name].elements)
+        arena = np.zeros(end, np.float32)
+        for name, start in self.places.items():
+            array = self.state.pop(name)
+            arena[start : start + array.size] = array
+            self.values[name] = replace(self.values[name], of=RUNNING, offset=start)
+            new = self.values[f"{name}.next"]
+            self.values[new.name] = replace(new, updates="", of=WRITTEN, offset=self.learned + start)
+        self.state[RUNNING] = arena
+        self.weights["micro_batches"] = np.array([self.training.recipe.micro], np.float32)
+        self.values |= {
+            RUNNING: Value(RUNNING, (end,)),
+            f"{RUNNING}.next": Value(f"{RUNNING}.next", (end,), updates=RUNNING),
+            f"{RUNNING}.sum": Value(f"{RUNNING}.sum", (end,), of=self.added, offset=self.learned),
+            "micro_batches": Value("micro_batches", (1,)),
+        }
+        self.groups["statistics"] = "optimizer"
+        axes = {"op": "div", "broadcast": "scalar", "outer": 1, "channels": 1, "inner": end}
+        tied = {"a": f"{RUNNING}.sum", "b": "micro_batches"}
+        return Node("statistics", "elementwise", self._problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"})
+
+    def _loss(self) -> None:
+        """The loss behind all else; what is recorded is the sum."""
+        place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
+        self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
+        self.values["loss.sum"] = Value("loss.sum", (1,), of=self.added, offset=place)
+        self.values["gradients.learned"] = Value("gradients.learned", (self.learned,), of=self.added)
+        self.size = place + ALIGNMENT
+
+    def _arenas(self) -> list[Node]:
+        self.values[WRITTEN] = Value(WRITTEN, (self.size,))
+        self.state[WRITTEN] = np.zeros(self.size, np.float32)
+        if not self.adds:
+            return []
+        self.values |= {TOTAL: Value(TOTAL, (self.size,)), self.added: Value(self.added, (self.size,), updates=TOTAL)}
+        self.state[TOTAL] = np.zeros(self.size, np.float32)
+        self.groups["accumulate"] = "exchange"
+        problem = self._problem("accumulate", {"n": self.size})
+        return [Node("accumulate", "accumulate", problem, {"total": TOTAL, "part": WRITTEN}, {"new_total": self.added})]
+
+    def _changed(self, node: Node) -> Node:
+        """With the number of the micro-batch where it read the step's, and the sums where it is done once a step."""
+        if node.name not in ONCE:
+            return replace(node, inputs={t: MICRO_NEXT if name == NEXT else name for t, name in node.inputs.items()})
+        sums = {WRITTEN: "gradients.learned", "loss": "loss.sum"}
+        return replace(node, inputs={tensor: sums.get(name, name) for tensor, name in node.inputs.items()})
+
+    def _problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
+        return self.catalog.operator(operator).from_axes(axes)
+
+
+def _aligned(elements: int) -> int:
+    return -(-elements // ALIGNMENT) * ALIGNMENT

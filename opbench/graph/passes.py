@@ -1,0 +1,266 @@
+"""Rewriting a network before it is planned: each pass is a pure function and says what it did."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+
+Pass = Callable[[Graph], tuple[Graph, list[str]]]
+
+EPSILON = 1e-5
+"""What batchnorm2d adds to the variance."""
+
+
+def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
+    """Leave out dropout, which is the identity at inference."""
+    done: list[str] = []
+    for name in [node.name for node in graph.nodes]:
+        node = graph.node(name)
+        if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
+            continue
+        (taken,), (given,) = node.inputs.values(), node.outputs.values()
+        graph = edited(graph, drop=[node.name], views={given: taken})
+        done.append(f"{node.name}: left out, as dropout is the identity at inference")
+    return graph, done
+
+
+def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
+    """Scale the weights of a convolution by the batch norm that alone follows it, and shift its bias.
+
+    Computed in float64, stored in float32.
+    """
+    done: list[str] = []
+    for norm in graph.nodes:
+        if norm.operator != "batchnorm2d":
+            continue
+        conv = sole_producer(graph, norm, "x", ("conv2d",))
+        if conv is None or conv.problem.axes["epilogue"] == "bias_relu":
+            continue
+        parts = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
+        own = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
+        if not all(name in graph.weights for name in (*parts, *own)):
+            continue
+        scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in parts)
+        factor = scale / np.sqrt(variance + EPSILON)
+        weight = graph.weights[conv.inputs["weight"]].astype(np.float64) * factor[:, None, None, None]
+        bias = graph.weights[conv.inputs["bias"]].astype(np.float64) if "bias" in conv.inputs else 0.0
+        epilogue = "bias_relu" if norm.problem.axes["epilogue"] == "relu" else "bias"
+        names = {part: f"{conv.name}.{part}.folded" for part in ("weight", "bias")}
+        fused = replace(
+            conv,
+            problem=replace(conv.problem, epilogue=epilogue),  # type: ignore[call-arg]
+            inputs={**conv.inputs, **names},
+            outputs=norm.outputs,
+        )
+        weights = {names["weight"]: weight, names["bias"]: shift + (bias - mean) * factor}
+        values = [
+            replace(graph.values[conv.inputs["weight"]], name=names["weight"]),
+            replace(graph.values[parts[0]], name=names["bias"]),
+        ]
+        graph = edited(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
+        done.append(f"{norm.name}: folded into the weights of {conv.name}")
+    return graph, done
+
+
+def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let the convolution, linear layer or batch norm that a ReLU alone follows clip its result itself."""
+    done: list[str] = []
+    for relu in graph.nodes:
+        if relu.operator != "relu":
+            continue
+        before = sole_producer(graph, relu, "x", ("conv2d", "linear", "batchnorm2d"))
+        if before is None or "relu" in (epilogue := str(before.problem.axes["epilogue"])):
+            continue
+        (out,) = before.outputs.values()
+        (clipped,) = relu.outputs.values()
+        if graph.values[clipped].shape != graph.values[out].shape:
+            continue
+        inputs, values, weights = dict(before.inputs), [], {}
+        if before.operator == "conv2d" and epilogue == "none":
+            # There is no ReLU without a bias; one of zeros changes no bit but the sign of a zero.
+            inputs["bias"] = f"{before.name}.bias.zero"
+            channels = int(before.problem.scope["k"])
+            weights[inputs["bias"]] = np.zeros(channels, np.float32)
+            values.append(Value(inputs["bias"], (channels,), before.problem.storage))
+        fused = "relu" if before.operator == "batchnorm2d" else "bias_relu"
+        node = replace(before, problem=replace(before.problem, epilogue=fused), inputs=inputs, outputs=relu.outputs)  # type: ignore[call-arg]
+        graph = edited(graph, drop=[relu.name], nodes={before.name: node}, values=values, weights=weights)
+        done.append(f"{relu.name}: fused into {before.name}")
+    return graph, done
+
+
+def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
+    """Write an upsampled image straight behind the channels of the skip connection, without storing it in between."""
+    done: list[str] = []
+    for concat in graph.nodes:
+        if concat.operator != "concat":
+            continue
+        up = sole_producer(graph, concat, "b", ("upsample2d",))
+        if up is None or (up.problem.axes["scale"], up.problem.axes["mode"]) != (2, "nearest"):
+            continue
+        if concat.inputs["a"] == concat.inputs["b"]:
+            continue
+        small, large = up.problem.axes, concat.problem.axes
+        axes: dict[str, object] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
+        problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
+        inputs = {"low": up.inputs["x"], "skip": concat.inputs["a"]}
+        node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
+        graph = edited(graph, drop=[up.name], nodes={concat.name: node})
+        done.append(f"{up.name}: fused into {concat.name}")
+    return graph, done
+
+
+def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let the convolution that alone reads an upsampled and joined image read its parts, without storing the whole.
+
+    Where its stride is 1 and its padding keeps the size. The joined image is often a network's largest tensor.
+    """
+    done: list[str] = []
+    for conv in graph.nodes:
+        if conv.operator != "conv2d":
+            continue
+        joined = sole_producer(graph, conv, "image", ("upsample_concat",))
+        axes = conv.problem.axes
+        keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
+        if joined is None or not keeps_size or axes["layout"] != joined.problem.axes["layout"]:
+            continue
+        kept = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
+        problem = Catalog().operator("upsample_concat_conv2d").from_axes({**joined.problem.axes, **kept})
+        inputs = {**joined.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
+        node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
+        graph = edited(graph, drop=[joined.name], nodes={conv.name: node})
+        done.append(f"{joined.name}: fused into {conv.name}")
+    return graph, done
+
+
+PASSES: dict[str, Pass] = {
+    "drop_dropout": drop_dropout,
+    "fold_batchnorm": fold_batchnorm,
+    "fuse_relu": fuse_relu,
+    "fuse_upsample_concat": fuse_upsample_concat,
+    "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
+}
+"""Those that change no result beyond rounding, in the order in which they find most to do."""
+
+
+def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
+    """The network after some passes, in their order whatever the order asked for, and what they did."""
+    chosen, done = list(names), []
+    for name in chosen:
+        if name not in PASSES:
+            raise UsageError(unknown("pass", name, PASSES))
+    for name, rewrite in PASSES.items():
+        if name in chosen:
+            graph, sentences = rewrite(graph)
+            done += sentences
+    return graph, done
+
+
+def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
+    """The network with every node in `dtype` but for those to keep, each value stored as its nodes have it.
+
+    Weights stay float32 here and are rounded where they are stored. Raises UsageError for a node whose operator has no
+    such mode, and for a value that two nodes have in different dtypes.
+    """
+    nodes = []
+    dtypes: dict[str, str] = {}
+    for before in graph.nodes:
+        node = before
+        if node.name not in keep:
+            if dtype not in node.problem.choices.get("dtype", ("f32",)):
+                raise UsageError(
+                    f"{node.name}: {node.operator} cannot be stored in {dtype}; fuse it away "
+                    f"(passes: {', '.join(PASSES)}) or stay with f32"
+                )
+            node = replace(node, problem=with_modes(node.problem, dtype=dtype))
+        for tensor, name in node.tensors():
+            if dtypes.setdefault(graph.base(name), tensor.dtype) != tensor.dtype:
+                raise UsageError(
+                    f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; give "
+                    "each a value of its own, or stay with f32"
+                )
+        nodes.append(node)
+    values = {
+        name: replace(value, dtype=dtypes.get(graph.base(name), dtype if value.dtype == "f32" else value.dtype))
+        for name, value in graph.values.items()
+    }
+    return replace(graph, values=values, nodes=tuple(nodes))
+
+
+# Parts ------------------------------------------------------------------------------------------------------------
+
+
+def with_modes(problem: Operator, **modes: object) -> Operator:
+    """The problem with some modes changed, those of them that it has."""
+    fields = {field.name for field in dataclasses.fields(problem)}
+    return replace(problem, **{name: value for name, value in modes.items() if name in fields})
+
+
+def sole_producer(graph: Graph, node: Node, tensor: str, operators: tuple[str, ...]) -> Node | None:
+    """The node of one of these operators whose result `node` reads as `tensor` and nothing else reads, nor a view."""
+    value = node.inputs.get(tensor, "")
+    producer = next((n for n in graph.nodes if value in n.outputs.values() and n.operator in operators), None)
+    seen_by_others = any(graph.base(name) == value for name in graph.outputs) or len(graph.consumers(value)) != 1
+    return None if producer is None or seen_by_others else producer
+
+
+def edited(
+    graph: Graph,
+    drop: Collection[str] = (),
+    nodes: Mapping[str, Node] | None = None,
+    values: Iterable[Value] = (),
+    weights: Mapping[str, np.ndarray] | None = None,
+    views: Mapping[str, str] | None = None,
+) -> Graph:
+    """The network without some nodes, with others replaced by name, and values and weights put in or replaced.
+
+    `views` says for values that nothing produces any longer of which value they are now another name; what is no output
+    of the network is called by that name everywhere. Values and weights that nothing uses any longer go.
+    """
+    changed = nodes or {}
+    everything = dict(graph.values) | {value.name: value for value in values}
+    renamed = {}
+    for name, of in (views or {}).items():
+        if name in graph.outputs or everything[name].shape != everything[of].shape:
+            everything[name] = replace(everything[name], of=of)
+        else:
+            renamed[name] = of
+    everything = {n: replace(v, of=renamed.get(v.of, v.of)) for n, v in everything.items() if n not in renamed}
+    kept = []
+    for node in graph.nodes:
+        if node.name not in drop:
+            new = changed.get(node.name, node)
+            kept.append(replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()}))
+    known = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
+    return rebuilt(graph, everything, kept, known)
+
+
+def rebuilt(
+    graph: Graph, values: Mapping[str, Value], nodes: Iterable[Node], weights: Mapping[str, np.ndarray]
+) -> Graph:
+    """The network with other insides and the same ends, without the values and weights that nothing uses."""
+    nodes = tuple(nodes)
+    used: set[str] = set()
+    todo = [*graph.inputs, *graph.outputs]
+    for node in nodes:
+        todo += [*node.inputs.values(), *node.outputs.values()]
+    while todo:
+        if (name := todo.pop()) and name not in used:
+            used.add(name)
+            todo += [values[name].of, values[name].updates]
+    return replace(
+        graph,
+        values={name: value for name, value in values.items() if name in used},
+        nodes=nodes,
+        weights={name: array for name, array in weights.items() if name in used},
+        state={name: array for name, array in graph.state.items() if name in used},
+    )

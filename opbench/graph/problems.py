@@ -1,0 +1,83 @@
+"""The distinct problems of a shipped network: what its suite measures."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
+from opbench.graph.passes import apply_passes, to_dtype
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.values import LAYOUTS
+from opbench.graph.zoo import NETWORKS
+from opbench.kernels.operator import Operator
+
+ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
+"""The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
+
+
+def network_problems(
+    name: str, sizes: Mapping[str, object], precision: str, layout: str, training: bool = False
+) -> list[Operator]:
+    """Each problem of a network after all passes, once, in the order of its nodes; `layout` may be "both".
+
+    With `training` those of a step of its training, by the loss that its output is for.
+
+    Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
+    """
+    require_sizes(name, sizes)
+    if precision not in ALLOWED:
+        raise UsageError(unknown("precision", precision, ALLOWED))
+    if layout not in (*LAYOUTS, "both"):
+        raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
+    layouts = LAYOUTS if layout == "both" else (layout,)
+    network = _without_numbers(name, tuple(sorted(sizes.items())))
+    if training:
+        return _training_problems(network, precision, layouts)
+    graph, _ = apply_passes(network)
+    graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
+    graphs = [_laid_out(graph, each) for each in layouts]
+    return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
+
+
+ITEMS = 1024
+"""Pictures in the data set that a training's problems are asked for with; only its gather's size depends on them."""
+
+
+def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -> list[Operator]:
+    (out,) = network.outputs
+    loss = "cross_entropy" if len(network.values[out].shape) == 2 else "binary_cross_entropy"
+    dtype = "bf16" if precision == "bf16" else "f32"
+    recipes = [Recipe(loss=loss, layout=layout, dtype=dtype) for layout in layouts]
+    graphs = [training_graph(network, recipe, ITEMS).graph for recipe in recipes]
+    return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
+
+
+def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
+    """Raise UsageError for an unknown network or size, or a size that is no whole number >= 1."""
+    if name not in NETWORKS:
+        raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
+    known = inspect.signature(NETWORKS[name]).parameters
+    for key, value in sizes.items():
+        if key not in known:
+            raise UsageError(f"{name}: {unknown('size', key, known)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
+
+
+@functools.cache
+def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...]) -> Graph:
+    """A network with weights of 0 that take no memory, as only shapes matter here: drawing them takes the longest."""
+    graph, zero = NETWORKS[name](**dict(sizes)), np.float32(0)
+    return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
+
+
+def _laid_out(graph: Graph, layout: str) -> Graph:
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    return with_layouts(graph, dict.fromkeys(able, layout))

@@ -1,0 +1,203 @@
+"""A network as two files: its structure as JSON, and beside it its weights as safetensors.
+
+Format history (the key "format"): 1, the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.graph.graph import Graph
+from opbench.graph.values import LAYOUTS, Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import DTYPES
+from opbench.paths import write_atomically
+
+FORMAT = "opbench network 1"
+PLAIN = asdict(Value("", ()))
+"""What a value's keys are where the file does not say."""
+KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """Write the structure to `path`, NAME.json, and the weights to NAME.safetensors.
+
+    Each file is there in full or not at all; the structure, which is written last, holds the digest of its weights.
+    """
+    path = Path(path)
+    if path.suffix != ".json":
+        raise UsageError(f"{path}: a network's structure is a JSON file; call it {path.with_suffix('.json').name}")
+    from safetensors.numpy import save as packed
+
+    file = path.with_suffix(".safetensors")
+    content = packed({name: np.ascontiguousarray(array) for name, array in graph.weights.items()})
+    document = structure(graph) | {"weights": {"file": file.name, "sha256": hashlib.sha256(content).hexdigest()}}
+    for target, data in ((file, content), (path, json.dumps(document, indent=1).encode() + b"\n")):
+        try:
+            write_atomically(target, data)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{target}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another path"
+            ) from None
+
+
+def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
+    """The network that was saved at `path`; raises UsageError naming the file and the key that is wrong."""
+    path = Path(path)
+    document = _read_json(path)
+    where = str(path)
+    weights_of = _take(where, document, "weights", dict)
+    file = path.parent / _file_name(f"{where}: weights", weights_of)
+    arrays = _read_weights(file, weights_of.get("sha256"), where)
+    graph_of = _structured(where, document, catalog or Catalog())
+    for name in graph_of["weights"]:
+        if name not in arrays:
+            raise UsageError(f"{file}: tensor '{name}' is missing ({len(arrays)} are there)")
+    if more := sorted(arrays.keys() - graph_of["weights"]):
+        raise UsageError(f"{file}: tensor '{more[0]}' belongs to no weight of {path.name}")
+    try:
+        return Graph(**{**graph_of, "weights": {name: arrays[name] for name in graph_of["weights"]}})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def structure(graph: Graph) -> dict[str, object]:
+    """Everything of a network but the numbers of its weights, as JSON has it."""
+    values = {}
+    for name, value in graph.values.items():
+        entry = {key: given for key, given in asdict(value).items() if key != "name" and given != PLAIN[key]}
+        values[name] = entry | {"shape": list(value.shape)} | ({"weight": True} if name in graph.weights else {})
+    nodes = [
+        {
+            "name": node.name,
+            "operator": node.operator,
+            "axes": dict(node.problem.axes),
+            "inputs": dict(node.inputs),
+            "outputs": dict(node.outputs),
+        }
+        for node in graph.nodes
+    ]
+    ends = {"inputs": list(graph.inputs), "outputs": list(graph.outputs)}
+    return {"format": FORMAT, "name": graph.name, **ends, "values": values, "nodes": nodes}
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror or error}; `save` writes one") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is no JSON: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is no network: nested too deep") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        seen = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise UsageError(f"{path}: format is {seen!r}; this opbench reads {FORMAT!r}")
+    _only(str(path), document, ("format", "name", "inputs", "outputs", "values", "nodes", "weights"))
+    return document
+
+
+def _read_weights(file: Path, digest: object, where: str) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as unpacked
+
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: cannot read: {error.strerror or error}; {where} has its weights there") from None
+    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+        raise UsageError(
+            f"{file}: is damaged or not what {where} was saved with; "
+            "take the file that was, or remove the key weights.sha256 if these are meant"
+        )
+    try:
+        arrays: dict[str, np.ndarray] = unpacked(content)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{file}: is no safetensors file that can be read: {error}") from None
+    return arrays
+
+
+def _structured(where: str, document: Mapping[str, object], catalog: Catalog) -> dict[str, Any]:
+    """Arguments of the graph; "weights" holds their names only."""
+    values, weights = {}, []
+    for name, entry in _take(where, document, "values", dict).items():
+        values[name] = _value(f"{where}: values.{name}", name, entry)
+        weights += [name] if entry.get("weight") else []
+    nodes = tuple(
+        _node(f"{where}: nodes[{index}]", entry, catalog)
+        for index, entry in enumerate(_take(where, document, "nodes", list))
+    )
+    ends = {key: tuple(_texts(f"{where}: {key}", _take(where, document, key, list))) for key in ("inputs", "outputs")}
+    return {"name": _take(where, document, "name", str), "values": values, "nodes": nodes, "weights": weights, **ends}
+
+
+def _value(where: str, name: str, entry: Any) -> Value:
+    _only(where, entry, ("shape", "dtype", "layout", "of", "weight"))
+    _take(where, entry, "weight", bool, False)
+    shape = _take(where, entry, "shape", list)
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
+        raise UsageError(f"{where}.shape: {shape!r} is not allowed; whole numbers >= 1")
+    modes = {key: _take(where, entry, key, str, PLAIN[key]) for key in ("dtype", "layout", "of")}
+    for key, known in (("dtype", tuple(DTYPES)), ("layout", LAYOUTS)):
+        if modes[key] not in known:
+            raise UsageError(f"{where}.{key}: {unknown(key, modes[key], known)}")
+    return Value(name, tuple(shape), **modes)
+
+
+def _node(where: str, entry: Any, catalog: Catalog) -> Node:
+    _only(where, entry, ("name", "operator", "axes", "inputs", "outputs"))
+    name, operator = _take(where, entry, "name", str), _take(where, entry, "operator", str)
+    tied = {}
+    for key in ("inputs", "outputs"):
+        table = _take(where, entry, key, dict)
+        _texts(f"{where}.{key}", list(table.values()))
+        tied[key] = table
+    try:
+        problem = catalog.operator(operator).from_axes(_take(where, entry, "axes", dict))
+    except UsageError as error:
+        raise UsageError(f"{where} ('{name}'): {error}") from None
+    return Node(name, operator, problem, **tied)
+
+
+def _take(where: str, table: Mapping[str, object], key: str, kind: type, default: object = None) -> Any:
+    if key not in table and default is not None:
+        return default
+    if key not in table:
+        raise UsageError(f"{where}: key '{key}' is missing; it is {KINDS[kind]}")
+    if not isinstance(table[key], kind):
+        raise UsageError(f"{where}.{key}: {table[key]!r} is not allowed; it is {KINDS[kind]}")
+    return table[key]
+
+
+def _texts(where: str, items: list[Any]) -> list[str]:
+    for item in items:
+        if not isinstance(item, str):
+            raise UsageError(f"{where}: {item!r} is not allowed; it names values")
+    return items
+
+
+def _only(where: str, table: object, keys: tuple[str, ...]) -> None:
+    if not isinstance(table, dict):
+        raise UsageError(f"{where}: {table!r} is not allowed; it is a table")
+    for key in table:
+        if key not in keys:
+            raise UsageError(f"{where}: {unknown('key', key, keys)}")
+
+
+def _file_name(where: str, table: Mapping[str, object]) -> str:
+    _only(where, table, ("file", "sha256"))
+    name = str(_take(where, table, "file", str))
+    if Path(name).name != name:
+        raise UsageError(f"{where}.file: {name!r} is not allowed; the file lies beside and has no folder in its name")
+    return name

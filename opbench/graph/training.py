@@ -1,0 +1,336 @@
+"""From a network to one step of its training: data in, forward, loss, backward, optimiser, as one graph of problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.graph.gradients import differentiated
+from opbench.graph.graph import Graph
+from opbench.graph.micro_batches import with_micro_batches
+from opbench.graph.passes import PASSES, rebuilt, to_dtype
+from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
+from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES
+from opbench.graph.training_step import (
+    ALIGNMENT,
+    CLIP,
+    COUNTER,
+    FACTOR,
+    LIMIT,
+    NEXT,
+    STORED,
+    Training,
+    sum_of,
+    with_copy,
+    with_layouts_of,
+)
+from opbench.graph.values import Node, Value
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import DTYPES, Operator
+
+STATISTICS = ("mean", "variance")
+"""What of a batch norm is not learned but measured."""
+
+
+def training_graph(
+    network: Graph, recipe: Recipe, items: int, target_shape: Sequence[int] = (), *, rows: int | None = None
+) -> Training:
+    """A step of training a network of one input and one output.
+
+    The batch is the network's own. `items` are in the data set: the state `data` (items, features) and `targets`,
+    classes as int32 for cross entropy, else arrays of the output's shape; the state `order` holds the items' numbers,
+    batch after batch. All are zeros here and written before the first step. Raises UsageError, naming the node, for a
+    network that cannot be trained so.
+    """
+    if len(network.inputs) != 1 or len(network.outputs) != 1:
+        raise UsageError(
+            f"{network.name}: it has {len(network.inputs)} inputs and {len(network.outputs)} outputs; training takes "
+            "a network of one each"
+        )
+    training = _Draft(network, recipe, items).training()
+    return with_micro_batches(training) if recipe.micro > 1 else training
+
+
+@dataclass
+class _Draft:
+    network: Graph
+    recipe: Recipe
+    items: int
+    catalog: Catalog = field(default_factory=Catalog)
+    said: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+
+    def training(self) -> Training:
+        learned = self._learned()
+        graph = self._passed(
+            self.network, {n: PASSES[n] for n in ("fuse_relu", "fuse_upsample_concat")} | FORWARD_PASSES
+        )
+        graph = with_layouts_of(graph, self.recipe.layout)
+        graph, statistics = self._for_training(graph)
+        if self.recipe.dtype != "f32":
+            graph = to_dtype(graph, self.recipe.dtype, keep=("tick",))
+        learned = [name for name in graph.weights if self._plain(name) in learned]
+        forward = [node.name for node in graph.nodes]
+        graph = self._with_data(graph)
+        graph, seeds = self._with_loss(graph)
+        before = {node.name for node in graph.nodes}
+        graph, gradients = differentiated(graph, seeds, learned)
+        graph = self._passed(graph, BACKWARD_PASSES)
+        backward = [node.name for node in graph.nodes if node.name not in before]
+        self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
+        graph, parameters = self._with_arenas(graph, gradients)
+        graph = self._with_optimizer(graph, sum_of(parameters))
+        return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.said))
+
+    def _learned(self) -> list[str]:
+        """The network's weights but for running statistics."""
+        measured = {
+            node.inputs[part] for node in self.network.nodes if node.operator == "batchnorm2d" for part in STATISTICS
+        }
+        learned = [name for name in self.network.weights if name not in measured]
+        if not learned:
+            raise UsageError(f"{self.network.name}: it has no weights to train")
+        return learned
+
+    def _plain(self, name: str) -> str:
+        """The weight's name in the network as it was built; its own for what passes have added."""
+        plain = name.rpartition(".nhwc")[0]
+        return plain if plain in self.network.weights else name
+
+    def _passed(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
+        for name, rewrite in passes.items():
+            words: list[str] = []
+            if name not in self.recipe.without:
+                graph, words = rewrite(graph)  # type: ignore[operator]
+            self.said.append((name, name not in self.recipe.without, tuple(words)))
+        return graph
+
+    def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
+        """Batch norm by the batch's own statistics, dropout that drops, both with their state."""
+        values, state = dict(graph.values), dict(graph.state)
+        statistics: dict[str, tuple[str, int]] = {}
+        nodes: list[Node] = []
+        left_out = self._biases_left_out(graph)
+        values |= {COUNTER: Value(COUNTER, (1,), "i32"), NEXT: Value(NEXT, (1,), "i32", updates=COUNTER)}
+        state[COUNTER] = np.zeros(1, np.int32)
+        for node in graph.nodes:
+            if node.operator == "batchnorm2d":
+                nodes.append(self._train_batchnorm(graph, node, values, state, statistics))
+                if node.name in left_out:
+                    state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - left_out[node.name]
+            elif node.operator == "dropout":
+                axes = {**node.problem.axes, "training": "yes", "counter": "step"}
+                before = sum(other.operator == "dropout" for other in nodes)  # alike, whichever passes have run
+                axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
+                problem = self._problem(node.name, "dropout", axes)
+                nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
+            else:
+                nodes.append(node)
+        table, hyper = self.recipe.learning_rates(), self.recipe.hyper()
+        state |= {"learning_rates": table, "hyper": hyper}
+        values |= {name: Value(name, state[name].shape) for name in ("learning_rates", "hyper")}
+        values["rates"] = Value("rates", (4,))
+        axes, rates = {"steps": self.recipe.steps}, "rates"
+        if self.recipe.clip:  # the last of the rates is written when the gradient is known
+            axes, rates = axes | {"factor": "later"}, "rates.of_step"
+            values[rates] = Value(rates, (3,), of="rates")
+            state["rates"] = np.zeros(4, np.float32)
+        problem = self._problem("tick", "tick", axes)
+        tied = {"step": COUNTER, "table": "learning_rates", "hyper": "hyper"}
+        tick = Node("tick", "tick", problem, tied, {"new_step": NEXT, "rates": rates})
+        self.groups["tick"] = "data"
+        weights = {name: array for name, array in graph.weights.items() if name not in state}
+        return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
+
+    def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
+        """By batch norm, the bias before it that a pass has left out, so that its running mean must lack it, too."""
+        found = {}
+        for norm in self.network.nodes:
+            conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
+            bias = conv.inputs.get("bias") if conv else None
+            if bias is not None and bias not in graph.weights:
+                found[norm.name] = self.network.weights[bias]
+        return found
+
+    def _train_batchnorm(
+        self,
+        graph: Graph,
+        node: Node,
+        values: dict[str, Value],
+        state: dict[str, np.ndarray],
+        statistics: dict[str, tuple[str, int]],
+    ) -> Node:
+        problem = self._problem(node.name, "batchnorm2d_train", node.problem.axes)
+        inputs = {name: node.inputs[name] for name in ("x", "scale", "shift")}
+        outputs = dict(node.outputs)
+        for name in ("mean", "rstd"):
+            outputs[name] = f"{node.name}.batch_{name}"
+            values[outputs[name]] = Value(outputs[name], (values[node.inputs["scale"]].elements,))
+        for name in STATISTICS:
+            running = node.inputs[name]
+            if running not in graph.weights:
+                raise UsageError(
+                    f"{node.name}: its running {name} '{running}' is computed; training needs a weight there"
+                )
+            state[running] = graph.weights[running]
+            statistics[running] = (running, 0)
+            inputs[f"running_{name}"], outputs[f"new_running_{name}"] = running, f"{running}.next"
+            values[f"{running}.next"] = replace(values[running], name=f"{running}.next", updates=running)
+        return Node(node.name, "batchnorm2d_train", problem, inputs, outputs)
+
+    def _problem(self, where: str, operator: str, axes: Mapping[str, object]) -> Operator:
+        kind = self.catalog.operator(operator)
+        known = {name: value for name, value in axes.items() if name in kind.__dataclass_fields__}
+        try:
+            return kind.from_axes(known)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+
+    # Data and loss ------------------------------------------------------------------------------------------------
+
+    def _with_data(self, graph: Graph) -> Graph:
+        """The network's input as a batch that is gathered on the device, and the targets beside it."""
+        (name,), (out,) = graph.inputs, graph.outputs
+        image, scores = graph.values[name], graph.values[out]
+        rows = image.shape[0]
+        classes = self.recipe.loss == "cross_entropy"
+        if classes and len(scores.shape) != 2:
+            raise UsageError(
+                f"--loss cross_entropy takes rows of scores, one a class, and '{out}' is {scores.shape}; for an output "
+                "in the shape of the target take binary_cross_entropy, l1 or mse"
+            )
+        if scores.shape[0] != rows:
+            raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")
+        target_dtype = "i32" if classes else scores.dtype
+        target_features = 1 if classes else scores.elements // rows
+        values, state, nodes = dict(graph.values), dict(graph.state), []
+        total = self.recipe.steps * self.recipe.micro * rows
+        values["order"], state["order"] = Value("order", (total,), "i32"), np.zeros(total, np.int32)
+        for label, dtype, features in (
+            ("data", image.dtype, image.elements // rows),
+            ("targets", target_dtype, target_features),
+        ):
+            values[label] = Value(label, (self.items, features), dtype)
+            state[label] = np.broadcast_to(np.zeros((), DTYPES[dtype]), (self.items, features))
+            values[f"{label}.batch"] = Value(f"{label}.batch", (rows, features), dtype)
+            axes = {"items": self.items, "features": features, "rows": rows, "total": total, "dtype": dtype}
+            problem = self._problem("gather", "gather", axes)
+            tied = {"data": label, "order": "order", "step": NEXT}
+            nodes.append(Node(f"gather.{label}", "gather", problem, tied, {"batch": f"{label}.batch"}))
+            self.groups[f"gather.{label}"] = "data"
+        values[name] = replace(image, of="data.batch")
+        target = (rows,) if classes else scores.shape
+        values["target"] = Value("target", target, target_dtype, of="targets.batch")
+        tick, *rest = graph.nodes
+        return replace(graph, values=values, state=state, nodes=(tick, *nodes, *rest), inputs=())
+
+    def _with_loss(self, graph: Graph) -> tuple[Graph, dict[str, str]]:
+        (out,) = graph.outputs
+        scores, operator = graph.values[out], LOSSES[self.recipe.loss]
+        if self.recipe.loss == "cross_entropy":
+            axes = {"rows": scores.shape[0], "cols": scores.shape[1]}
+        else:
+            axes = {"n": scores.elements}
+        axes["micro"] = self.recipe.micro
+        problem = self._problem("loss", operator, {**axes, "dtype": scores.dtype})
+        first, second = (tensor.name for tensor in problem.input_tensors())
+        loss, gradient = (tensor.name for tensor in problem.output_tensors())
+        seed = f"d.{out}"
+        values = {**graph.values, "loss": Value("loss", (1,)), seed: replace(scores, name=seed, of="")}
+        values |= {
+            "losses": Value("losses", (self.recipe.steps,)),
+            "losses.next": Value("losses.next", (self.recipe.steps,), updates="losses"),
+        }
+        record = Node(
+            "record",
+            "record",
+            self._problem("record", "record", {"steps": self.recipe.steps}),
+            {"losses": "losses", "loss": "loss", "step": NEXT},
+            {"new_losses": "losses.next"},
+        )
+        tied = {first: out, second: "target"}
+        node = Node("loss", operator, problem, tied, {loss: "loss", gradient: seed})
+        self.groups |= {"loss": "loss", "record": "loss"}
+        state = {**graph.state, "losses": np.full(self.recipe.steps, np.nan, np.float32)}
+        return replace(graph, values=values, state=state, nodes=(*graph.nodes, node, record)), {out: seed}
+
+    # Parameters and optimiser -------------------------------------------------------------------------------------
+
+    def _with_arenas(
+        self, graph: Graph, gradients: Mapping[str, str]
+    ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
+        """Parameters and gradients as parts of flat arenas, in the order in which the gradients come to be."""
+        graph, gradients = self._in_f32(graph, gradients)
+        made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
+        for name, gradient in gradients.items():
+            if gradient not in made:
+                raise UsageError(f"'{name}': its gradient '{gradient}' is no result of a node of its own")
+        order = sorted(gradients, key=lambda name: (made[gradients[name]], name))
+        places, values, end = {}, dict(graph.values), 0
+        for name in order:
+            shape = graph.values[name].shape
+            places[name] = (end, shape)
+            end += -(-math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        arena = np.zeros(end, np.float32)
+        for name, (start, shape) in places.items():
+            arena[start : start + math.prod(shape)] = graph.weights[name].reshape(-1)
+            values[name] = replace(
+                values[name], of="parameters" if values[name].dtype == "f32" else STORED, offset=start
+            )
+            values[gradients[name]] = replace(values[gradients[name]], of="gradients", offset=start)
+        values |= {label: Value(label, (end,)) for label in ("parameters", "gradients")}
+        state = {**graph.state, "parameters": arena, "gradients": np.zeros(end, np.float32)}
+        if self.recipe.dtype == "bf16":
+            values[STORED] = Value(STORED, (end,), "bf16")
+            state |= with_copy(arena)
+        weights = {name: array for name, array in graph.weights.items() if name not in places}
+        return replace(graph, values=values, state=state, weights=weights), places
+
+    def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
+        """Gradients that come out in bf16, as those of an element-by-element product do, are widened."""
+        values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
+        for name, gradient in gradients.items():
+            value = graph.values[gradient]
+            if value.dtype != "f32":
+                found[name] = wide = f"{gradient}.f32"
+                values[wide] = replace(value, name=wide, dtype="f32", of="")
+                problem = self._problem(name, "convert", {"n": value.elements, "to": "f32"})
+                nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": wide}))
+        return replace(graph, values=values, nodes=tuple(nodes)), found
+
+    def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
+        """One node that updates all parameters, behind one that clips their gradients where that is asked for."""
+        operator = OPTIMIZERS[self.recipe.optimizer]
+        decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}
+        modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}
+        if self.recipe.dtype == "bf16":
+            modes["copy"] = "bf16"
+        problem = self._problem("optimizer", operator, {"n": elements, **modes})
+        values, state = dict(graph.values), dict(graph.state)
+        nodes = list(graph.nodes)
+        if self.recipe.clip:
+            values |= {LIMIT: Value(LIMIT, (1,)), "gradients.norm": Value("gradients.norm", (1,))}
+            values[FACTOR] = Value(FACTOR, (1,), of="rates", offset=3)
+            state[LIMIT] = np.array([self.recipe.clip], np.float32)
+            norm = self._problem(CLIP, "global_norm", {"n": elements})
+            tied = {"gradient": "gradients", "limit": LIMIT}
+            nodes.append(Node(CLIP, "global_norm", norm, tied, {"norm": "gradients.norm", "factor": FACTOR}))
+            self.groups[CLIP] = "optimizer"
+        inputs, outputs = {}, {}
+        names = {"parameter": "parameters", "gradient": "gradients"}
+        for tensor in problem.input_tensors():
+            name = inputs[tensor.name] = names.get(tensor.name, tensor.name)
+            if name not in values:
+                values[name], state[name] = Value(name, tensor.shape), np.zeros(tensor.shape, np.float32)
+        for tensor in problem.output_tensors():
+            old = STORED if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
+            outputs[tensor.name] = f"{old}.next"
+            values[f"{old}.next"] = replace(values[old], name=f"{old}.next", updates=old)
+        node = Node("optimizer", operator, problem, inputs, outputs)
+        self.groups["optimizer"] = "optimizer"
+        graph = replace(graph, values=values, state=state, nodes=(*nodes, node), outputs=("loss",))
+        return rebuilt(graph, graph.values, graph.nodes, graph.weights)

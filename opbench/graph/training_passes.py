@@ -1,0 +1,156 @@
+"""Rewriting a network that is to be trained: each pass is a pure function, can be left out, and says what it did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opbench import units
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.passes import Pass, edited, sole_producer, with_modes
+from opbench.graph.values import Node
+
+
+def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
+    """Leave out the bias of a convolution that a batch norm alone follows, which subtracts it again with the mean.
+
+    Its gradient is 0 but for rounding, of which Adam makes steps as large as any other.
+    """
+    done: list[str] = []
+    for norm in graph.nodes:
+        if norm.operator != "batchnorm2d":
+            continue
+        conv = sole_producer(graph, norm, "x", ("conv2d",))
+        if conv is None or conv.problem.axes["epilogue"] != "bias":
+            continue
+        inputs = {tensor: name for tensor, name in conv.inputs.items() if tensor != "bias"}
+        node = replace(conv, problem=replace(conv.problem, epilogue="none"), inputs=inputs)  # type: ignore[call-arg]
+        graph = edited(graph, nodes={conv.name: node})
+        done.append(f"{conv.name}: its bias left out, as {norm.name} subtracts it with the mean")
+    return graph, done
+
+
+def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let what alone computes the gradient that a ReLU masks set it to 0 itself."""
+    done: list[str] = []
+    for relu in graph.nodes:
+        if relu.operator != "relu_backward":
+            continue
+        before = _sole(graph, relu, "dout", "mask")
+        if before is None or graph.values[relu.inputs["out"]].shape != _shape(graph, before):
+            continue
+        if before.operator == "maxpool2d_backward":  # which has read what it pooled: the ReLU's output, no other
+            if before.inputs["x"] != relu.inputs["out"]:
+                continue
+            node = _with_epilogue(before, "mask", {}, relu.outputs["dx"])
+        else:
+            node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
+        graph = edited(graph, drop=[relu.name], nodes={before.name: node})
+        done.append(f"{relu.name}: fused into {before.name}")
+    return graph, done
+
+
+def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let the last of the nodes that give gradients of one value add the others' sum, as on UNet's way down."""
+    done: list[str] = []
+    for add in graph.nodes:
+        if add.operator != "elementwise" or add.problem.axes["op"] != "add" or not add.name.startswith("d."):
+            continue
+        for tensor, other in (("b", "a"), ("a", "b")):
+            before = _sole(graph, add, tensor, "add")
+            if before is None or add.inputs["a"] == add.inputs["b"]:
+                continue
+            if graph.values[add.inputs[other]].shape != _shape(graph, before):
+                continue
+            node = _with_epilogue(before, "add", {"skip": add.inputs[other]}, add.outputs["out"])
+            graph = edited(graph, drop=[add.name], nodes={before.name: node})
+            done.append(f"{add.name}: fused into {before.name}")
+            break
+    return graph, done
+
+
+def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let max pooling write where each maximum stands, a byte each, where its gradient then reads fewer bytes.
+
+    The gradient reads those in place of the image, which need not be kept for it, and a ReLU's mask from the maxima.
+    """
+    done: list[str] = []
+    for backward in graph.nodes:
+        if backward.operator != "maxpool2d_backward" or backward.problem.axes["search"] != "again":
+            continue
+        pool = _pooling(graph, backward)
+        if pool is None:
+            continue
+        out = pool.outputs["out"]
+        positions = pool.outputs.get("positions", f"{pool.name}.positions")
+        inputs = {tensor: name for tensor, name in backward.inputs.items() if tensor != "x"}
+        inputs |= {"positions": positions} | ({"out": out} if backward.problem.axes["epilogue"] == "mask" else {})
+        try:
+            writing = replace(
+                pool,
+                problem=with_modes(pool.problem, positions="yes"),
+                outputs={**pool.outputs, "positions": positions},
+            )
+            reading = replace(backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs)
+        except UsageError:  # a window of more positions than a byte holds
+            continue
+        saved = _bytes(pool, backward) - _bytes(writing, reading)
+        if saved <= 0:
+            continue
+        value = replace(graph.values[out], name=positions, dtype="u8", of="", offset=0)
+        graph = edited(graph, nodes={pool.name: writing, backward.name: reading}, values=[value])
+        done.append(
+            f"{backward.name}: reads the positions that {pool.name} writes in place of the image, "
+            f"{units.si(saved, 'B')} fewer for both"
+        )
+    return graph, done
+
+
+def _pooling(graph: Graph, backward: Node) -> Node | None:
+    """The max pooling whose gradient a node computes."""
+    axes = {name: value for name, value in backward.problem.axes.items() if name not in ("epilogue", "search")}
+    found = (
+        node
+        for node in graph.nodes
+        if node.operator == "maxpool2d"
+        and node.inputs["x"] == backward.inputs["x"]
+        and all(node.problem.axes[name] == value for name, value in axes.items())
+    )
+    return next(found, None)
+
+
+def _bytes(*nodes: Node) -> int:
+    return sum(node.problem.bytes() for node in nodes)
+
+
+def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
+    """The backward node with that epilogue to spare whose result `node` alone reads."""
+    able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
+    before = sole_producer(graph, node, tensor, able)
+    if before is None or before.problem.axes.get("epilogue") != "none":
+        return None
+    return before if epilogue in before.problem.choices["epilogue"] else None
+
+
+def _shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    return graph.values[next(iter(node.outputs.values()))].shape
+
+
+def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) -> Node:
+    (tensor,) = node.outputs
+    problem = replace(node.problem, epilogue=epilogue)  # type: ignore[call-arg]
+    return replace(node, problem=problem, inputs={**node.inputs, **inputs}, outputs={tensor: out})
+
+
+FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_before_batchnorm}
+"""Before the backward pass is made."""
+BACKWARD_PASSES: dict[str, Pass] = {
+    "fuse_gradient_add": fuse_gradient_add,
+    "fuse_relu_backward": fuse_relu_backward,
+    "remember_positions": remember_positions,
+}
+"""On forward and backward pass together."""
+TRAINING_PASSES = ("fuse_relu", "fuse_upsample_concat", *FORWARD_PASSES, *BACKWARD_PASSES)
+"""All that a training may leave out, in their order."""
+RECOMPUTE = "recompute"
+"""The pass that a limit of memory turns on, when it is known how much of it there is: see `networks.plan.recompute`."""

@@ -1,0 +1,71 @@
+"""The networks that opbench ships: LeNet-5, AlexNet and UNet, as plain functions of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.values import Value
+
+
+def lenet(batch: int = 1) -> Graph:
+    """LeNet-5 on 1x28x28 digits, with ReLU and max pooling (LeCun et al. 1998; the activations are today's)."""
+    net = Builder("lenet")
+    x = net.input("image", batch, 1, 28, 28)
+    x = net.maxpool2d(net.relu(net.conv2d(x, 6, 5, padding=2, name="conv1"), name="relu1"), name="pool1")
+    x = net.maxpool2d(net.relu(net.conv2d(x, 16, 5, name="conv2"), name="relu2"), name="pool2")
+    x = net.flatten(x)
+    x = net.relu(net.linear(x, 120, name="fc3"), name="relu3")
+    x = net.relu(net.linear(x, 84, name="fc4"), name="relu4")
+    return net.graph(net.linear(x, 10, name="fc5"))
+
+
+def alexnet(batch: int = 1) -> Graph:
+    """AlexNet on 1x224x224 images, ten classes (Krizhevsky et al. 2012), without padding in the first convolution."""
+    net = Builder("alexnet")
+    x = net.input("image", batch, 1, 224, 224)
+    x = net.relu(net.conv2d(x, 96, 11, stride=4, name="conv1"), name="relu1")
+    x = net.maxpool2d(x, 3, 2, name="pool1")
+    x = net.maxpool2d(net.relu(net.conv2d(x, 256, 5, padding=2, name="conv2"), name="relu2"), 3, 2, name="pool2")
+    for i, k in ((3, 384), (4, 384), (5, 256)):
+        x = net.relu(net.conv2d(x, k, 3, padding=1, name=f"conv{i}"), name=f"relu{i}")
+    x = net.flatten(net.maxpool2d(x, 3, 2, name="pool5"))
+    for i in (6, 7):
+        x = net.dropout(net.relu(net.linear(x, 4096, name=f"fc{i}"), name=f"relu{i}"), name=f"drop{i}")
+    return net.graph(net.linear(x, 10, name="fc8"))
+
+
+def unet(
+    batch: int = 1, size: int = 256, base: int = 64, levels: int = 4, channels: int = 1, classes: int = 1
+) -> Graph:
+    """UNet with padded convolutions and nearest upsampling (Ronneberger et al. 2015).
+
+    A level has two 3x3 convolutions with batch norm and ReLU; `levels` times down by max pooling, as often up.
+    """
+    if size % (1 << levels):
+        raise UsageError(
+            f"unet: size={size} cannot be halved {levels} times; take a multiple of {1 << levels}, or fewer levels"
+        )
+    net = Builder("unet")
+
+    def level(x: Value, k: int, name: str) -> Value:
+        for half in "ab":
+            x = net.conv2d(x, k, 3, padding=1, name=f"{name}{half}")
+            x = net.relu(net.batchnorm2d(x, name=f"{name}{half}.norm"), name=f"{name}{half}.relu")
+        return x
+
+    x, skips = net.input("image", batch, channels, size, size), []
+    for i in range(levels):
+        skips.append(level(x, base << i, f"down{i}"))
+        x = net.maxpool2d(skips[-1], name=f"pool{i}")
+    x = level(x, base << levels, "bottom")
+    for i in reversed(range(levels)):
+        x = net.concat(skips[i], net.upsample2d(x, name=f"up{i}.upsample"), name=f"up{i}.concat")
+        x = level(x, base << i, f"up{i}")
+    return net.graph(net.conv2d(x, classes, 1, name="head"))
+
+
+NETWORKS: dict[str, Callable[..., Graph]] = {"lenet": lenet, "alexnet": alexnet, "unet": unet}
+"""By the name that commands and suites use."""

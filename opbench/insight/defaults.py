@@ -1,0 +1,200 @@
+"""What a node takes where nobody measured: its ladder's top, and of matrix products what should be fastest on a GPU."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.gpu.limits.capability import missing_capability, parse_capability
+from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet, known_gpus
+from opbench.gpu.limits.products import MULTIPROCESSORS
+from opbench.kernels.case import Case
+from opbench.kernels.once import Preparation
+from opbench.kernels.operator import Operator
+from opbench.source.precision import UNIT_ROUNDOFF
+
+STAND_IN = "h200"
+"""Whose rates stand for those of a GPU that is not known: only their ratios decide here."""
+WGMMA_SHARE, TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.9, 0.52, 0.5, 0.15
+"""Of its unit's rate that kernels reach with large tiles: by wgmma, by mma.sync, on cores, and there without tiles."""
+LARGE_TILE = 64
+"""BM * BN / (BM + BN) of a tile of 128 x 128; smaller ones move more for each product."""
+WARPS = 8
+"""Of each multiprocessor that keep its memory busy, or its ordinary cores."""
+LAUNCH_S = 1.5e-6
+"""What a further kernel costs in a graph."""
+WINDOWS_SHARE = 0.7
+"""Of tensor cores' rate that filters' gradients reach whose pixels are fetched for each position of the filter."""
+COPIED = 0.85
+"""Of DRAM's rate that tiles copied by threads reach, beside TMA's."""
+IN_BLOCK_SHARE = {"f16": 0.5, "f16x3": 0.7}
+"""Of its rate that a kernel keeps which splits floats into f16 itself; others get planes from a pass."""
+VECTOR, ONE_BY_ONE = 4, 0.2
+"""Fewer channels than so many are copied one by one; what is left of a tile's rate then."""
+PATCH = 32
+"""Rows of the tallest patch; lower ones load filters more often for their products."""
+FEW_WARPS_SHARE = 0.8
+"""Of its rate that is left to tiles by mma.sync where a multiprocessor has half of WARPS or fewer."""
+PARTLY = 0.8
+"""Power of the part of the GPU that few tiles of wgmma fill: those that work have its clock and L2 for themselves."""
+ENDLESS = 10**6
+"""Multiprocessors of a GPU on which each block has one tile."""
+FEW = 8
+"""A rung that requires an axis to be at most this is made for such problems, and nothing else serves them as well."""
+
+
+@dataclass(frozen=True)
+class ChosenFor:
+    """The GPU that is chosen for."""
+
+    ceilings: Ceilings
+    sm_count: int
+    capability: tuple[int, int]
+    shared_per_block: int
+
+    def runs(self, case: Case) -> bool:
+        """Whether it has the instructions and the shared memory."""
+        if missing_capability(self.capability, case.variant.compute_capability):
+            return False
+        return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
+
+
+def target(environment: Mapping[str, object]) -> ChosenFor | None:
+    """The GPU of a backend's environment; None where there is none."""
+    if not environment.get("compute_capability"):
+        return None
+    major, minor = (int(part) for part in str(environment["compute_capability"]).split("."))
+    gpu = str(environment.get("gpu", ""))
+    known = datasheet(gpu) is not None
+    name = next((word for word in re.findall(r"\w+", gpu.lower()) if known and word in known_gpus()), STAND_IN)
+    limits = MULTIPROCESSORS.get((major, minor))
+    shared = limits.shared_per_block if limits else 48 * 1024
+    return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared)
+
+
+def ranked(
+    fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
+) -> list[Case]:
+    """Cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
+
+    `product` says whether the operator's ladder goes on to tensor cores, `constant` which inputs never change: what is
+    prepared from those once costs nothing.
+
+    By the ladder the top rung of the finest precision comes first, in its first config, rungs of special instructions
+    last: so the cpu backend chooses, where those are slow, and a GPU for what is bound by memory, whose ladders end at
+    the roof. Matrix products have no single top: tensor cores beat ordinary ones several times, large tiles small ones,
+    but a few large tiles leave most of a GPU idle. There what `expected_s` says decides.
+    """
+    able = [case for case in fitting if gpu.runs(case)] if gpu else []
+    if gpu and product and able:
+        made_for = [case for case in able if _made_for_few(case)]
+        order = {case.variant.name: number for number, case in enumerate(fitting)}
+        return sorted(made_for or able, key=lambda case: (expected_s(case, gpu, constant), -order[case.variant.name]))
+    first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
+    return sorted(first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], _capability(c)))
+
+
+def _capability(case: Case) -> tuple[int, ...]:
+    """What its instructions need; of rungs that need none, nothing."""
+    return parse_capability(case.variant.compute_capability) or ()
+
+
+def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:
+    """Seconds that a matrix product should take, `constant` inputs never changing: to rank with, not to quote.
+
+    The roof of the unit that the rung names, lowered by the share of the GPU that its blocks fill, by the part of its
+    tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
+    runs the case so chosen takes 1.27 (f32, 51 problems), 1.10 (tf32, 52) and 1.04 times (bf16, 44) as long as the
+    fastest convolution in the geometric mean, 2.5 times at worst, where the ladder's top took 6 to 10 times as long;
+    1.00 to 1.09 of Hopper's rungs for layers and both their gradients (150). Of fewer products it knows where the
+    header has `flops`: not yet of Winograd's.
+    """
+    problem, config = case.problem, case.config
+    once = case.prepares if case.prepares.serves(constant) else Preparation()
+    steps = [step for step in case.launches(gpu.sm_count) if step.kernel and not (once.launches and step.once)]
+    main = max(steps, key=lambda step: step.shared_bytes)
+    blocks = math.prod(main.grid)
+    tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
+    busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
+    wgmma = case.variant.compute_capability == "9.0a"
+    on_tensor_cores = WGMMA_SHARE if wgmma else TENSOR_SHARE
+    filled, share = busy, on_tensor_cores if case.variant.unit else TILELESS_SHARE
+    flops = float(case.flops())
+    if "BM" in config and "BN" in config:
+        bm, bn = int(config["BM"]), int(config["BN"])
+        elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
+        flops *= max(1.0, tiles * bm * bn / (int(config.get("SPLIT", 1)) * elements))
+        share = on_tensor_cores if case.variant.unit else CORE_SHARE
+        share *= min(1.0, _full(case) * bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
+        if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
+            share *= ONE_BY_ONE
+        filled = min(1.0, blocks / gpu.sm_count)
+        if case.variant.unit:
+            filled *= max(FEW_WARPS_SHARE, busy / filled)
+        if "SLICES_K" in config and blocks > gpu.sm_count:  # each of these has its multiprocessor alone
+            filled = min(filled, blocks / (gpu.sm_count * -(-blocks // gpu.sm_count)))
+    height = int(dict(case.request().macros).get("HEIGHT", 0))
+    if height and "BM" not in config:  # patches of so many rows of 8 pixels
+        for size, tile in zip(_covered(problem), (height, 8), strict=True):
+            flops *= -(-size // tile) * tile / size
+        share *= (height / PATCH) ** 0.1
+    elif problem.name == "conv2d_wgrad" and "BM" in config and case.variant.unit:
+        share *= WINDOWS_SHARE
+    if wgmma:  # a block to a multiprocessor takes tiles until there are none
+        filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
+        if tiles < gpu.sm_count:
+            filled **= PARTLY
+    elif case.variant.unit:
+        busy *= COPIED
+    rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
+    bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
+    in_block, passed_on = _splitting(case, gpu.sm_count, once)
+    compute, memory = flops / (rate * share * in_block * filled), problem.bytes() / (bandwidth * busy)
+    return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
+
+
+def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, float]:
+    """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead.
+
+    What was prepared `once` is read in place of the inputs that it was made of.
+    """
+    every, inputs = case.workspace(sm_count), case.problem.input_tensors()
+    workspace = [tensor for tensor in every if tensor.name not in once.workspaces]
+    passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
+    kept = sum(tensor.nbytes for tensor in every if tensor.name in once.kept)
+    passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in once.inputs))
+    if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
+        return 1.0, passed_on
+    planes = max((tensor.nbytes for tensor in workspace if tensor.name.endswith("_planes")), default=0)
+    split = [tensor.nbytes for tensor in inputs if tensor.name not in once.inputs]
+    if planes < max(split) / 2:
+        return IN_BLOCK_SHARE[case.variant.product], passed_on
+    return 1.0, passed_on + 2.0 * sum(split)  # read for the largest, and to be split
+
+
+def _full(case: Case) -> float:
+    """What part of the rows of 128 bytes that TMA brings of each pixel are channels: of 96 in bf16, three quarters."""
+    channels = int(case.problem.axes.get("k" if "dimage" in case.problem.outputs else "c", 0))
+    if (
+        "dweight" in case.problem.outputs
+        or not channels
+        or "r" not in case.problem.axes
+        or case.variant.compute_capability != "9.0a"
+    ):
+        return 1.0
+    row = 32 if case.variant.unit == "tf32" else 64
+    return channels / (row * -(-channels // row))
+
+
+def _covered(problem: Operator) -> tuple[int, int]:
+    """Rows and columns of the image that a convolution's patches lie over: the gradient's own, else the result's."""
+    rows, columns = ("h", "w") if "dimage" in problem.outputs else ("p", "q")
+    return int(problem.scope[rows]), int(problem.scope[columns])
+
+
+def _made_for_few(case: Case) -> bool:
+    """Whether the rung requires an axis of the problem to be small, such as "c <= 4"."""
+    bounds = (re.fullmatch(r"([a-z]\w*) <= (\d+)", rule) for rule in case.variant.requires)
+    return any(bound and bound[1] in case.problem.axes and int(bound[2]) <= FEW for bound in bounds)

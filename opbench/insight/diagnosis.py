@@ -1,0 +1,408 @@
+"""Rules that read a case's traffic: what is wrong with a line, how much it costs and which mechanism removes it.
+
+Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
+the second way of a warp whose lanes parted at a branch.
+They rank the problems of one case; they predict no time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opbench import units
+from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.backend.findings import place_words
+from opbench.insight.remedies import remedies
+from opbench.kernels.case import Case
+from opbench.kernels.mechanism import (
+    BANK_CONFLICT_FREE,
+    BLOCK_REDUCTION,
+    COALESCED,
+    FEWER_BARRIERS,
+    MECHANISMS,
+    REGISTER_TILE,
+    SHARED_MEMORY_TILE,
+    SHARED_MEMORY_TRANSPOSE,
+    UNIFORM_WARPS,
+    VECTORISED_ACCESS,
+)
+from opbench.kernels.variant import Variant
+from opbench.paths import portable
+
+WARP = 32
+SECTORS_PER_PASS = 4
+WIDEST = 16
+NARROW = 4
+UNCOALESCED = 1.5
+"""Sectors over the ideal from which on an access counts as uncoalesced."""
+STRIDED = 4.5
+"""Sectors over the ideal up to which another index order is not what helps."""
+DENSE = 0.75
+"""Sectors over the ideal below which lanes share addresses, so that wider accesses would not help."""
+STREAMING_FLOPS = 2.0
+"""FLOPs per byte up to which a kernel that reads everything once is limited by its loads and stores."""
+REREAD = 2.0
+"""Bytes that one line fetches over all bytes of the problem's arrays and of the workspace."""
+CONFLICTS = 0.1
+"""Share of wavefronts that are bank conflicts."""
+FEW_LANES = 24
+PARTED = 0.25
+"""Share of a warp's passages through a branch that split it, below which they are the edge of the problem."""
+FEWEST = 2
+"""Lanes on the way of the fewer, below which a branch elects one."""
+WORTH = 0.1
+"""Share of a kernel's requests below which a line is not worth a word on its width or its lanes."""
+LEAST = 0.01
+"""Share of all passes; a problem whose cost is a smaller share is not reported."""
+SHARED_BOUND = 8
+"""Shared loads per global request from which on shared memory is what limits."""
+BUSY_BARRIER = 8
+"""Requests of a warp between two barriers, below which it mostly waits."""
+SKIPPING = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
+SCALAR_PATH = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """One thing that is wrong with one line."""
+
+    kind: str
+    rule: str
+    """The advisor's rule, such as "R7"; empty where it has none."""
+    kernel: str
+    file: str
+    line: int
+    called_from: int
+    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
+    cost: float
+    """Passes, or for `unit` "requests" the requests, that would not be needed."""
+    share: float
+    """Cost over all passes, or all requests, of the case."""
+    evidence: str
+    advice: str
+    source: str
+    """Whether the evidence was counted or predicted."""
+    mechanism: str
+    """The mechanism that removes the cost, a key of `opbench.kernels.mechanism.MECHANISMS`."""
+    remedies: tuple[str, ...]
+    """Variants of this operator that use the mechanism, the nearest on the ladder first."""
+    unit: str = "passes"
+    """What `cost` counts: "passes", or "requests" where wider accesses move the same bytes in as many passes."""
+
+    @property
+    def place(self) -> str:
+        """Such as "line 12"; the kernel where no line is known."""
+        return place_words(self.file, self.line, self.called_from) if self.line else self.kernel
+
+    @property
+    def saving(self) -> str:
+        """Such as "up to 12 % of all passes could be saved"."""
+        return f"up to {units.percent(self.share)} of all {self.unit} could be saved"
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, what to do, and who does it."""
+        return f"{self.evidence} ({self.source}): {self.advice}"
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """What the rules look at."""
+
+    case: Case
+    traffic: Traffic
+    sources: Mapping[str, str]
+    variants: Sequence[Variant]
+
+    @property
+    def passes(self) -> float:
+        """All passes of the case."""
+        accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
+        # Lanes of an atomic request that share an address take turns.
+        turns = sum(entry.collisions for entry in self.traffic.lines)
+        # A warp whose lanes parted goes one way after the other.
+        ways = sum(branch.divergent for branch in self.traffic.branches)
+        return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
+
+    @property
+    def once(self) -> int:
+        """Bytes of everything that the case reads and writes, each counted once."""
+        workspace = sum(math.prod(tensor.shape) * 4 for tensor in self.case.workspace(sm_count=1))
+        return self.case.problem.bytes() + workspace
+
+    def requests(self, kernel: str, space: str = "") -> int:
+        """All requests of a kernel."""
+        return self.traffic.total("requests", kernel=kernel, space=space)
+
+    def remedies(self, mechanism: str) -> list[str]:
+        """Return the variants that use a mechanism and may replace the case's own."""
+        return remedies(mechanism, self.case.variant, self.case.problem, self.variants)
+
+    def problem(
+        self,
+        kind: str,
+        rule: str,
+        at: LineTraffic | BranchTraffic,
+        cost: float,
+        evidence: str,
+        mechanism: str,
+        hint: str = "",
+    ) -> Flaw:
+        """Return a problem of a line with advice that names the variants to look at."""
+        names = self.remedies(mechanism)
+        return Flaw(
+            kind=kind,
+            rule=rule,
+            kernel=at.kernel,
+            file=at.file,
+            line=at.line,
+            called_from=at.called_from,
+            cost=cost,
+            share=cost / self.passes if self.passes else 0.0,
+            evidence=evidence,
+            advice=(hint or MECHANISMS[mechanism]) + _see(names),
+            source=self.traffic.source,
+            mechanism=mechanism,
+            remedies=tuple(names),
+        )
+
+
+def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Flaw]:
+    """All problems, the costliest first."""
+    scene = CaseView(case, traffic, sources, variants)
+    alike: dict[tuple[str, str, int, int, str], list[Flaw]] = {}
+    for entry in traffic.lines:
+        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
+        place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
+    found = [problem for several in alike.values() for problem in _joined(several)]
+    found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
+    known = {(problem.kernel, problem.file, problem.line) for problem in found if problem.kind == "divergence"}
+    for branch in traffic.branches:
+        if (branch.kernel, branch.file, branch.line) not in known:
+            found += _parted(scene, branch)
+    found = [problem for problem in found if problem.cost >= LEAST * scene.passes]
+    return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
+
+
+def _joined(problems: Sequence[Flaw]) -> list[Flaw]:
+    """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
+    found: dict[str, Flaw] = {}
+    for new in sorted(problems, key=lambda problem: -problem.cost):
+        first = found.get(new.kind)
+        found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+    return list(found.values())
+
+
+def _see(names: Sequence[str]) -> str:
+    """Return such as " (see softmax/block_per_row, softmax/online and 2 more)"; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return f" (see {', '.join(names[:2])}{more})"
+
+
+def waits(kernel: KernelTraffic) -> float:
+    """Waits of warps at block-wide barriers, over all blocks."""
+    return kernel.barriers_per_block * kernel.blocks * -(-kernel.threads // WARP)
+
+
+def access_words(entry: LineTraffic) -> str:
+    """Such as "4-byte shared load"."""
+    return f"{entry.width}-byte {entry.space} {entry.kind}"
+
+
+def _wasteful(entry: LineTraffic) -> bool:
+    """Whether an access needs clearly more sectors than its bytes; one more a request is mere alignment."""
+    return (
+        entry.space == "global"
+        and entry.kind != "atomic"
+        and entry.sectors > UNCOALESCED * entry.ideal_sectors
+        and entry.sectors - entry.ideal_sectors > entry.requests
+    )
+
+
+def _dense(entry: LineTraffic) -> bool:
+    """Whether lanes ask for different bytes that lie together."""
+    return entry.sectors >= DENSE * entry.ideal_sectors and not _wasteful(entry)
+
+
+def _apart(entry: LineTraffic) -> bool:
+    """Whether each lane has a sector of its own."""
+    return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
+
+
+def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    if not _wasteful(entry):
+        return
+    evidence = (
+        f"each {access_words(entry)} request touches {entry.sectors_per_request:.1f} sectors on average "
+        f"where {entry.ideal_sectors_per_request:.1f} would hold its bytes"
+    )
+    cost = (entry.sectors - entry.ideal_sectors) / SECTORS_PER_PASS
+    # A line may hold a strided access and a broadcast, which halves its average: the kernel's other lines tell.
+    wrong_index = any(_apart(other) for other in scene.traffic.select(kernel=entry.kernel, space="global"))
+    if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
+        evidence += ", as lanes skip elements or rows are short"
+        if VECTORISED_ACCESS in scene.case.variant.mechanism:
+            found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
+            yield replace(found, advice=SCALAR_PATH, remedies=())
+            return
+        choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
+        mechanism = next((choice for choice in choices if scene.remedies(choice)), VECTORISED_ACCESS)
+        yield scene.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
+        return
+    partner = _counterpart(scene, entry)
+    if partner is not None:
+        other = "store" if entry.kind == "load" else "load"
+        there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
+        evidence += f", while {there} is coalesced: another index order would only swap the two"
+        yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
+        return
+    words = ", one for each lane" if _apart(entry) else ""
+    yield scene.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
+
+
+def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
+    """The coalesced access in the other direction, when the two are all that the kernel does: a transposition."""
+    other = "store" if entry.kind == "load" else "load"
+    everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
+    for candidate in scene.traffic.select(kernel=entry.kernel, space="global", kind=other):
+        alike = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
+        if _dense(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
+            return candidate
+    return None
+
+
+def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    """Streaming, or staging into shared memory, 4 bytes a lane; elsewhere reuse matters more than width."""
+    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _dense(entry):
+        return
+    asked = scene.traffic.total("bytes", space="global")
+    problem = scene.case.problem
+    streaming = asked <= 1.3 * problem.bytes() and problem.flops() <= STREAMING_FLOPS * problem.bytes()
+    other = "store" if entry.kind == "load" else "load"
+    here = scene.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
+    staged = any(e.file == entry.file for e in here)
+    worth = entry.requests >= WORTH * scene.requests(entry.kernel, "global")
+    if not (streaming or staged) or entry.lanes_per_request < FEW_LANES or not worth:
+        return
+    evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
+    cost = entry.requests * (1 - entry.width / WIDEST)
+    found = scene.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
+    yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
+
+
+def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    if entry.space != "global" or entry.kind != "load":
+        return
+    fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
+    if fetched < REREAD * once:
+        return
+    evidence = (
+        f"the line fetches {units.si(fetched, 'B')}, {units.ratio(fetched / once)} the bytes of all arrays; "
+        "caches may catch the rest, at the price of requests"
+    )
+    tiled = scene.requests(entry.kernel, "shared") > 0
+    mechanism = REGISTER_TILE if tiled else SHARED_MEMORY_TILE
+    cost = (fetched - once) / (WARP * 4)
+    yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
+
+
+def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
+        return
+    each = entry.wavefronts / entry.requests
+    evidence = (
+        f"each {access_words(entry)} request takes {each:.1f} wavefronts where "
+        f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
+    )
+    yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
+
+
+def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
+        return
+    loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
+    global_requests = scene.requests(entry.kernel, "global")
+    everything = scene.requests(entry.kernel)
+    if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
+        return
+    mechanism = VECTORISED_ACCESS if REGISTER_TILE in scene.case.variant.mechanism else REGISTER_TILE
+    evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
+    cost = entry.requests * (1 - entry.width / WIDEST)
+    yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
+
+
+def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
+        return
+    evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
+    yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
+
+
+def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+    """Few lanes where others of the kernel in that space have many; where all have few it is an edge of the problem."""
+    least = WORTH * scene.requests(entry.kernel)
+    # One lane of a warp that writes the warp's result is an election, no divergence.
+    if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
+        return
+    alike = scene.traffic.select(kernel=entry.kernel, space=entry.space)
+    usual = max(e.lanes_per_request for e in alike if e.requests >= least / 5)
+    if entry.lanes_per_request >= 0.75 * usual:
+        return
+    evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_words(entry)} of this line"
+    passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
+    cost = passes * (1 - entry.lanes_per_request / WARP)
+    yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
+
+
+def _parted(scene: CaseView, branch: BranchTraffic) -> Iterator[Flaw]:
+    """A branch that splits warps again and again; each split costs a pass through the way of the fewer lanes."""
+    # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
+    rare = branch.share < PARTED or branch.divergent < WORTH * scene.requests(branch.kernel)
+    if rare or branch.fewest_lanes < FEWEST * branch.divergent:
+        return
+    evidence = (
+        f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
+        f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
+    )
+    yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
+
+
+def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Flaw]:
+    waited, requests = waits(kernel), scene.requests(kernel.kernel)
+    if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
+        return
+    evidence = (
+        f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / waited:.1f} requests "
+        "of a warp between two of them"
+    )
+    yield scene.problem("barriers", "R14", _barrier_line(scene, kernel.kernel), waited, evidence, FEWER_BARRIERS)
+
+
+def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
+    """Where the deepest `__syncthreads()` among a kernel's lines stands; line 0 when none is found."""
+    accesses = scene.traffic.select(kernel=kernel)
+    for path in dict.fromkeys(entry.file for entry in accesses):
+        lines = [entry.line for entry in accesses if entry.file == path]
+        text = scene.sources.get(path) or _own_text(scene.case.variant, path)
+        found = [
+            (len(text) - len(text.lstrip()), -number)
+            for number, text in enumerate(text.splitlines(), start=1)
+            if min(lines) <= number <= max(lines) and re.search(r"\b__syncthreads\s*\(|\.sync\(\)", text)
+        ]
+        if found:
+            return LineTraffic(kernel, path, -max(found)[1], "shared", "load", 0)
+    return LineTraffic(kernel, "", 0, "shared", "load", 0)
+
+
+def _own_text(variant: Variant, path: str) -> str:
+    """The text of a variant's file or header, for a caller that gives no sources; empty for another file."""
+    return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
+
+
+Rule = Callable[[CaseView, LineTraffic], Iterator[Flaw]]
+RULES: tuple[Rule, ...] = (_uncoalesced, _narrow, _reread, _conflicts, _shared_bound, _collisions, _divergence)

@@ -1,0 +1,308 @@
+"""What each line of a variant's source does to memory, what is wrong with it and which variant cures that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+from opbench.backend.counts import COUNTED, PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.backend.findings import Finding
+from opbench.gpu.limits.ceilings import Ceilings, best_time
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.insight.diagnosis import Flaw, diagnose
+from opbench.insight.levels import Bound, bounds, levels
+from opbench.kernels.case import Case
+from opbench.kernels.variant import Variant
+
+COMPUTED = "computed"
+NAME_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number about the whole case, and where it comes from."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+    """"counted", "predicted" or "computed"; of what, in brackets, where that is not plain."""
+
+
+@dataclass(frozen=True)
+class AnnotatedLine:
+    """A line of source with what was seen at it."""
+
+    number: int
+    text: str
+    accesses: tuple[LineTraffic, ...] = ()
+    problems: tuple[Flaw, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    branches: tuple[BranchTraffic, ...] = ()
+    calls: tuple[LineTraffic, ...] = ()
+    """What headers do for this line of the kernel's own file: each header's accesses of one kind together."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything was counted here."""
+        return bool(self.accesses or self.branches or self.calls)
+
+    @property
+    def labelled(self) -> tuple[tuple[str, LineTraffic], ...]:
+        """Its accesses and those of its calls, each with a label."""
+        own = ((self.label(entry), entry) for entry in self.accesses)
+        return (*own, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
+
+    def label(self, entry: LineTraffic) -> str:
+        """Such as "shared load 4 B", and of which element where the line has several such accesses."""
+        alike = [one for one in self.accesses if (one.kernel, one.words) == (entry.kernel, entry.words)]
+        columns = sorted(one.column for one in alike)
+        if len(columns) < 2:
+            return entry.words
+        # Columns are those of the preprocessed text: they give the order, not the place.
+        place = columns.index(entry.column)
+        names = operands(self.text, entry.kind)
+        if len(names) != len(columns):
+            return f"{entry.words} ({place + 1} of {len(columns)})"
+        name = names[place]
+        return f"{entry.words} {name if len(name) <= NAME_LENGTH else name[: name.index('[')] + '[…]'}"
+
+
+@dataclass(frozen=True)
+class AnnotatedFile:
+    """A source file, whole."""
+
+    path: str
+    lines: tuple[AnnotatedLine, ...]
+
+    def around(self, rows: int) -> AnnotatedFile:
+        """Only its lines with anything to say, and so many rows above and below each."""
+        busy = [line.number for line in self.lines if line.counted or line.problems or line.findings]
+        kept = {number + step for number in busy for step in range(-rows, rows + 1)}
+        return replace(self, lines=tuple(line for line in self.lines if line.number in kept))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that `opbench explain` shows of one case."""
+
+    case: str
+    title: str
+    source: str
+    """"counted", or "predicted" when some blocks were left out of the counts."""
+    complete: bool
+    figures: tuple[Figure, ...]
+    problems: tuple[Flaw, ...]
+    """The worst first."""
+    findings: tuple[Finding, ...]
+    files: tuple[AnnotatedFile, ...]
+    bounds: tuple[Bound, ...] = ()
+    """What each limit of `gpu` demands of this variant by what it moves there, the tightest first. Bytes at "l1" are
+    counted, those below predicted by a model of the caches."""
+    gpu: str = ""
+    elsewhere: tuple[LineTraffic, ...] = ()
+    """Accesses whose line is not known or lies in no source that was given."""
+    predicted_kernels: tuple[str, ...] = ()
+    """Kernels of which only some blocks were counted; their figures stand for all blocks."""
+    next_rungs: tuple[str, ...] = ()
+    """Variants that build on this one."""
+
+    def mark(self, kernel: str) -> str:
+        """Whether a kernel's figures were counted or predicted."""
+        return PREDICTED if kernel in self.predicted_kernels else self.source
+
+    def to_json(self) -> dict[str, object]:
+        """The explanation for pipes: lines without anything to say are left out, accesses come with their ratios."""
+        return {
+            **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
+            "figures": [asdict(figure) for figure in self.figures],
+            # "family" and "cures" are the names of earlier releases.
+            "problems": [
+                {**asdict(problem), "family": problem.mechanism, "cures": problem.remedies} for problem in self.problems
+            ],
+            "gpu": self.gpu,
+            "bounds": [asdict(bound) for bound in self.bounds],
+            "findings": [finding.to_json() for finding in self.findings],
+            "files": [
+                {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.counted]}
+                for file in self.files
+            ],
+            "elsewhere": [self._access_json(entry) for entry in self.elsewhere],
+            "next_rungs": list(self.next_rungs),
+        }
+
+    def _line_json(self, line: AnnotatedLine) -> dict[str, object]:
+        accesses = [self._access_json(entry) for entry in line.accesses]
+        branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
+        calls = [self._access_json(entry) for entry in line.calls]
+        return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
+
+    def _access_json(self, entry: LineTraffic) -> dict[str, object]:
+        return {
+            **asdict(entry),
+            "lanes_per_request": entry.lanes_per_request,
+            "sectors_per_request": entry.sectors_per_request,
+            "ideal_sectors_per_request": entry.ideal_sectors_per_request,
+            "conflicts_per_request": entry.conflicts_per_request,
+            "source": self.mark(entry.kernel),
+        }
+
+
+def operands(text: str, kind: str) -> list[str]:
+    """The elements of arrays that a line loads or stores, in its order; none where one is another's index."""
+    found = []
+    end = 0
+    for name in re.finditer(r"[A-Za-z_]\w*(?=\[)", text):
+        if name.start() < end:
+            return []
+        end = name.end()
+        while text[end : end + 1] == "[":
+            end = _closing(text, end)
+        after = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
+        wanted = after is not None if kind == "store" else after is None or after[1]
+        if wanted:
+            found.append(text[name.start() : end])
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Behind the bracket that closes the one at `start`, or the end."""
+    depth = 0
+    for index in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[index], 0)
+        if not depth:
+            return index + 1
+    return len(text)
+
+
+def explain(
+    case: Case,
+    traffic: Traffic,
+    findings: Sequence[Finding],
+    sources: Mapping[str, str],
+    variants: Sequence[Variant] = (),
+    ceilings: Ceilings | None = None,
+    resources: Mapping[str, LaunchResources] | None = None,
+) -> Explanation:
+    """Explain a case from its traffic.
+
+    `sources` are the texts of the files to annotate by the names that the traffic gives them, the kernel's own first;
+    `variants` are all of
+    the operator, among which cures are looked for; `ceilings` are the limits for the predicted time,
+    and `resources` tell the size of the code, as in `Result.resources`.
+    """
+    estimated = traffic.estimated()
+    sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
+    problems = diagnose(case, estimated, sources, variants)
+    own = next(iter(sources), "")
+    files = tuple(_annotate(path, text, own, estimated, problems, findings) for path, text in sources.items())
+    shown = {(file.path, line.number) for file in files for line in file.lines}
+    return Explanation(
+        case=case.name,
+        title=case.variant.title,
+        source=traffic.source,
+        complete=traffic.complete,
+        figures=(*_totals(case, estimated), *_prediction(case, ceilings)),
+        bounds=_bounds(case, traffic, ceilings, resources or {}),
+        gpu=ceilings.gpu.removeprefix("NVIDIA ") if ceilings else "",
+        problems=tuple(problems),
+        findings=tuple(findings),
+        files=files,
+        elsewhere=tuple(entry for entry in estimated.lines if (entry.file, entry.line) not in shown),
+        predicted_kernels=sampled,
+        next_rungs=tuple(v.id for v in variants if v.builds_on == case.variant.name),
+    )
+
+
+def _annotate(
+    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Flaw], findings: Sequence[Finding]
+) -> AnnotatedFile:
+    """One file; beside a line of the kernel's `own` stands what it calls, too."""
+    mine = path == own
+    accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
+    marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)
+    calls = _calls(traffic.lines) if mine else {}
+    parts = (accesses, marks, seen, branches, calls)
+    numbered = enumerate(text.splitlines(), start=1)
+    return AnnotatedFile(
+        path, tuple(AnnotatedLine(n, line, *(tuple(part.get(n, ())) for part in parts)) for n, line in numbered)
+    )
+
+
+def _calls(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
+    """By line of the kernel's file, the accesses of the headers' lines that it calls."""
+    found: dict[tuple[int, str, str, str], LineTraffic] = {}
+    for entry in lines:
+        if entry.called_from:
+            key = (entry.called_from, entry.kernel, entry.file, entry.words)
+            found[key] = found[key] + entry if key in found else entry
+    by_line: dict[int, list[LineTraffic]] = {}
+    for key in sorted(found):
+        by_line.setdefault(key[0], []).append(found[key])
+    return by_line
+
+
+def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[int, list[Any]]:
+    """Whatever has a place, of one file; if `called`, also what that file's lines call."""
+    found: dict[int, list[Any]] = {}
+    for entry in entries:
+        if line := entry.line if entry.file == path else called and entry.called_from:
+            found.setdefault(line, []).append(entry)
+    return found
+
+
+def _totals(case: Case, traffic: Traffic) -> list[Figure]:
+    """Sums over all lines; kinds of access that the case has none of are left out."""
+    source = traffic.source
+    shared = traffic.total("wavefronts", space="shared")
+    atomics = traffic.total("lanes", kind="atomic")
+    figures = [
+        Figure("global requests", traffic.total("requests", space="global"), "", source),
+        Figure("bytes asked for", traffic.total("bytes", space="global"), "B", source),
+        Figure("bytes moved in sectors", traffic.total("moved_bytes", space="global"), "B", source),
+        Figure("compulsory bytes", case.problem.bytes(), "B", COMPUTED),
+    ]
+    if shared:
+        figures.append(Figure("shared wavefronts", shared, "", source))
+        figures.append(Figure("of these bank conflicts", traffic.total("conflicts", space="shared"), "", source))
+    copied, operands = traffic.total("bytes", space="bulk"), traffic.total("wavefronts", space="operand")
+    if copied:
+        figures.append(Figure("copied in bulk", copied, "B", source))
+    if operands:
+        figures.append(Figure("wavefronts of wgmma's operands", operands, "", source))
+    if atomics:
+        figures.append(Figure("atomic updates", atomics, "", source))
+        figures.append(Figure("of these colliding in a warp", traffic.total("collisions", kind="atomic"), "", source))
+    for kernel in traffic.kernels:
+        if kernel.barriers:
+            # Barriers are counted in the counted blocks only, so the mean is no estimate of a sum.
+            name = f"barriers per block of {kernel.kernel}"
+            figures.append(Figure(name, kernel.barriers_per_block, "", COUNTED))
+    return figures
+
+
+def _bounds(
+    case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
+) -> tuple[Bound, ...]:
+    found = levels(traffic, resources)
+    if found is None or ceilings is None:
+        return ()
+    problem = case.problem
+    return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
+
+
+def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
+    """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
+    if ceilings is None:
+        return []
+    limits = ceilings.at_level(case.problem.bandwidth())
+    best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.unit)
+    if best is None:
+        return []
+    least = max(best[0], ceilings.launch_floor_s or 0.0)
+    return [
+        Figure("lower bound of the problem", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")
+    ]

@@ -1,0 +1,102 @@
+"""The exact command lines of Nsight Compute and Nsight Systems for one case.
+
+Their filters name one range in opposite orders: Nsight Compute takes `domain@range/` (the slash says push/pop),
+Nsight Systems `range@domain`. Both are built here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from opbench import paths
+from opbench.insight.nsight.metrics import metric_names
+from opbench.nvtx import DOMAIN, safe_name
+
+Tool = Literal["ncu", "nsys"]
+FOLDER = "profile"
+"""Where reports lie within a run's folder."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One case to profile and the program that runs it once inside its range."""
+
+    case: str
+    argv: tuple[str, ...]
+    precision: str = "f32"
+    check: str = ""
+    """The command that checks the case without a tool."""
+    chip: str = ""
+    """Such as "GH100"; empty leaves out the tensor counters, whose names differ between chips."""
+
+    @property
+    def safe(self) -> str:
+        """The case's name as a range and as a file."""
+        return safe_name(self.case)
+
+
+def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """The program that the tools watch: this Python, this opbench, one case."""
+    return tuple(paths.python("-m", "opbench", "profile-target", "--case", case, *extra))
+
+
+def report_path(target: Target, folder: Path, tool: Tool) -> Path:
+    """The report that the tool writes, within the run's folder."""
+    return folder / FOLDER / f"{target.safe}.{'ncu-rep' if tool == 'ncu' else 'nsys-rep'}"
+
+
+def ncu_filter(target: Target) -> str:
+    """Only the kernels within the case's push/pop range."""
+    return f"{DOMAIN}@{target.safe}/"
+
+
+def nsys_capture(target: Target) -> str:
+    """Record from the case's range on."""
+    return f"{target.safe}@{DOMAIN}"
+
+
+def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") -> list[str]:
+    """Collect the counters: caches flushed before each pass, clocks left as they are.
+
+    Flags whose default changed between releases are all given, so that the line means the same everywhere. A metric set
+    is collected on top of opbench's own metrics, which the report needs.
+    """
+    return [
+        ncu, "--nvtx", "--nvtx-include", ncu_filter(target), "--target-processes", "all", "--replay-mode", "kernel",
+        "--cache-control", "all", "--clock-control", "none", *(["--set", metric_set] if metric_set else []),
+        "--metrics", ",".join(metric_names(target.chip, target.precision)),
+        "-f", "-o", str(report_path(target, folder, "ncu").with_suffix("")), *target.argv,
+    ]  # fmt: skip
+
+
+def ncu_read(ncu: str, report: Path) -> list[str]:
+    """Print a report's metrics as CSV in base units."""
+    return [ncu, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base", "--print-fp"]
+
+
+def nsys_profile(nsys: str, target: Target, folder: Path) -> list[str]:
+    """Record a timeline of the case's range, without sampling.
+
+    The last variable lets the capture match strings that were never registered with NVTX, as other libraries push them.
+    """
+    return [
+        nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--capture-range=nvtx",
+        f"--nvtx-capture={nsys_capture(target)}", "--capture-range-end=stop",
+        "-e", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+        "-f", "true", "-o", str(report_path(target, folder, "nsys").with_suffix("")), *target.argv,
+    ]  # fmt: skip
+
+
+def nsys_read(nsys: str, report: Path) -> list[str]:
+    """Print a report's time per kernel and per range as CSV."""
+    return [nsys, "stats", "-f", "csv", "-o", "-", "-r", "cuda_gpu_kern_sum", "-r", "nvtx_gpu_proj_sum",
+            "--force-export=true", str(report)]  # fmt: skip
+
+
+def shown(argv: Sequence[str]) -> str:
+    """The command as one can paste it into a shell."""
+    return shlex.join(argv)

@@ -1,0 +1,148 @@
+"""Reads what the profilers print as CSV, in every unit and with every gap that they leave."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from opbench.errors import EnvironmentFault
+from opbench.insight.nsight.metrics import KernelCounters
+
+_PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "g": 1e9, "t": 1e12}
+_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0}
+
+
+def unit_factor(unit: str) -> float:
+    """What to multiply with to get seconds, bytes, hertz and shares of 1; counts and unknown units stay as they are.
+
+    Nsight Compute spells one unit in many ways over its releases: nsecond or ns, cycle/nsecond or Ghz, Mbyte or MB.
+    """
+    unit = unit.strip()
+    if unit == "%":
+        return 0.01
+    top, slash, bottom = unit.partition("/")
+    if slash and _seconds(bottom):
+        return unit_factor(top) / _seconds(bottom)
+    if seconds := _seconds(unit):
+        return seconds
+    for base in ("byte", "bytes", "B", "hz", "Hz"):
+        if unit.endswith(base) and unit.removesuffix(base).lower() in ("", "k", "m", "g", "t"):
+            prefix = unit.removesuffix(base).lower()
+            return 1e6 if prefix == "m" else _PREFIXES[prefix]
+    return 1.0
+
+
+def _seconds(unit: str) -> float:
+    """The length of a unit of time, 0 when it is none."""
+    for name, length in _SECONDS.items():
+        if unit.endswith(name) and unit.removesuffix(name) in ("", "n", "u", "m"):
+            return length * _PREFIXES[unit.removesuffix(name)]
+    return 0.0
+
+
+def number(text: str) -> float | None:
+    """A cell's value: thousands separators are dropped; n/a, nan, inf and empty cells are missing."""
+    try:
+        value = float(text.strip().replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def read_ncu(text: str) -> list[KernelCounters]:
+    """The kernels of `ncu --import … --csv --page raw`: a header row, a row of units, then one row per launch.
+
+    Lines of the tool (==PROF==, ==WARNING==) and of the program before the header are skipped. Raises EnvironmentFault
+    when there is no table.
+    """
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("==")]
+    start = next((i for i, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)
+    if start is None:
+        raise EnvironmentFault("ncu printed no table of metrics; see the report with: ncu --import FILE --page raw")
+    rows = list(csv.reader(io.StringIO("".join(lines[start:]))))
+    header, units = rows[0], [""] * len(rows[0])
+    if len(rows) > 1 and len(rows[1]) == len(header) and not rows[1][0].strip():
+        units = rows[1]
+    launches = [row for row in rows[1:] if row and row[0].strip().isdigit()]
+    if any(len(row) != len(header) for row in launches):
+        raise EnvironmentFault("ncu's table of metrics is torn; see the report with: ncu --import FILE --page raw")
+    return [_kernel(header, units, row) for row in launches]
+
+
+def _kernel(header: Sequence[str], units: Sequence[str], row: Sequence[str]) -> KernelCounters:
+    cells = dict(zip(header, row, strict=True))
+    values: dict[str, float | None] = {}
+    for name, unit, cell in zip(header, units, row, strict=True):
+        if "__" in name:
+            value = number(cell)
+            values[name] = None if value is None else value * unit_factor(unit)
+    return KernelCounters(cells.get("Kernel Name", ""), cells.get("Grid Size", ""), cells.get("Block Size", ""),
+                          cells.get("CC", ""), values)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One line of `nsys stats`' summary of kernels."""
+
+    name: str
+    instances: int
+    total_s: float
+    median_s: float | None
+
+    def to_json(self) -> dict[str, object]:
+        """As kept in the results."""
+        return {"kernel": self.name, "instances": self.instances, "time_s": self.total_s, "median_s": self.median_s}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What Nsight Systems saw in one capture."""
+
+    kernels: list[KernelTime]
+    ranges: dict[str, float]
+    """Range → the time that the GPU worked for it, in seconds; domains stand before a ":"."""
+
+
+def read_nsys(text: str) -> Timeline:
+    """The tables of `nsys stats -f csv -o -`, in any order, between whatever else it prints."""
+    kernels: list[KernelTime] = []
+    ranges: dict[str, float] = {}
+    for row in _tables(text):
+        if "Total Proj Time" in row and row.get("Range"):
+            seconds = row["Total Proj Time"]
+            if isinstance(seconds, float):
+                ranges[str(row["Range"])] = ranges.get(str(row["Range"]), 0.0) + seconds
+        elif "Name" in row and "Instances" in row and isinstance(row.get("Total Time"), float):
+            instances, median = row["Instances"], row.get("Med")
+            kernels.append(
+                KernelTime(
+                    str(row["Name"]),
+                    int(instances) if isinstance(instances, float) else 1,
+                    float(row["Total Time"] or 0.0),
+                    median if isinstance(median, float) else None,
+                )
+            )
+    return Timeline(kernels, ranges)
+
+
+def _tables(text: str) -> Iterable[dict[str, str | float | None]]:
+    """Rows of all tables by column name without its unit; numbers of columns with a unit are in base units."""
+    header: list[str] = []
+    for cells in csv.reader(io.StringIO(text)):
+        if "Range" in cells or ("Name" in cells and "Instances" in cells):
+            header = cells
+        elif len(cells) != len(header) or not header:
+            header = []
+        else:
+            yield dict(_cell(column, cell) for column, cell in zip(header, cells, strict=True))
+
+
+def _cell(column: str, cell: str) -> tuple[str, str | float | None]:
+    name, _, rest = column.partition(" (")
+    if column in ("Name", "Range", "Style"):
+        return column, cell
+    value = number(cell)
+    return name, None if value is None else value * (unit_factor(rest.rstrip(")")) if rest else 1.0)

@@ -1,0 +1,209 @@
+"""Finds Nsight's tools, knows who may read hardware counters, and turns their failures into remedies."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.insight.nsight.commands import Tool
+from opbench.insight.nsight.metrics import chip_of
+from opbench.nvtx import tool_attached
+
+FULL_NAMES = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}
+PLACES: dict[Tool, tuple[str, ...]] = {
+    "ncu": ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu"),
+    "nsys": ("/usr/local/cuda/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys",
+             "/opt/nvidia/nsight-systems/*/target-linux-*/nsys", "/usr/local/cuda-*/bin/nsys"),
+}  # fmt: skip
+WITHOUT = (
+    "opbench run needs no counters: it times with events and places each case on the roofline by its computed "
+    "FLOPs and bytes"
+)
+
+CAPABILITY_ATTRIBUTES = (75, 76)
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+CAP_SYS_ADMIN = 21
+CAP_PERFMON = 38
+PERFMON_DRIVER = 565
+"""From this driver on CAP_PERFMON is enough to read counters."""
+
+
+def locate(tool: Tool, root: Path = Path("/")) -> str | None:
+    """The tool on PATH, else the newest in the folders where installers put it, else None."""
+    if found := shutil.which(tool):
+        return found
+    for pattern in PLACES[tool]:
+        hits = sorted(root.glob(pattern.lstrip("/")), key=_version_key)
+        if hits:
+            return str(hits[-1])
+    return None
+
+
+def _version_key(path: Path) -> list[int]:
+    """Orders 2025.10 after 2025.9."""
+    return [int(digits) for digits in re.findall(r"\d+", str(path))]
+
+
+def find_tool(tool: Tool) -> str:
+    """The tool's path; raises EnvironmentFault saying where to get it."""
+    if found := locate(tool):
+        return found
+    raise EnvironmentFault(
+        f"{tool} ({FULL_NAMES[tool]}) is neither on PATH nor in {', '.join(PLACES[tool])}; {where_to_get(tool)}; "
+        f"{WITHOUT}"
+    )
+
+
+def where_to_get(tool: Tool) -> str:
+    """Where the tool comes from and how opbench will find it."""
+    page = FULL_NAMES[tool].lower().replace(" ", "-")
+    return (
+        f"it comes with the CUDA toolkit, as the package {page} and from developer.nvidia.com/{page}; "
+        f'then: export PATH="$PATH:FOLDER-OF-{tool.upper()}"'
+    )
+
+
+def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
+    """Raise EnvironmentFault when this process itself runs under a profiler: only one may own the counters."""
+    if variable := tool_attached(environment):
+        raise EnvironmentFault(
+            f"a profiler is already attached to this process ({variable} is set) and only one can own the counters; "
+            f"run opbench profile outside of it; if the variable is a left-over: env -u {variable} opbench profile …"
+        )
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Whether this process may read hardware counters; None where nothing tells."""
+
+    allowed: bool | None
+    seen: str
+
+
+def counter_permission(root: Path = Path("/")) -> Permission:
+    """Read the driver's restriction and this process's capabilities."""
+    params, status = _text(root / "proc/driver/nvidia/params"), _text(root / "proc/self/status")
+    restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params, re.MULTILINE)
+    mask = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", status, re.MULTILINE)
+    capabilities = int(mask[1], 16) if mask else 0
+    driver = re.search(r"\b(\d{3,})\.\d+", _text(root / "proc/driver/nvidia/version"))
+    if restricted is None:
+        return Permission(None, "no NVIDIA driver found (/proc/driver/nvidia/params cannot be read)")
+    if restricted[1] == "0":
+        return Permission(True, "the driver lets every user read counters")
+    if capabilities >> CAP_SYS_ADMIN & 1:
+        return Permission(True, "the driver asks for an administrator, and this process has CAP_SYS_ADMIN")
+    if capabilities >> CAP_PERFMON & 1 and driver is not None and int(driver[1]) >= PERFMON_DRIVER:
+        return Permission(True, "the driver asks for an administrator, and this process has CAP_PERFMON")
+    return Permission(False, "the driver lets only administrators read counters (RmProfilingAdminOnly: 1)")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def current_chip(ordinal: int = 0) -> str:
+    """The chip of this machine's GPU, such as "GH100"; empty without one or for an unknown one; opens no context."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        numbers = [ctypes.c_int(), ctypes.c_int()]
+        failed = driver.cuInit(0) or any(
+            driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, ordinal)
+            for number, attribute in zip(numbers, CAPABILITY_ATTRIBUTES, strict=True)
+        )
+    except (OSError, AttributeError):
+        return ""
+    return "" if failed else chip_of("{}.{}".format(*(number.value for number in numbers)))
+
+
+PERMISSION_LADDER = (
+    "as root: sudo -E env PATH=\"$PATH\" opbench profile …",
+    "for good, on the host: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | "
+    "sudo tee /etc/modprobe.d/opbench-counters.conf && sudo update-initramfs -u, then reboot",
+    "in a container: start it with --cap-add=SYS_ADMIN (the host must allow it)",
+    "in WSL or on Windows: NVIDIA Control Panel, Developer, allow access to the GPU performance counters to all users",
+)  # fmt: skip
+"""How to get at the counters, the quickest first."""
+
+
+def permission_fault(tool: Tool) -> EnvironmentFault:
+    """No permission to read counters: every way to get it, and what works without."""
+    steps = "".join(f"\n  {step}" for step in PERMISSION_LADDER)
+    return EnvironmentFault(
+        f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{steps}\n"
+        f"without counters: {WITHOUT}"
+    )
+
+
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (
+        r"LibraryNotLoaded",
+        "{tool} could not load the driver's profiling library (LibraryNotLoaded): it does not fit the driver, or this "
+        "is a sandbox that hides the library (gVisor does); compare `{tool} --version` with nvidia-smi and install the "
+        "{name} of that CUDA release; " + WITHOUT,
+    ),
+    (
+        r"stub libcuda|failed to connect to the CUDA driver",
+        "{tool} found no working CUDA driver: {line}; take folders named stubs out of LD_LIBRARY_PATH, then: "
+        "opbench doctor",
+    ),
+    (
+        r"driver resource was unavailable|InterprocessLock|lock file",
+        "another profiler owns this GPU's counters (another {tool}, or DCGM): {line}; end it, or pause DCGM with: "
+        "dcgmi profile --pause (afterwards: dcgmi profile --resume)",
+    ),
+    (
+        r"Failed to find metric",
+        "{tool} does not know a metric that was asked for: {line}; this {name} does not fit the GPU, see `{tool} "
+        "--version`; " + WITHOUT,
+    ),
+    (
+        r"[Nn]ot compatible with|[Uu]nsupported GPU|not supported on (?:this )?device",
+        "{tool} does not support this GPU or driver: {line}; compare `{tool} --version` with nvidia-smi",
+    ),
+    (
+        r"No space left on device",
+        "{tool} ran out of disk space; choose another folder with --out DIR, or free some (df -h)",
+    ),
+)
+
+
+def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "") -> OpbenchError | None:
+    """What went wrong, from the tool's messages; None when nothing did.
+
+    `without` is the command that checks the case without the tool.
+
+    The watched program's own failure keeps its own kind of error, as the tool only passes it on.
+    """
+    text = "\n".join(output)
+    if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):
+        return permission_fault(tool)
+    for pattern, remedy in _KNOWN:
+        if found := re.search(pattern, text):
+            line = text[text.rfind("\n", 0, found.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
+            return EnvironmentFault(remedy.format(tool=tool, name=FULL_NAMES[tool], line=line))
+    code = re.search(r"application returned an error code \((\d+)\)", text)
+    if code or returncode:
+        return _target_fault(tool, case, int(code[1]) if code else returncode, output, without)
+    if "No kernels were profiled" in text:
+        return EnvironmentFault(
+            f"{case}: {tool} saw no kernel within the case's range; is nvtx installed for this Python? (pip install "
+            "nvtx; see: opbench doctor)"
+        )
+    return None
+
+
+def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], without: str) -> OpbenchError:
+    own = [line for line in output if line.strip() and not line.startswith("==")]
+    said = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it said nothing")
+    kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
+    check = f"; without it: {without}" if without else ""
+    return kind(f"{case}: under {tool} it ended with code {code}: {said}{check}")

@@ -1,0 +1,96 @@
+"""One case's traffic in a few numbers, and how those of two variants differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opbench import units
+from opbench.backend.counts import Traffic
+
+EQUAL = 0.01
+"""Share up to which two counts are called equal: blocks that stand for others make counts predictions."""
+
+
+@dataclass(frozen=True)
+class TrafficSummary:
+    """Ratios and sums over all kernels of a case; None where a case has no such access."""
+
+    sectors_per_load: float | None
+    """32-byte sectors that a global load request of a warp touches."""
+    ideal_sectors_per_load: float | None
+    """As many as the bytes asked for fill when they lie together."""
+    sectors_per_store: float | None
+    ideal_sectors_per_store: float | None
+    moved_bytes: int
+    """Sectors of global memory touched, in bytes."""
+    asked_bytes: int
+    """What the threads ask of global memory."""
+    shared_wavefronts: int
+    bank_conflict_share: float | None
+    """Of the wavefronts of shared memory, those that bank conflicts add."""
+    atomic_collision_share: float | None
+    """Of the lanes of atomics, those whose address another lane of the warp has too."""
+    barriers_per_block: float | None
+    """Block-wide barriers of the kernel that has most."""
+    source: str
+    """"counted", or "predicted" when some blocks stand for all."""
+
+    def ratio_to(self, base: TrafficSummary) -> float | None:
+        """Return this traffic over another's: of bytes moved or, where these are equal, of shared-memory wavefronts."""
+        for own, other in (
+            (self.moved_bytes, base.moved_bytes),
+            (self.shared_wavefronts, base.shared_wavefronts),
+        ):
+            if own and other and abs(own / other - 1) > EQUAL:
+                return own / other
+        return 1.0 if self.moved_bytes and base.moved_bytes else None
+
+    def differences(self, base: TrafficSummary) -> list[str]:
+        """Return phrases that compare both, such as "sectors per load request 4.0 (ideal 4.0), not 32.0"."""
+        found = [_bytes_words(self.moved_bytes, base.moved_bytes)]
+        for kind, own, ideal, other in (
+            ("load", self.sectors_per_load, self.ideal_sectors_per_load, base.sectors_per_load),
+            ("store", self.sectors_per_store, self.ideal_sectors_per_store, base.sectors_per_store),
+        ):
+            if own is not None and other is not None and ideal is not None and abs(own / other - 1) > EQUAL:
+                found.append(f"sectors per {kind} request {own:.1f} (ideal {ideal:.1f}), not {other:.1f}")
+        if self.bank_conflict_share != base.bank_conflict_share:
+            shares = [
+                "no shared memory" if share is None else f"{units.percent(share)} of wavefronts"
+                for share in (self.bank_conflict_share, base.bank_conflict_share)
+            ]
+            found.append(f"bank conflicts: {shares[0]}, not {shares[1]}")
+        return found
+
+
+def _bytes_words(own: int, other: int) -> str:
+    """Return such as "moves 8.00× fewer bytes (1.09 MB, not 8.76 MB)"."""
+    if own and other and abs(own / other - 1) <= EQUAL:
+        return f"moves as many bytes ({units.si(own, 'B')})"
+    times = f"{units.ratio(max(own / other, other / own))} " if own and other else ""
+    return f"moves {times}{'fewer' if own < other else 'more'} bytes ({units.si(own, 'B')}, not {units.si(other, 'B')})"
+
+
+def summarise(traffic: Traffic) -> TrafficSummary | None:
+    """Return the sums of a case's traffic; None for a launch that was abandoned halfway."""
+    if not traffic.complete:
+        return None
+    whole = traffic.estimated()
+
+    def share(part: str, of: str, **selection: str) -> float | None:
+        total = whole.total(of, **selection)
+        return whole.total(part, **selection) / total if total else None
+
+    return TrafficSummary(
+        sectors_per_load=share("sectors", "requests", space="global", kind="load"),
+        ideal_sectors_per_load=share("ideal_sectors", "requests", space="global", kind="load"),
+        sectors_per_store=share("sectors", "requests", space="global", kind="store"),
+        ideal_sectors_per_store=share("ideal_sectors", "requests", space="global", kind="store"),
+        moved_bytes=whole.total("moved_bytes", space="global"),
+        asked_bytes=whole.total("bytes", space="global"),
+        shared_wavefronts=whole.total("wavefronts", space="shared"),
+        bank_conflict_share=share("conflicts", "wavefronts", space="shared"),
+        atomic_collision_share=share("collisions", "lanes", kind="atomic"),
+        barriers_per_block=max((kernel.barriers_per_block for kernel in whole.kernels), default=None),
+        source=whole.source,
+    )

@@ -1,1 +1,0 @@
-"""opbench inside other programs."""

@@ -1,0 +1,253 @@
+"""A case: a variant, a config and a problem; its printed name is its selector everywhere."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import math
+import re
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from opbench.errors import UsageError, unknown
+from opbench.kernels import expression
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.once import Preparation, preparation
+from opbench.kernels.operator import Operator, Tensor
+from opbench.kernels.places import at
+from opbench.kernels.scalar import Scalar, Struct
+from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to check and measure."""
+
+    variant: Variant
+    config: Config
+    problem: Operator
+
+    @property
+    def name(self) -> str:
+        """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
+        return f"{self.variant.id}{print_config(self.config)}{self.problem}"
+
+    @property
+    def precision(self) -> str:
+        """The class that it is ranked in: the variant's, of a problem not stored in f32 the storage's."""
+        return self.variant.precision if self.problem.storage == "f32" else self.problem.storage
+
+    @property
+    def unit(self) -> str:
+        """What its multiplications run on, whose rate is its roof: what the header says, else its class."""
+        return self.variant.unit or self.precision
+
+    def flops(self) -> int:
+        """The operations that it makes: the problem's, unless its header says that they are others."""
+        scope = {**self.problem.scope, **self.config}
+        return int(expression.evaluate(self.variant.flops, scope)) if self.variant.flops else self.problem.flops()
+
+    def unmet(self) -> str | None:
+        """Why the variant does not fit the problem, else None."""
+        return self.variant.unmet(self.problem, self.config)
+
+    def request(self) -> BuildRequest:
+        """What must be compiled for it."""
+        variant, scope = self.variant, {**self.problem.scope, **self.config}
+        defines = variant.defines(scope)
+        for name in variant.define.keys() - defines.keys():
+            expression.evaluate(variant.define[name], {**defines, **scope})  # says which name is not known
+        macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
+        constants = tuple(constant.name for constant in variant.constants)
+        return BuildRequest(
+            variant.path, variant.kernels, macros, variant.compute_capability, variant.include, constants
+        )
+
+    def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
+        """What expressions of its launches may name."""
+        scope: dict[str, expression.ExpressionValue] = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        return {**self.variant.defines(scope), **scope}
+
+    def workspace(self, sm_count: int) -> list[Tensor]:
+        """The extra buffers that the variant asks for."""
+        return self._workspace(self._scope(sm_count))
+
+    def _tensors(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
+        """Everything that a launch may name."""
+        return [*self.problem.input_tensors(), *self.problem.output_tensors(), *self._workspace(scope)]
+
+    def _workspace(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
+        return [
+            Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
+            for name, text in self.variant.workspace.items()
+        ]
+
+    def launches(self, sm_count: int) -> list[KernelLaunch]:
+        """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
+        scope = self._scope(sm_count)
+        try:
+            written = [self._constant(constant, scope) for constant in self.variant.constants]
+            found = [*written, *(self._launch(step, scope) for step in self.variant.launch)]
+            preparation(found, self.problem.inputs, self.problem.outputs)  # refuses what cannot be
+            return found
+        except UsageError as error:
+            raise UsageError(at(self.variant.sources, (), f"launch: {error}")) from None
+
+    def threads(self) -> int:
+        """CUDA threads of all its launches, on a GPU of one multiprocessor."""
+        return sum(math.prod((*launch.grid, *launch.block)) for launch in self.launches(1) if launch.kernel)
+
+    @property
+    def prepares(self) -> Preparation:
+        """What its launches prepare that say `once`."""
+        if not any(step.once for step in self.variant.launch):
+            return Preparation()
+        return preparation(self.launches(1), self.problem.inputs, self.problem.outputs)
+
+    def _early(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in names if name not in self.problem.inputs]
+        if unknown:
+            raise UsageError(f"early = '{unknown[0]}' names no input; known: {', '.join(self.problem.inputs)}")
+        return names
+
+    @property
+    def updates(self) -> Mapping[str, str]:
+        """The outputs that it finds an input in, with that; raises UsageError where that cannot be."""
+        asked = self.variant.in_place
+        if isinstance(asked, Mapping):
+            inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
+            outputs = {tensor.name: tensor for tensor in self.problem.output_tensors()}
+            for new, old in asked.items():
+                for name, known in ((new, outputs), (old, inputs)):
+                    if name not in known:
+                        raise UsageError(f"in_place: {unknown('tensor', name, known)}")
+                here, there = outputs[new], inputs[old]
+                if (here.shape, here.dtype) != (there.shape, there.dtype):
+                    raise UsageError(
+                        f"in_place: {new} is {here.dtype}{list(here.shape)}, {old} {there.dtype}{list(there.shape)}; "
+                        "only what is alike lies in one memory"
+                    )
+            return asked
+        if not asked:
+            return {}
+        if not self.problem.in_place:
+            raise UsageError(
+                f"in_place = true is not allowed: {self.problem.name} says of no output that it may lie in an input's "
+                'memory; name both: in_place = { out = "x" }'
+            )
+        return self.problem.in_place
+
+    def _constant(self, constant: ConstantTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+        tensors = [*self.problem.inputs, *self.variant.workspace]
+        if constant.tensor and constant.tensor not in tensors:
+            raise UsageError(f"constants.{constant.name}: {unknown('tensor', constant.tensor, tensors)}")
+        content = b"".join(value.bound(scope).packed() for value in constant.values)
+        return KernelLaunch(
+            "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content
+        )
+
+    def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+        tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
+        maps = {template.name: template for template in self.variant.tensor_maps}
+        textures = {template.name: template for template in self.variant.textures}
+        if step.zero:
+            if step.zero not in tensors:
+                raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
+            value = float(Scalar("f64", step.value).bound(scope).value)
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
+        default = (
+            *(name for name in self.problem.inputs if name not in self.updates.values()),
+            *self.problem.outputs,
+            *self.variant.workspace,
+            *(a for a in self.problem.arguments() if a not in tensors),
+        )
+        args = default if step.args is None else step.args
+        # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
+        there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
+        present = (a if isinstance(a, (Scalar, Struct)) else _present(a, there) for a in args)
+        names = tensors | maps.keys() | textures.keys()
+        values = tuple(
+            Struct(tuple(_bound(field, tensors, scope) for field in a.fields))
+            if isinstance(a, Struct)
+            else _bound(a, names, scope)
+            for a in present
+            if a
+        )
+        grid, block, cluster = (
+            _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)
+        )
+        named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
+        seen = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
+        shapes = self._tensors(scope) if named or seen else []
+        return KernelLaunch(
+            kernel=step.kernel,
+            grid=grid,
+            block=block,
+            shared_bytes=int(expression.evaluate(step.shared, scope)),
+            args=values,
+            cluster=cluster,
+            programmatic=bool(expression.evaluate(step.programmatic, scope)),
+            cooperative=step.cooperative,
+            early=self._early(step.early),
+            once=step.once,
+            tensor_maps=tuple(template.described(scope, shapes) for template in named),
+            textures=tuple(template.described(scope, shapes) for template in seen),
+        )
+
+
+def _bound(
+    argument: str | float | Scalar, names: Container[str], scope: Mapping[str, expression.ExpressionValue]
+) -> str | int | float | Scalar:
+    """A name of memory as it is, a number known."""
+    if isinstance(argument, Scalar):
+        return argument.bound(scope)
+    return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
+
+
+def _present(argument: str, there: Container[str]) -> str:
+    """An argument's name or expression; "" for one with a question mark that the problem has not."""
+    name = argument.removesuffix("?")
+    return name if name == argument or name in there else ""
+
+
+def _macro(name: str, value: expression.ExpressionValue) -> str:
+    """A macro's text: a number, a word, 1 or 0 for true and false."""
+    if isinstance(value, str) and not value.isidentifier():
+        raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")
+    return value if isinstance(value, str) else str(value + 0)
+
+
+def _dim3(values: list[int]) -> Dim3:
+    x, y, z = (*values, 1, 1, 1)[:3]
+    return (x, y, z)
+
+
+CASE_NAME = re.compile(r"^(?P<operator>[\w-]+)/(?P<variant>[\w-]+)(?:\[(?P<config>[^\]]*)\])?(?P<problem>\(.*\))$")
+
+
+def is_named(case: str, pattern: str) -> bool:
+    """Whether a pattern names a case by its printed name: all of it, its variant, or a glob over either.
+
+    A bracket is no character class here, as printed names hold brackets.
+    """
+    glob, variant = pattern.replace("[", "[[]"), re.split(r"[\[(]", case)[0]
+    return pattern in (case, variant) or any(fnmatch.fnmatchcase(name, glob) for name in (case, variant))
+
+
+def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opbench list cases") -> list[Case]:
+    """The cases that any pattern names, all when there is no pattern; raises UsageError when a pattern names none.
+
+    `listing` is the command that lists these cases.
+    """
+    cases, patterns = list(cases), list(patterns)
+    if not patterns:
+        return cases
+    chosen: dict[str, Case] = {}
+    for pattern in patterns:
+        hits = {c.name: c for c in cases if is_named(c.name, pattern)}
+        if not hits:
+            near = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
+            such = f"; the nearest is '{near[0]}'" if near else ""
+            raise UsageError(f"no case matches --case '{pattern}' among {len(cases)}{such}; list them: {listing}")
+        chosen |= hits
+    return [c for c in cases if c.name in chosen]

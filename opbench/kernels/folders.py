@@ -1,0 +1,252 @@
+"""Finds operators and variants by looking at folders; there is no list to keep in step."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from opbench.errors import UsageError, unknown
+from opbench.kernels.header import read_variants
+from opbench.kernels.variant import Variant, print_config, read_config
+from opbench.paths import next_command, shipped
+
+if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
+    from opbench.kernels.case import Case
+    from opbench.kernels.operator import Operator
+
+INCLUDE = "include"
+LAYOUT = "holds one folder per operator with .cu and .py files"
+
+
+class Catalog:
+    """Operators and variants under some roots; each is read when first asked for."""
+
+    def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
+        for root in extra_roots:
+            if not root.is_dir():
+                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
+        self.extra_roots = tuple(extra_roots)
+        """A user's own, as they were named."""
+        self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
+        self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
+        """Where kernels' headers are searched, a user's own first."""
+        self._read: dict[str, tuple[Variant, ...]] = {}
+        self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
+        self._headers: dict[Path, str] = {}
+        for root in extra_roots:
+            self._require_operators(root)
+
+    def _require_operators(self, root: Path) -> None:
+        """Refuse a user's folder of which nothing, or a part that is misspelt, would silently be left out."""
+        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
+        if not own:
+            raise UsageError(f"--variants {root}: no folder in it has variants; it {LAYOUT}")
+        known = self.operator_names()
+        for folder in own:
+            if folder.name not in known:
+                what = unknown("operator", folder.name, known, next_command("list operators"))
+                raise UsageError(f"{folder}: {what}; a new one has its mathematics in {folder.name}/operator.py")
+
+    @functools.cached_property
+    def folders(self) -> dict[str, list[Path]]:
+        """Operator name to its folders, a user's own first."""
+        found: dict[str, list[Path]] = {}
+        for root in self.roots:
+            for folder in variant_folders(root):
+                found.setdefault(folder.name, []).append(folder)
+        return dict(sorted(found.items()))
+
+    def command(self, words: str, *targets: str | Path, **options: object) -> str:
+        """Return a command to type next, with the folders of this catalog that are a user's own."""
+        return next_command(words, *targets, variants=self.extra_roots, **options)
+
+    def operator_names(self) -> list[str]:
+        """Every operator that has its mathematics."""
+        return [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
+
+    def operator_title(self, name: str) -> str:
+        """The first line of the operator's docstring, read without importing it."""
+        return docstring(self._operator_file(name))
+
+    def _operator_file(self, name: str) -> Path:
+        for folder in self.folders.get(name, []):
+            if (folder / "operator.py").exists():
+                return folder / "operator.py"
+        raise UsageError(unknown("operator", name, self.operator_names(), self.command("list operators")))
+
+    def operator(self, name: str) -> type[Operator]:
+        """The operator's class."""
+        return load_operator(self._operator_file(name), name)
+
+    def variants(self, operator: str) -> list[Variant]:
+        """All variants of an operator, each rung after the one it builds on."""
+        if operator not in self._read:
+            self._read[operator] = tuple(self._variants(operator))
+        return list(self._read[operator])
+
+    def _variants(self, operator: str) -> list[Variant]:
+        self._operator_file(operator)
+        found: dict[str, Variant] = {}
+        for folder in reversed(self.folders[operator]):
+            for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
+                if path.name == "operator.py" or path.name.startswith("_"):
+                    continue
+                for variant in self.variants_in(path, operator):
+                    _require_other_name(variant, found.get(variant.name))
+                    found[variant.name] = variant
+        return ladder_order(list(found.values()))
+
+    def variant(self, operator: str, name: str) -> Variant:
+        """One variant by name; raises UsageError with the nearest right one."""
+        variants = {v.name: v for v in self.variants(operator)}
+        if name not in variants:
+            hint = self.command("list variants", operator)
+            raise UsageError(f"{operator}: {unknown('variant', name, variants, hint)}")
+        return variants[name]
+
+    def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
+        """The case that prints as `name`; a variant of a user's own file stands before one of the same name.
+
+        Raises UsageError with the nearest right operator, variant, axis or config.
+        """
+        from opbench.kernels.case import CASE_NAME, Case
+
+        match = CASE_NAME.match(name)
+        if not match:
+            raise UsageError(
+                f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
+                f"({self.command('list cases')})"
+            )
+        ours = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
+        variant = ours or self.variant(match["operator"], match["variant"])
+        problem = self.operator(match["operator"]).parse(match["problem"])
+        for config in variant.configs:
+            if not match["config"] or print_config(config) == f"[{match['config']}]":
+                return Case(variant, config, problem)
+        if variant.searched and (named := read_config(match["config"])) in variant.space:
+            return Case(variant, {key: named[key] for key in variant.tune}, problem)
+        known = " ".join(print_config(c) for c in variant.configs)
+        raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
+
+    def use_header(self, path: Path, header: str) -> None:
+        """Take a header that was proposed for a file that has none."""
+        self._headers[path.resolve()] = header
+
+    def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
+        """The variants of one file, checked against its operator; read once until it or a header of it is edited."""
+        known = self._files.get((path, operator), ())
+        if not known or not all(source.unchanged for source in known[0].sources):
+            known = self._files[path, operator] = read_variants(
+                path, operator, self.include, self._headers.get(path.resolve(), "")
+            )
+            self._operator_file(known[0].operator)
+        return known
+
+    def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
+        """The variants of a file of a user's own, none of which may bear the name of another file's."""
+        variants = self.variants_in(path, operator)
+        known = {variant.name: variant for variant in self.variants(variants[0].operator)}
+        for variant in variants:
+            _require_other_name(variant, known.get(variant.name))
+        return variants
+
+    def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
+        """One variant of a file: the rung of that name, or the only one."""
+        variants = {v.name: v for v in self.variants_in(path, operator)}
+        name = name or next(iter(variants))
+        if name not in variants:
+            raise UsageError(f"{path}: {unknown('rung', name, variants)}")
+        return variants[name]
+
+
+def _require_other_name(variant: Variant, other: Variant | None) -> None:
+    """Refuse a second text under one name: its results would pass for those of the first."""
+    if other is None or other.path.resolve() == variant.path.resolve():
+        return
+    if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
+        raise UsageError(f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of them")
+
+
+def docstring(path: Path) -> str:
+    """The first line of a Python file's docstring, without importing it."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n")[0]
+
+
+def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
+    """The case that prints as `name`, of the shipped variants and of folders of one's own."""
+    return Catalog(tuple(Path(v).resolve() for v in variants)).case(name)
+
+
+def variant_folders(root: Path) -> list[Path]:
+    """The folders of a root that may hold variants; `include` holds headers."""
+    folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE)
+    return sorted(f for f in folders if not f.name.startswith((".", "_")))
+
+
+def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
+    """Sort so that each variant follows the rung it builds on; libraries come last."""
+    by_name = {v.name: v for v in variants}
+
+    def height(variant: Variant) -> int:
+        steps, seen = 0, {variant.name}
+        while variant.builds_on in by_name and variant.builds_on not in seen:
+            seen.add(variant.builds_on)
+            variant = by_name[variant.builds_on]
+            steps += 1
+        return steps
+
+    return sorted(variants, key=lambda v: (v.is_library, height(v), v.name))
+
+
+def load_module(path: Path, name: str) -> ModuleType:
+    """Import one Python file by path; an error in it is the user's, told with its file and line."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = getattr(error, "lineno", None) or _last_line(error, path)
+        raise UsageError(f"{path}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _last_line(error: BaseException, path: Path) -> int:
+    line, trace = 1, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+@functools.cache
+def load_operator(path: Path, name: str) -> type[Operator]:
+    """The one Operator subclass that a file defines."""
+    from opbench.kernels.operator import Operator
+
+    module = load_module(path, f"opbench_operator_{name}")
+    classes = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == module.__name__
+    ]
+    if len(classes) != 1:
+        raise UsageError(f"{path}:1: defines {len(classes)} operators; exactly one subclass of Operator is needed")
+    for needed in ("reference", "examples"):
+        if not hasattr(classes[0], needed):
+            raise UsageError(
+                f"{path}:1: {classes[0].__name__} defines no {needed}(); a short operator to copy from: "
+                "variants/relu/operator.py"
+            )
+    classes[0].name = name
+    return classes[0]

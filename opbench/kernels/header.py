@@ -1,0 +1,448 @@
+"""Reads the TOML header of a variant's file, and refuses what is wrong in it with file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from opbench.errors import UsageError, unknown
+from opbench.kernels import expression
+from opbench.kernels.launch_header import constant, launch_step, tensor_map
+from opbench.kernels.mechanism import MECHANISMS
+from opbench.kernels.memory_header import (
+    CONTENTS,
+    ELEMENT_BYTES,
+    NO_OPERATOR,
+    BufferTemplate,
+    MemoryHeader,
+    is_identifier,
+)
+from opbench.kernels.space import tunable_values
+from opbench.kernels.texture import read_texture
+from opbench.kernels.variant import Variant
+from opbench.paths import next_command, shipped
+from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
+from opbench.source.project import project_folders
+from opbench.source.sources import Source, checksum, closure, matrix_classes, text_checksum
+
+KeyKinds = type | tuple[type, ...]
+"""Of the values that a key may have."""
+
+OPENING_LINE = "/// opbench"
+HEADER_KEYS: Mapping[str, KeyKinds] = {
+    "title": str, "operator": str, "builds_on": str, "mechanism": list, "precision": str, "product": str,
+    "compute_capability": str,
+    "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
+    "tensor_maps": dict, "textures": dict, "surfaces": dict, "launch": list, "modules": list, "flops": str,
+    "reproducible": bool,
+    "in_place": (bool, dict), "constants": dict, "rung": dict,
+}  # fmt: skip
+MEMORY_KEYS: Mapping[str, KeyKinds] = {
+    "title": str, "operator": str, "sizes": dict, "buffers": dict, "launch": list,
+}  # fmt: skip
+"""The keys of a header without an operator."""
+BUFFER_KEYS = ("type", "elements", "content")
+RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
+ADDED = ("mechanism", "where", "requires")
+"""Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
+PRECISIONS = tuple(UNIT_ROUNDOFF)
+FILES = 1024
+"""Of so many files the variants are kept."""
+COMBINATIONS = 10_000
+"""Combinations of tunables of one variant that are looked at, at most."""
+
+
+def has_header(path: Path) -> bool:
+    """Whether a file has a line that opens or closes a header; true of one that cannot be read, which fails later."""
+    try:
+        return re.search(r"^[ \t]*//[ \t]+///(?!/)", path.read_text(errors="replace"), re.MULTILINE) is not None
+    except OSError:
+        return True
+
+
+def read_variants(
+    path: Path, operator: str = "", include: Sequence[Path] | None = None, header: str = ""
+) -> tuple[Variant, ...]:
+    """The variants of one file: its rungs, or itself; `operator` is the folder's name, else the header must name it.
+
+    `include` are the folders of headers, those that ship with opbench unless told; folders of the file's project that
+    have headers which it includes are added. `header` is one that was proposed for a file without. Raises UsageError
+    with file:line for a missing header, an unknown key or a value that is not allowed.
+    """
+    folders = tuple(include) if include is not None else (shipped("variants") / "include",)
+    try:
+        folders += project_folders(path, folders) if path.suffix == ".cu" else ()
+        sources = closure(path, folders)
+        sources[0].content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    return _variants_of(path, operator, folders, sources, header)
+
+
+def has_memory_header(path: Path) -> bool:
+    """Whether a file has a header without an operator."""
+    if not has_header(path):
+        return False
+    try:
+        return _table_of(path, path.read_text(errors="replace").splitlines())[0].get("operator") == NO_OPERATOR
+    except (OSError, UsageError):  # whoever reads the header says what is wrong in it
+        return False
+
+
+def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "") -> MemoryHeader:
+    """Read a header without an operator; `header` is one that was proposed for a file without.
+
+    `include` are folders of headers. Raises UsageError with file:line for what is not allowed.
+    """
+    folders = (*include, *project_folders(path, include))
+    try:
+        sources = closure(path, folders)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    table, lines = _table_of(path, (header or sources[0].text).splitlines())
+    reader = _MemoryReader(path, lines, table, sources, folders)
+    reader.require_known(MEMORY_KEYS)
+    return reader.memory_header()
+
+
+def _table_of(path: Path, lines: Sequence[str]) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+    """A header's table, and its numbered lines."""
+    first, header, _ = _split_header(path, lines, "//" if path.suffix == ".cu" else "")
+    return _toml(path, first, header), list(enumerate(header, first + 2))
+
+
+def _toml(path: Path, first: int, header: Sequence[str]) -> dict[str, Any]:
+    """The table of a header's lines, of which the opening one has the index `first`."""
+    try:
+        return tomllib.loads("\n".join(header))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}:{first + 1 + _error_line(error)}: the header is no TOML: {error}") from None
+
+
+@functools.lru_cache(FILES)
+def _variants_of(
+    path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
+) -> tuple[Variant, ...]:
+    """The same of files that are read: catalogs of one process share what no edit has changed."""
+    lines = (proposed or sources[0].content.decode()).splitlines()
+    prefix = "//" if path.suffix == ".cu" else ""
+    first, header, why = _split_header(path, lines, prefix)
+    table = _toml(path, first, header)
+    parts = _parts(header, first + 2)
+    whole = _HeaderReader(path, parts[""], table, sources, folders)
+    if table.get("operator") == NO_OPERATOR:
+        raise whole.refuse(
+            "operator",
+            f'operator = "{NO_OPERATOR}": without an operator nothing says what is right, so the file can only be '
+            f"checked for memory faults and races: {next_command('check', path)}; to run and explain it, "
+            "write its operator (opbench new operator NAME --in mine), then name it in the header",
+        )
+    whole.require_known(HEADER_KEYS)
+    rungs = table.pop("rung", {})
+    if not rungs:
+        return (replace(whole.variant(path.stem, operator, why), header=proposed),)
+    found = []
+    for name, own in rungs.items():
+        reader = _HeaderReader(path, [*parts.get(name, []), *parts[""]], own, sources, folders)
+        if not isinstance(own, dict) or not re.fullmatch(r"[\w-]+", name):
+            raise reader.refuse("rung", f"rung.{name} = {own!r} is not allowed; write a table [rung.name_of_the_rung]")
+        reader.require_known(RUNG_KEYS)
+        found.append(replace(reader, table=_merged(table, own)).variant(name, operator, why))
+    return tuple(found)
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A rung's whole table."""
+    merged = {**common, **own}
+    for key in common.keys() & own.keys():
+        if key in ADDED:
+            merged[key] = [*common[key], *own[key]]
+        elif isinstance(common[key], dict):
+            merged[key] = {**common[key], **own[key]}
+    return merged
+
+
+def _parts(header: Sequence[str], first_line: int) -> dict[str, list[tuple[int, str]]]:
+    """The header's numbered lines by the rung that they belong to; those of all rungs under the empty name."""
+    parts: dict[str, list[tuple[int, str]]] = {"": []}
+    rung = ""
+    for number, line in enumerate(header, first_line):
+        if line.lstrip().startswith("["):
+            with contextlib.suppress(tomllib.TOMLDecodeError):  # a line of a list
+                rung = next(iter(tomllib.loads(line).get("rung", {})), "")
+        parts.setdefault(rung, []).append((number, line))
+    return parts
+
+
+def _error_line(error: tomllib.TOMLDecodeError) -> int:
+    text = str(error)
+    return int(text.split("at line ")[1].split(",", maxsplit=1)[0]) if "at line " in text else 1
+
+
+def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, list[str], str]:
+    """The index of the opening line, the TOML lines without their comment sign, and the paragraph that follows."""
+    opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
+    stripped = [line.strip() for line in lines]
+    if opening not in stripped:
+        raise UsageError(
+            f"{path}:1: no opbench header; it begins with the line '{opening}' "
+            "(see 'Write your own kernel' in README.md)"
+        )
+    first = stripped.index(opening)
+    if closing not in stripped[first + 1 :]:
+        raise UsageError(f"{path}:{first + 1}: the header has no closing line '{closing}'")
+    last = stripped.index(closing, first + 1)
+    header = [line.removeprefix(prefix).removeprefix(" ") if prefix else line for line in stripped[first + 1 : last]]
+    why = []
+    for line in stripped[last + 1 :]:
+        if (prefix and not line.startswith(prefix)) or (not prefix and line.endswith('"""')):
+            break
+        why.append(line.removeprefix(prefix).strip())
+    return first, header, "\n".join(why).strip()
+
+
+@dataclass
+class _HeaderReader:
+    """Turns a header's table into a Variant; every complaint names file, line, value and what is allowed."""
+
+    path: Path
+    lines: list[tuple[int, str]]
+    """Numbered lines of the header: the rung's own, then those of all rungs."""
+    table: dict[str, Any]
+    sources: tuple[Source, ...]
+    include: tuple[Path, ...]
+
+    def line_of(self, key: str, value: str = "") -> int:
+        """Line of the first mention of a value, else of a key."""
+        named = re.compile(rf"\s*(?:\[+.*\.)?\s*{re.escape(key)}\b\s*[=.\]]")
+        hits = [number for number, line in self.lines if value and value in line]
+        hits = hits or [number for number, line in self.lines if named.match(line)]
+        hits = hits or [number for number, line in self.lines if key in line]
+        return hits[0] if hits else self.lines[0][0] if self.lines else 1
+
+    def refuse(self, key: str, message: str, value: str = "") -> UsageError:
+        """An error at the line of a value, else of a key."""
+        return UsageError(f"{self.path}:{self.line_of(key, value)}: {message}")
+
+    def require_known(self, known: Mapping[str, KeyKinds]) -> None:
+        """Refuse an unknown key and a value of the wrong type."""
+        for key, value in self.table.items():
+            if key not in known:
+                raise self.refuse(key, unknown("key", key, known))
+            if not isinstance(value, known[key]):
+                kind = known[key]
+                kinds = kind if isinstance(kind, tuple) else (kind,)
+                words = " or ".join(k.__name__ for k in kinds)
+                raise self.refuse(key, f"{key} = {value!r} is not allowed; it must be a {words}")
+
+    def variant(self, name: str, operator: str, why: str) -> Variant:
+        table = self.table
+        named = table.get("operator", operator)
+        if not named:
+            raise self.refuse(
+                "title",
+                'a file outside a variants folder names its operator: operator = "matmul" (opbench list operators)',
+            )
+        if self.path.suffix == ".cu" and not table.get("launch"):
+            raise self.refuse(
+                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
+            )
+        product = self._product()
+        variant = Variant(
+            path=self.path,
+            operator=named,
+            name=name,
+            title=table.get("title", name),
+            why=why,
+            builds_on=table.get("builds_on", ""),
+            mechanism=self._mechanism(),
+            precision=self._precision(),
+            product=product,
+            compute_capability=table.get("compute_capability", "") or self._implied_capability(),
+            tune=self._tune(),
+            searched=any(isinstance(values, dict) for values in table.get("tune", {}).values()),
+            where=self._expressions("where"),
+            define=self._define(product),
+            supports=self._supports(),
+            requires=self._expressions("requires"),
+            workspace=self._named_expressions("workspace"),
+            tensor_maps=tuple(tensor_map(self, name, entry) for name, entry in table.get("tensor_maps", {}).items()),
+            textures=tuple(
+                read_texture(self, kind, name, entry)
+                for kind in ("textures", "surfaces")
+                for name, entry in table.get(kind, {}).items()
+            ),
+            constants=tuple(constant(self, *item) for item in table.get("constants", {}).items()),
+            launch=tuple(launch_step(self, i, entry) for i, entry in enumerate(table.get("launch", []))),
+            modules=tuple(table.get("modules", ())),
+            flops=self._flops(),
+            reproducible=table.get("reproducible", True),
+            in_place=self._in_place(),
+            include=self.include,
+            sources=self.sources,
+            source_sha256=checksum(self.sources),
+            text_sha256=text_checksum(self.sources),
+        )
+        try:
+            configs = variant.configs
+        except UsageError as error:
+            raise self.refuse("where", f"where: {error}") from None
+        if not configs:
+            raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
+        return variant
+
+    def _implied_capability(self) -> str:
+        """Return the compute capability that clusters and tensor maps need; "" where the header has neither."""
+        clusters = [entry.get("cluster") for entry in self.table.get("launch", []) if isinstance(entry, dict)]
+        sizes = [str(size) for cluster in clusters if isinstance(cluster, list) for size in cluster]
+        return "9.0" if self.table.get("tensor_maps") or any(size != "1" for size in sizes) else ""
+
+    def _flops(self) -> str:
+        text = self.table.get("flops", "")
+        return self.expression("flops", text) if text else ""
+
+    def _in_place(self) -> bool | dict[str, str]:
+        asked: object = self.table.get("in_place", False)
+        if not isinstance(asked, dict):
+            return bool(asked)
+        if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
+            raise self.refuse("in_place", f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}')
+        return asked
+
+    def _mechanism(self) -> tuple[str, ...]:
+        names = self.table.get("mechanism", [])
+        for name in names:
+            if name not in MECHANISMS:
+                raise self.refuse("mechanism", unknown("mechanism", str(name), MECHANISMS), str(name))
+        return tuple(dict.fromkeys(names))
+
+    def _precision(self) -> str:
+        product = PRODUCTS.get(self.table.get("product", ""))
+        precision = str(self.table.get("precision", product.precision if product else "f32"))
+        if precision not in PRECISIONS:
+            raise self.refuse("precision", f"precision = {precision!r} is not allowed; one of {', '.join(PRECISIONS)}")
+        return precision
+
+    def _product(self) -> str:
+        """What the tensor cores multiply; refused where its roof would be that of something else."""
+        named, precision = str(self.table.get("product", "")), self._precision()
+        if named and named not in PRODUCTS:
+            raise self.refuse("product", unknown("product", named, PRODUCTS))
+        if self.path.suffix == ".cu" and (fault := mistaken_product(named, precision, matrix_classes(self.sources))):
+            raise self.refuse("product" if named else "precision", fault)
+        return named
+
+    def _define(self, product: str) -> dict[str, str]:
+        """Macros in an order in which each follows those that it names."""
+        waiting = self._named_expressions("define")
+        if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
+            raise self.refuse("define", f'define.PRODUCT is what product says: leave it to product = "{product}"')
+        for name in waiting:
+            if name in self.table.get("tune", {}):
+                raise self.refuse("define", f"define.{name} is not allowed: tune.{name} is that macro already")
+        ordered: dict[str, str] = {}
+        while waiting:
+            ready = [n for n, text in waiting.items() if not (expression.names(text) - {n}) & waiting.keys()]
+            if not ready:
+                raise self.refuse("define", f"define: {', '.join(waiting)} need each other's values")
+            ordered |= {name: waiting.pop(name) for name in ready}
+        return ordered
+
+    def _tune(self) -> dict[str, tuple[int, ...]]:
+        tune = {}
+        for name, values in self.table.get("tune", {}).items():
+            try:
+                tune[name] = tunable_values(values)
+            except UsageError as error:
+                raise self.refuse("tune", f"tune.{name} {error}", name) from None
+        if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
+            return tune
+        if (count := math.prod(map(len, tune.values()))) > COMBINATIONS:
+            product = " × ".join(f"{len(values)} of {key}" for key, values in tune.items())
+            raise self.refuse(
+                "tune",
+                f"tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: give fewer values, "
+                "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
+            )
+        return tune
+
+    def _supports(self) -> dict[str, tuple[str, ...]]:
+        supports = {}
+        for mode, values in self.table.get("supports", {}).items():
+            if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
+                raise self.refuse(
+                    "supports", f"supports.{mode} = {values!r} is not allowed; a list of the mode's values"
+                )
+            supports[mode] = tuple(values)
+        return supports
+
+    def _expressions(self, key: str) -> tuple[str, ...]:
+        return tuple(self.expression(key, text) for text in self.table.get(key, []))
+
+    def _named_expressions(self, key: str) -> dict[str, str]:
+        return {name: self.expression(key, text) for name, text in self.table.get(key, {}).items()}
+
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one."""
+        if isinstance(text, int):
+            return str(text)
+        if not isinstance(text, str):
+            raise self.refuse(key, f"{key}: {text!r} is no expression")
+        try:
+            expression.parse(text, real)
+        except UsageError as error:
+            raise self.refuse(key, f"{key}: {error}", text) from None
+        return text
+
+
+class _MemoryReader(_HeaderReader):
+    """Reads a header without an operator."""
+
+    def memory_header(self) -> MemoryHeader:
+        """The whole; raises UsageError for what is not allowed."""
+        for name, value in self.table.get("sizes", {}).items():
+            if type(value) is not int or not is_identifier(name):
+                raise self.refuse("sizes", f"sizes.{name} = {value!r} is not allowed; a name and a whole number", name)
+        if not self.table.get("launch"):
+            raise self.refuse(
+                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...], args = [...] }]'
+            )
+        return MemoryHeader(
+            self.path,
+            self.table.get("sizes", {}),
+            tuple(self._buffer(name, entry) for name, entry in self.table.get("buffers", {}).items()),
+            tuple(launch_step(self, index, entry) for index, entry in enumerate(self.table["launch"])),
+            self.include,
+            self.sources,
+        )
+
+    def _buffer(self, name: str, entry: object) -> BufferTemplate:
+        if not isinstance(entry, dict):
+            raise self.refuse(
+                "buffers", f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}', f"{name} ="
+            )
+        for key, allowed in (("type", tuple(ELEMENT_BYTES)), ("content", CONTENTS)):
+            if entry.get(key, allowed[0]) not in allowed:
+                raise self.refuse(
+                    "buffers",
+                    f"buffers.{name}.{key} = {entry[key]!r} is not allowed; one of {', '.join(allowed)}",
+                    f"{name} = {{",
+                )
+        for key in entry:
+            if key not in BUFFER_KEYS:
+                raise self.refuse("buffers", f"buffers.{name}: {unknown('key', key, BUFFER_KEYS)}", f"{name} = {{")
+        elements = self.expression("buffers", entry["elements"]) if "elements" in entry else ""
+        return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
+
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """An expression of the sizes, or of arguments a buffer's name as it is, whatever a language means by it."""
+        if key == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
+            return text
+        return super().expression(key, text, real)

@@ -1,0 +1,90 @@
+"""What must be compiled and launched for a case, with every number known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from opbench.kernels.scalar import Argument, Struct
+from opbench.kernels.tensor_map import TensorMap
+from opbench.kernels.texture import Texture
+
+Dim3 = tuple[int, int, int]
+
+CLUSTER_BLOCKS = 8
+"""Blocks of a cluster that every GPU with clusters can hold."""
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One kernel of a case with every number known; a `zero` step clears a buffer instead."""
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    args: tuple[Argument, ...]
+    """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types and
+    structures, in the kernel's order."""
+    zero: str = ""
+    """Name of a buffer to fill; then every other field but the next is empty."""
+    value: float = 0.0
+    """What it is filled with."""
+    constant: str = ""
+    """Name of a `__constant__` variable to be written; then only the next two matter."""
+    tensor: str = ""
+    """The buffer whose content it gets, else it gets `content`."""
+    content: bytes = b""
+    cluster: Dim3 = (1, 1, 1)
+    """Blocks that share a multiprocessor's neighbourhood, and may read each other's shared memory."""
+    programmatic: bool = False
+    """Whether it may start before the launch ahead of it has ended; its kernel waits by griddepcontrol.wait."""
+    cooperative: bool = False
+    """Whether all its blocks run at once, so that they can wait for each other."""
+    early: tuple[str, ...] = ()
+    """Inputs that it reads before it waits: what launches ahead of it in a network may not write."""
+    once: bool = False
+    """Whether what it writes stays as it is while the inputs that it names do: then it need not run again."""
+    tensor_maps: tuple[TensorMap, ...] = ()
+    """Those that `args` names."""
+    textures: tuple[Texture, ...] = ()
+    """Likewise, with surfaces."""
+
+    def buffers(self) -> set[str]:
+        """Every buffer that it can reach."""
+        maps = {described.name: described.tensor for described in self.tensor_maps}
+        named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
+        named |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
+        return named | {name for name in (self.zero, self.tensor) if name}
+
+    def fault_of_cluster(self) -> str | None:
+        """Why no GPU can launch such a cluster, else None."""
+        sizes = "×".join(map(str, self.cluster))
+        if min(self.cluster) < 1 or prod(self.cluster) > CLUSTER_BLOCKS:
+            return f"a cluster of {sizes} blocks; 1 to {CLUSTER_BLOCKS} are allowed"
+        for axis, blocks, size in zip("xyz", self.grid, self.cluster, strict=True):
+            if blocks % size:
+                return f"grid.{axis} = {blocks}; clusters of {sizes} blocks need a multiple of {size}"
+        return None
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Everything that decides a compiled module, hence the key of its cache."""
+
+    source: Path
+    kernels: tuple[str, ...]
+    macros: tuple[tuple[str, str], ...] = ()
+    compute_capability: str = ""
+    """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
+    include: tuple[Path, ...] = ()
+    """Folders that its headers are searched in, in this order."""
+
+    constants: tuple[str, ...] = ()
+    """`__constant__` variables that are written from outside."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """What must be there: kernels, by name or as name expressions, and variables."""
+        return (*self.kernels, *self.constants)

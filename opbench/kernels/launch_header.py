@@ -1,0 +1,210 @@
+"""What a header says of launches: kernels in order, their arguments, tensor maps and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from opbench.errors import UsageError, unknown
+from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Scalar, Struct
+from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
+from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
+from opbench.source.sources import Source, without_comments
+
+LAUNCH_KEYS = {
+    "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
+    "early", "once",
+}  # fmt: skip
+MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
+MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
+IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
+
+
+class Reader(Protocol):
+    """A header being read."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The kernel's file and its headers."""
+
+    def refuse(self, key: str, message: str, value: str = "") -> UsageError:
+        """An error at the line of a value, else of a key."""
+
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one."""
+
+
+def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
+    if not isinstance(entry, dict):
+        raise reader.refuse(
+            "launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
+        )
+    for key in entry:
+        if key not in LAUNCH_KEYS:
+            raise reader.refuse(key, f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
+    if filled := {"zero", "fill"} & entry.keys():
+        return _filled(reader, index, entry, filled.pop())
+    for key in ("kernel", "grid", "block"):
+        if key not in entry:
+            raise reader.refuse("launch", f"launch[{index}]: {key} is missing")
+    for key in {"grid", "block", "cluster"} & entry.keys():
+        if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
+            raise reader.refuse(
+                key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
+            )
+    if not isinstance(entry.get("args", []), list):
+        raise reader.refuse("args", f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments")
+    programmatic = entry.get("programmatic", False)
+    if not isinstance(programmatic, bool | str):
+        raise reader.refuse(
+            "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed"
+        )
+    if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
+        raise reader.refuse(
+            "programmatic",
+            f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
+            "kernel reads what the launch ahead of it has not written",
+        )
+    early = entry.get("early", [])
+    if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
+        raise reader.refuse(
+            "early", f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed"
+        )
+    return LaunchTemplate(
+        kernel=entry["kernel"],
+        grid=tuple(reader.expression("grid", e) for e in entry["grid"]),
+        block=tuple(reader.expression("block", e) for e in entry["block"]),
+        shared=reader.expression("shared", entry.get("shared", "0")),
+        args=tuple(_argument(reader, e) for e in entry["args"]) if "args" in entry else None,
+        cluster=tuple(reader.expression("cluster", e) for e in entry.get("cluster", ())),
+        programmatic=reader.expression("programmatic", programmatic),
+        cooperative=_cooperative(reader, index, entry),
+        early=tuple(early),
+        once=_once(reader, index, entry),
+    )
+
+
+def _once(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+    asked = entry.get("once", False)
+    if not isinstance(asked, bool) or (asked and not entry.get("args")):
+        raise reader.refuse("once", f"launch[{index}].once = {asked!r}; true or false is allowed, true beside args")
+    return asked
+
+
+def _cooperative(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+    asked = entry.get("cooperative", False)
+    if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
+        raise reader.refuse(
+            "cooperative",
+            f"launch[{index}].cooperative = {asked!r}; true or false is allowed, without cluster and programmatic",
+        )
+    return asked
+
+
+def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
+    where = f"tensor_maps.{name}"
+    if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
+        raise reader.refuse(
+            name, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+        )
+    walk = entry.get("im2col", {})
+    for key, value, known in (
+        *((k, v, MAP_KEYS) for k, v in entry.items()),
+        *((k, v, IM2COL_KEYS) for k, v in walk.items()),
+    ):
+        if key not in known:
+            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+        if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
+            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions", key)
+    for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
+        word = entry.get(key, allowed[-1])
+        if word not in allowed and not (key == "swizzle" and " if " in str(word)):
+            listed = ", ".join(map(str, allowed))
+            raise reader.refuse(key, f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}", key)
+    if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
+        needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
+        raise reader.refuse(name, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}", name)
+    given = {**entry, **walk}
+    lists = {key: tuple(reader.expression(key, e) for e in given.get(key, ())) for key in MAP_LISTS}
+    return TensorMapTemplate(
+        name=name,
+        tensor=entry["tensor"],
+        type=reader.expression("type", entry["type"]) if "type" in entry else "",
+        dims=lists["dims"],
+        strides=lists["strides"],
+        box=lists["box"],
+        element_strides=lists["element_strides"],
+        swizzle=entry["swizzle"]
+        if entry.get("swizzle") in SPANS
+        else reader.expression("swizzle", entry.get("swizzle", "'128B'")),
+        l2=entry.get("l2", PROMOTIONS[-1]),
+        offset=reader.expression("offset", given.get("offset", "0")),
+        lower=lists["lower"],
+        upper=lists["upper"],
+        channels=reader.expression("channels", given.get("channels", "0")),
+        pixels=reader.expression("pixels", given.get("pixels", "0")),
+    )
+
+
+def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
+    value, name = entry.get("value", 0), entry[key]
+    if (
+        not isinstance(name, str)
+        or not isinstance(value, (str, int, float))
+        or (key == "fill") != ("value" in entry)
+        or len(entry) > 2
+    ):
+        raise reader.refuse(
+            key,
+            f'launch[{index}] = {entry!r} is not allowed; {{ zero = "out" }}, or {{ fill = "out", value = "-inf" }}',
+        )
+    if isinstance(value, str) and value not in SPECIAL:
+        reader.expression("value", value)
+    return LaunchTemplate(zero=name, value=value)
+
+
+def _argument(reader: Reader, given: object) -> str | Scalar | Struct:
+    """An expression, a buffer's name with a question mark, a number with its type, or a structure of such."""
+    if isinstance(given, dict) and "struct" in given:
+        listed = given["struct"]
+        if len(given) != 1 or not isinstance(listed, list) or not listed:
+            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
+        fields = [_argument(reader, one) for one in listed]
+        if any(isinstance(field, Struct) for field in fields):
+            raise reader.refuse("args", f"args: {given!r}: a struct in a struct is not allowed; list its fields")
+        return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
+    if isinstance(given, bool):
+        return Scalar("bool", given)
+    if isinstance(given, float):
+        return Scalar("f32", given)
+    if isinstance(given, dict):
+        kind, value = next(iter(given.items()), ("", None))
+        if len(given) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
+            known = ", ".join(FORMATS)
+            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
+        if isinstance(value, str) and value not in SPECIAL:
+            reader.expression("args", value, kind in FLOATS)
+        return Scalar(kind, value)
+    if isinstance(given, str) and given.endswith("?") and given[:-1].isidentifier():
+        return given
+    return reader.expression("args", given)
+
+
+def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
+    """What a `__constant__` variable holds: a tensor's content, or numbers."""
+    if isinstance(given, str):
+        return ConstantTemplate(name, tensor=given)
+    kind, values = next(iter(given.items()), ("", None)) if isinstance(given, dict) else ("", given)
+    listed = [v for v in (values if isinstance(values, list) else [values]) if isinstance(v, (str, int, float))]
+    if not kind:
+        kind = "i32" if all(isinstance(v, int) for v in listed) else "f32"
+    if kind not in FORMATS or len(listed) != (len(values) if isinstance(values, list) else 1):
+        raise reader.refuse(
+            name,
+            f"constants.{name} = {given!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
+            f"({', '.join(FORMATS)})",
+        )
+    for value in listed:
+        if isinstance(value, str) and value not in SPECIAL:
+            reader.expression("constants", value, kind in FLOATS)
+    return ConstantTemplate(name, values=tuple(Scalar(kind, value) for value in listed))

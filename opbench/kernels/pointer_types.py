@@ -1,0 +1,242 @@
+"""Whether the pointers of a kernel point to the elements that the tensors have."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.operator import Tensor
+from opbench.source.names import plain_kernel
+from opbench.source.scan import Declaration, declarations
+from opbench.source.sources import Source
+from opbench.source.tokens import Token, split, tokens
+
+RAW = "raw"
+"""An element type that holds the bits of any other, such as `char` or `uint4`."""
+ELEMENTS: Mapping[str, str] = {
+    "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "half_t": "f16", "nv_half": "f16",
+    "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16", "bfloat16": "bf16",
+    "__nv_bfloat162": "bf16", "nv_bfloat162": "bf16",
+    "half2": "f16", "__half2": "f16", "nv_half2": "f16",
+    "int": "i32", "signed": "i32", "signed int": "i32", "int32_t": "i32", "std::int32_t": "i32",
+    "short": "i16", "short int": "i16", "int16_t": "i16", "std::int16_t": "i16",
+    "long": "i64", "long int": "i64", "long long": "i64", "long long int": "i64", "int64_t": "i64",
+    "std::int64_t": "i64",
+    "void": RAW, "char": RAW, "signed char": RAW, "unsigned char": RAW, "uint8_t": RAW, "std::uint8_t": RAW,
+    "int8_t": RAW, "std::byte": RAW, "uchar": RAW, "bool": "u8",
+    "unsigned": "u32", "unsigned int": "u32", "uint": "u32", "uint32_t": "u32", "std::uint32_t": "u32",
+    "unsigned short": "u16", "unsigned short int": "u16", "ushort": "u16", "uint16_t": "u16", "std::uint16_t": "u16",
+    "unsigned long long": "u64", "unsigned long": "u64", "uint64_t": "u64", "std::uint64_t": "u64", "size_t": "u64",
+    "unsigned long long int": "u64", "unsigned long int": "u64",
+}  # fmt: skip
+"""What types of C++ and CUDA are as elements of tensors; vectors such as `float4` are read by `_VECTOR`."""
+_VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1-4])")
+_QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "typename"))
+_REINTERPRETS = re.compile(r"\w+_as_\w+|reinterpret_cast|bit_cast|__builtin_memcpy|memcpy")
+"""Names by which a kernel takes the bits of one type for those of another."""
+_WIDTHS = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "u8": 1, "i16": 2, "i64": 8, "u32": 4, "u16": 2, "u64": 8}
+DEEPEST = 8
+"""Names that stand for each other, one after the other, that are followed."""
+
+
+@dataclass(frozen=True)
+class PointerMismatch:
+    """A parameter whose element type is not its tensor's."""
+
+    kernel: str
+    parameter: str
+    written: str
+    """The type as the kernel has it, such as "int"."""
+    tensor: str
+    dtype: str
+    file: str
+    line: int
+
+    def sentence(self, operator: str) -> str:
+        """Such as "parameter 'x' is int*, and sum's x is f32"."""
+        return f"parameter '{self.parameter}' is {self.written}*, and {operator}'s {self.tensor} is {self.dtype}"
+
+
+@dataclass(frozen=True)
+class PointerType:
+    """The type that a pointer parameter points to."""
+
+    written: str
+    """Resolved as far as it can be, such as "float4"."""
+    element: str
+    """As `ELEMENTS` has it; empty where the type is not known."""
+    is_vector: bool = False
+
+
+def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
+    """Whether a pointer may be given a tensor of a dtype; true for a type that is not known.
+
+    `reinterprets` says that the kernel takes bits of one type for another. Unsigned integers and vectors of integers
+    are taken for raw bits.
+    """
+    element = pointer.element
+    if element in ("", RAW, dtype) or dtype not in _WIDTHS:
+        return True
+    is_float = element[0] in "fb"
+    if element[0] == "u" and element != "u8":
+        return dtype[0] in "fb" or _WIDTHS[element] == _WIDTHS[dtype]
+    if not is_float and dtype[0] not in "fb":
+        return _WIDTHS[element] == _WIDTHS[dtype]
+    if not is_float:
+        same_size = _WIDTHS[element] == _WIDTHS[dtype]
+        return pointer.is_vector or (same_size and _WIDTHS[element] == 2) or reinterprets
+    return pointer.is_vector and reinterprets
+
+
+def mismatches(
+    sources: Sequence[Source],
+    launch: KernelLaunch,
+    tensors: Mapping[str, Tensor],
+    macros: Mapping[str, str],
+) -> list[PointerMismatch]:
+    """The pointer parameters of a launch's kernel that are given a tensor of another element type.
+
+    `tensors` are those that can be compared, by name; `macros` are defined for the compiler.
+    Nothing is said where a kernel has several definitions, where its head has branches of the preprocessor, or where
+    the launch gives another number of arguments.
+    """
+    found = [
+        (source, one)
+        for source in sources
+        for one in declarations(source.text)
+        if one.is_kernel and one.name == plain_kernel(launch.kernel)
+    ]
+    if len(found) != 1:
+        return []
+    source, kernel = found[0]
+    parameters = kernel.parameters()
+    has_branches = re.search(r"^\s*#", source.text[kernel.start : kernel.tokens[kernel.body].start], re.MULTILINE)
+    if len(parameters) != len(launch.args) or has_branches:
+        return []
+    names = _names(sources, kernel, launch.kernel, macros)
+    reinterprets = _reinterprets(sources)
+    listed = []
+    for argument, parameter in zip(launch.args, parameters, strict=True):
+        if isinstance(argument, str) and argument in tensors and (pointer := pointer_type(parameter, names)):
+            dtype = tensors[argument].dtype
+            if not fits(pointer, dtype, reinterprets):
+                line = source.text.count("\n", 0, parameter[0].start) + 1
+                name = _name(parameter)
+                place = (str(source.path), line)
+                listed.append(PointerMismatch(launch.kernel, name, pointer.written, argument, dtype, *place))
+    return listed
+
+
+def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+    """What a parameter points to; None where it is no plain pointer. `names` stand for other types."""
+    words = [token.text for token in parameter]
+    words = words[: words.index("=")] if "=" in words else words
+    ends = next((i for i, word in enumerate(words) if word in ("*", "[")), -1)
+    if ends < 0 or words.count("*") > 1 or "(" in words or "&" in words:
+        return None
+    base = words[:ends] if words[ends] == "*" else words[: ends - 1]
+    return _resolved([word for word in base if word not in _QUALIFIERS], names)
+
+
+def _resolved(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+    """A type by its name, each name that stands for another replaced."""
+    for _ in range(DEEPEST):
+        text = " ".join(words).replace(" :: ", "::")
+        if text in ELEMENTS:
+            return PointerType(text, ELEMENTS[text], text.endswith("2") and text.startswith(("half", "__", "nv_")))
+        if vector := _VECTOR.fullmatch(text):
+            scalar = vector[1].replace("longlong", "long long")
+            scalar = f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar
+            return PointerType(text, ELEMENTS[scalar], vector[2] != "1")
+        if not any(word in names for word in words):
+            return PointerType(text, "")
+        words = [part for word in words for part in names.get(word, (word,)) if part not in _QUALIFIERS]
+        if "*" in words:
+            return None
+    return PointerType(" ".join(words), "")
+
+
+def _name(parameter: Sequence[Token]) -> str:
+    words = [token.text for token in parameter]
+    words = words[: words.index("=")] if "=" in words else words
+    words = words[: words.index("[")] if "[" in words else words
+    return next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
+
+
+def _names(
+    sources: Sequence[Source], kernel: Declaration, called: str, macros: Mapping[str, str]
+) -> dict[str, Sequence[str]]:
+    """The words that names stand for: typedefs, `using`, macros and template parameters of the kernel.
+
+    A name with two meanings, as of two branches of the preprocessor, has none here.
+    """
+    meanings: dict[str, set[tuple[str, ...]]] = {}
+    for source in sources:
+        for one in declarations(source.text):
+            if found := _meaning(one):
+                meanings.setdefault(found[0], set()).add(found[1])
+    names: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
+    names |= {name: tuple(_words(value)) for name, value in macros.items()}
+    return names | _template_arguments(kernel, called)
+
+
+def _meaning(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
+    """A name that a declaration makes another name for a type, and the words of that type."""
+    texts = [token.text for token in one.tokens if token.text != ";"]
+    if one.kind == "directive":
+        match = re.match(r"#\s*define\s+(\w+)[ \t]+([^(\n]*)$", texts[0].split("//")[0].rstrip())
+        return (match[1], tuple(_words(match[2]))) if match else None
+    if len(texts) > 2 and texts[0] == "typedef" and re.fullmatch(r"\w+", texts[-1]) and "{" not in texts:
+        return texts[-1], tuple(texts[1:-1])
+    if len(texts) > 3 and texts[0] == "using" and texts[2] == "=":
+        return texts[1], tuple(texts[3:])
+    return None
+
+
+def _words(text: str) -> list[str]:
+    return [token.text for token in tokens(text)]
+
+
+def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[str]]:
+    """The types that a kernel's name, such as `scale<float, 4>`, gives its template, else their defaults."""
+    if not kernel.is_template:
+        return {}
+    head = list(kernel.tokens)
+    ends = next((i for i, t in enumerate(head) if t.text == ">" and _depth(head[1 : i + 1]) == 0), 0)
+    given = [[token.text for token in part] for part in _given(called)]
+    names: dict[str, Sequence[str]] = {}
+    for number, part in enumerate(split(tuple(head[2:ends]), ",")):
+        texts = [token.text for token in part]
+        if texts[:1] not in (["typename"], ["class"]) or len(texts) < 2:
+            continue
+        default = texts[texts.index("=") + 1 :] if "=" in texts else []
+        if words := given[number] if number < len(given) else default:
+            names[texts[1]] = words
+        else:
+            names[texts[1]] = (f"template parameter {texts[1]}",)  # no type of this name is meant
+    return names
+
+
+def _given(called: str) -> list[tuple[Token, ...]]:
+    """The template arguments of a name expression."""
+    opened = called.find("<")
+    return split(tuple(tokens(called[opened + 1 : called.rfind(">")])), ",") if opened >= 0 else []
+
+
+def _depth(code: Sequence[Token]) -> int:
+    return sum((token.text == "<") - (token.text == ">") for token in code)
+
+
+def _reinterprets(sources: Sequence[Source]) -> bool:
+    """Whether device code takes bits of one type for another: by a function's name, or by a cast to a pointer."""
+    for source in sources:
+        for one in declarations(source.text):
+            texts = [token.text for token in one.tokens] if one.is_device and one.kind == "function" else []
+            if any(_REINTERPRETS.fullmatch(text) for text in texts):
+                return True
+            if any(a == "*" and b == ")" for a, b in itertools.pairwise(texts)):
+                return True
+    return False

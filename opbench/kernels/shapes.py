@@ -1,0 +1,418 @@
+"""Problems that a variant accepts, made from the rules of its header: `requires` and `supports`."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from opbench.errors import UsageError
+from opbench.kernels import expression
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Config, Variant
+
+Axes = dict[str, int | str]
+Fits = Callable[[Operator], bool]
+"""Whether a problem is within a limit."""
+
+STARTS = 24
+"""Problems from which the search begins, at most."""
+ENOUGH = 10
+"""Times as many problems are made as are wanted; of these the most different ones are taken."""
+STEPS = 16
+"""Changes of axes that the search makes from one start, at most."""
+EFFORT = 60_000
+"""Expressions that one search evaluates, at most: a second or two."""
+TOGETHER = 48
+"""Rules times configs up to which problems are sought that all configs accept."""
+CONFIGS = 24
+"""Configs of a variant that shapes are made for, at most."""
+TRIED = 16
+"""Sizes that are tried for one axis at a time."""
+VARIED = 3
+"""Problems with other sizes that are made of one that is accepted."""
+FACTORS = (1, 2, 3, 5, 8)
+"""Multiples of a number in a rule that are tried as sizes."""
+GROWTH = (2, 3, 8, 32)
+"""How much larger than its smallest size an axis should be in one of the problems: loops then have several passes."""
+FEW = 4
+"""The largest size of an axis, such as a stride, that gets only sizes which a start or a rule has."""
+SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
+"""Other sizes that are tried."""
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The problem that came nearest to what a variant requires, and the rule that it does not meet."""
+
+    problem: Operator
+    reason: str
+    """Empty where the problem meets every rule and is only too large for the CPU emulator."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Problems made for a variant, or the nearest one where there are none."""
+
+    problems: tuple[Operator, ...] = ()
+    nearest: Nearest | None = None
+
+
+def work(problem: Operator) -> float:
+    """FLOPs and elements moved: what the time on the CPU emulator grows with."""
+    return problem.flops() + problem.bytes() / 4
+
+
+def make_shapes(
+    variant: Variant,
+    starts: Sequence[Operator],
+    count: int,
+    seed: int,
+    is_small: Fits,
+    is_affordable: Fits,
+    known: Sequence[Operator] = (),
+) -> Shapes:
+    """Make up to `count` problems that at least one config of the variant accepts, none of them among the `known` ones.
+
+    `starts` are problems of the operator to begin with. Axes that rules leave free keep the starts' sizes. Where rules
+    allow that, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are
+    not small are made only where the rules allow no small one.
+    """
+    search = _Search(variant, starts, random.Random(seed))
+    made: dict[Operator, None] = {}
+    for number, start in enumerate(itertools.islice(itertools.cycle(starts), max(STARTS, len(starts)))):
+        solved = search.solve({**start.axes, **search.modes()}, number)
+        if solved is not None:
+            fits = is_small if is_small(solved) else is_affordable
+            made |= dict.fromkeys(search.varied(solved, fits, is_small))
+        if sum(map(is_small, made.keys() - set(known))) >= ENOUGH * count:
+            break
+    fresh = [problem for problem in made if problem not in known]
+    within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=work)
+    if within:
+        return Shapes(tuple(_spread(within, count, {p: search.accepting(p) for p in {*within, *known}}, known)))
+    return Shapes(nearest=Nearest(min(made, key=work), "") if made else search.nearest)
+
+
+@dataclass
+class _Search:
+    """Changes the axes of a problem until a variant's rules hold."""
+
+    variant: Variant
+    starts: Sequence[Operator]
+    chance: random.Random
+    nearest: Nearest | None = None
+    _fewest: float = float("inf")
+    _effort: int = 0
+    _known: dict[tuple[tuple[str, int | str], ...], tuple[Operator | None, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operator = type(self.starts[0])
+        self.rules = tuple(part for rule in self.variant.requires for part in _conjuncts(rule))
+        self.configs = _distinct(self.variant, self.rules)
+        self.wanted: Sequence[Config] = self.configs
+        self.allowed = {
+            mode: self.variant.supports.get(mode, (default,)) for mode, default in self.operator.modes().items()
+        }
+        self.sizes = self._sizes()
+
+    def modes(self) -> Axes:
+        """A supported value of each mode, drawn anew each time."""
+        return {mode: self.chance.choice(values) for mode, values in self.allowed.items()}
+
+    def _sizes(self) -> dict[str, tuple[int, ...]]:
+        """Sizes that are tried for each axis on which a rule rests.
+
+        An axis that a rule names gets multiples of the numbers in the rules. Where a rule names a property, such as the
+        height of an output, any axis may change it, and the others get sizes near those that the starts have.
+        """
+        named = {name for rule in self.rules for name in expression.names(rule)}
+        if macros := named & self.variant.define.keys():
+            named |= {name for text in self.variant.define.values() for name in expression.names(text)} - macros
+        numbers = {
+            node.value
+            for rule in self.rules
+            for node in ast.walk(expression.parse(rule))
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
+        }
+        numbers |= {config[name] for config in self.configs for name in named & self.variant.tune.keys()}
+        multiples = {*SIZES, *(number * factor for number in numbers for factor in FACTORS)}
+        not_axes = self.allowed.keys() | self.variant.tune.keys() | self.variant.define.keys()
+        axes = [f.name for f in fields(self.operator) if f.name not in self.allowed]
+        names_property = bool(named - set(axes) - not_axes)
+        sizes: dict[str, tuple[int, ...]] = {}
+        for axis in axes:
+            seen = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
+            if axis in named:
+                few = max(seen) <= FEW  # such as a stride, of which large values make no sense
+                sizes[axis] = tuple(sorted(seen | numbers if few else multiples))
+            elif names_property:
+                sizes[axis] = tuple(sorted(seen | {size + more for size in seen if size > FEW for more in (1, 2)}))
+        return sizes
+
+    def look(self, axes: Axes) -> tuple[Operator | None, float]:
+        """The problem of these axes, None where the operator refuses them, and how many rules it does not meet."""
+        key = tuple(axes.items())
+        if key not in self._known:
+            if self._effort > EFFORT:
+                return None, float("inf")
+            try:
+                problem = self.operator.from_axes(axes)
+                self._known[key] = problem, float(sum(self._unmet(problem, config) for config in self.wanted))
+            except UsageError:
+                self._known[key] = None, float("inf")
+        return self._known[key]
+
+    def _unmet(self, problem: Operator, config: Config) -> int:
+        self._effort += 1 + len(self.rules) + len(self.variant.define)
+        scope = self.variant.rule_scope(problem, config)
+        modes = sum(problem.scope[mode] not in allowed for mode, allowed in self.allowed.items())
+        return modes + sum(not expression.evaluate(rule, scope) for rule in self.rules)
+
+    def accepting(self, problem: Operator) -> frozenset[int]:
+        """The numbers of the configs that accept a problem."""
+        return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet(problem, c) is None)
+
+    def solve(self, axes: Axes, number: int) -> Operator | None:
+        """A problem that meets every rule in all configs, or else in one of them: the configs take turns."""
+        one = [self.configs[number % len(self.configs)]]
+        together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= TOGETHER
+        for wanted in (self.configs, one) if together else (one,):
+            if wanted != self.wanted:
+                self.wanted = wanted
+                self._known.clear()
+            if (solved := self._climb(dict(axes))) is not None:
+                return solved
+        return None
+
+    def _climb(self, axes: Axes) -> Operator | None:
+        """Make the change that leaves the fewest rules unmet, again and again; None where that leads nowhere."""
+        seen = [axes]
+        for _ in range(STEPS):
+            problem, unmet = self.look(axes)
+            if problem is not None and unmet == 0:
+                return problem
+            self._note(problem, unmet)
+            options = [changed for changed in self._changes(axes, problem) if changed not in seen]
+            looked = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
+            fewest, _, axes = min(looked, key=lambda each: each[:2], default=(float("inf"), 0.0, axes))
+            if fewest > unmet or fewest == float("inf"):
+                return None
+            seen.append(axes)
+        return None
+
+    def _note(self, problem: Operator | None, unmet: float) -> None:
+        """Remember the problem with the fewest unmet rules, for a message."""
+        if problem is not None and unmet < self._fewest:
+            reason = next((why for c in self.wanted if (why := self.variant.unmet(problem, c))), "")
+            self.nearest, self._fewest = Nearest(problem, reason), unmet
+
+    def _changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
+        """Axes changed so that a rule which does not hold may hold."""
+        for mode, allowed in self.allowed.items():
+            yield from ({**axes, mode: value} for value in allowed if axes.get(mode) not in allowed)
+        if problem is None:
+            yield from self._any_size(axes)
+            return
+        for config in self.wanted:
+            scope = self.variant.rule_scope(problem, config)
+            for rule in self.rules:
+                if expression.evaluate(rule, scope):
+                    continue
+                solutions = list(_solutions(expression.parse(rule), scope))
+                for name, value in solutions:
+                    if name in axes and isinstance(value, type(axes[name])):
+                        yield {**axes, name: value}
+                if not any(name in axes for name, _ in solutions):
+                    yield from self._any_size(axes)
+
+    def _any_size(self, axes: Axes) -> Iterator[Axes]:
+        for name, sizes in self.sizes.items():
+            yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(TRIED, len(sizes))))
+
+    def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
+        """The problem and others of which some axes have other sizes, all of them accepted and within the limit."""
+        groups = self._tied()
+        for _ in range(VARIED):
+            problem = solved
+            self.chance.shuffle(groups)
+            for group in groups:
+                sizes = self.sizes[group[0]]
+                tried = self.chance.sample(sizes, min(TRIED, len(sizes)))
+                options = [p for p in (self._sized(dict(problem.axes), group, size) for size in tried) if p is not None]
+                allowed = [option for option in options if fits(option)]
+                if is_small(problem) and allowed:
+                    problem = self.chance.choice(allowed)
+                else:
+                    problem = min((*options, problem), key=work)
+            yield problem
+        yield solved
+
+    def _sized(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
+        """The problem with one size for axes that are tied, where all rules hold for it."""
+        problem, unmet = self.look({**axes, **dict.fromkeys(group, size)})
+        return problem if unmet == 0 else None
+
+    def _tied(self) -> list[list[str]]:
+        """The axes that rules name, those together that rules require to be equal."""
+        groups = {name: [name] for name in self.sizes}
+        for rule in self.rules:
+            match expression.parse(rule):
+                case ast.Compare(left=ast.Name(id=a), ops=[ast.Eq()], comparators=[ast.Name(id=b)]) if (
+                    a in groups and b in groups and groups[a] is not groups[b]
+                ):
+                    groups[a] += groups[b]
+                    groups |= dict.fromkeys(groups[b], groups[a])
+        return [list(group) for group in {id(group): group for group in groups.values()}.values()]
+
+
+def _conjuncts(rule: str) -> list[str]:
+    """The parts of a rule that `and` joins, with a chain such as `16 <= k <= 64` in its links."""
+
+    def parts(node: ast.expr) -> Iterator[ast.expr]:
+        match node:
+            case ast.BoolOp(op=ast.And(), values=values):
+                for value in values:
+                    yield from parts(value)
+            case ast.Compare(left=left, ops=ops, comparators=rights) if len(ops) > 1:
+                for one, operation, other in zip([left, *rights], ops, rights, strict=False):
+                    yield ast.Compare(one, [operation], [other])
+            case _:
+                yield node
+
+    return [ast.unparse(part) for part in parts(expression.parse(rule))]
+
+
+def _distinct(variant: Variant, rules: Sequence[str]) -> list[Config]:
+    """The configs between which the rules may tell, at most `CONFIGS` of them from all over."""
+    named = {name for rule in rules for name in expression.names(rule)}
+    if named & variant.define.keys():
+        named |= variant.tune.keys()
+    told: dict[tuple[int, ...], Config] = {}
+    for config in variant.configs:
+        told.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
+    found = list(told.values())
+    return found[:: -(-len(found) // CONFIGS)] if found else [{}]
+
+
+def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
+    """Names with values that make a condition hold, the other names kept as they are."""
+    match node:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _solutions(value, scope)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Compare(left=left, ops=[op], comparators=[right])) if (
+            type(op) in _OPPOSITE
+        ):
+            yield from _solutions(ast.Compare(left, [_OPPOSITE[type(op)]()], [right]), scope)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            yield from _solutions(body if _value(test, scope) else other, scope)
+            yield from _solutions(test, scope)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            for one, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
+                limit = _value(other, scope)
+                if sign is not None and limit is not None:
+                    for wanted in _wanted(sign, limit):
+                        yield from _reach(one, wanted, scope)
+        case ast.Name() | ast.BinOp():  # a number that must not be 0
+            yield from _reach(node, 1, scope)
+
+
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
+    ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.Eq, ast.NotEq: ast.NotEq, ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE,
+}  # fmt: skip
+
+
+def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """The value of a part of an expression; None where it has none, such as a division by 0."""
+    try:
+        return expression.evaluate(ast.unparse(node), scope)
+    except UsageError:
+        return None
+
+
+def _wanted(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
+    """Values that stand in a relation to a limit."""
+    if sign in (ast.Eq, ast.GtE, ast.LtE):
+        return (limit,)
+    if sign is ast.In:
+        return limit if isinstance(limit, tuple) else (limit,)
+    if not isinstance(limit, int):
+        return ()
+    return {ast.Gt: (limit + 1,), ast.Lt: (limit - 1,), ast.NotEq: (limit + 1, limit - 1)}.get(sign, ())
+
+
+def _reach(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
+    """Names with values that give an expression a wanted value, the other names kept as they are."""
+    match node:
+        case ast.Name(id=name):
+            if isinstance(wanted, str) or wanted >= 0:
+                yield name, wanted
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(wanted, int):
+            a, b = _value(left, scope), _value(right, scope)
+            if isinstance(a, int) and isinstance(b, int):
+                for side, target in _inverted(type(op), a, b, wanted):
+                    yield from _reach((left, right)[side], target, scope)
+        case ast.Call(func=ast.Name(id=called), args=args) if isinstance(wanted, int):
+            divisor = _value(args[-1], scope)
+            if called == "cdiv" and isinstance(divisor, int):
+                yield from _reach(args[0], wanted * divisor, scope)
+            elif called != "cdiv":
+                for argument in args:
+                    yield from _reach(argument, wanted, scope)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            yield from _reach(body if _value(test, scope) else other, wanted, scope)
+
+
+def _inverted(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Which side of `a op b` is to be what, the other side kept, so that the result is the wanted one or near it."""
+    if op is ast.Mod and b > 0:
+        below = a - (a - wanted) % b
+        yield from ((0, multiple) for multiple in (below, below + b, below + 2 * b) if multiple > 0)
+    elif op is ast.Mult:
+        yield from ((0, quotient) for quotient in {wanted // b, -(-wanted // b)} if b)
+        yield from ((1, quotient) for quotient in {wanted // a, -(-wanted // a)} if a)
+    elif op is ast.Add:
+        yield from ((0, wanted - b), (1, wanted - a))
+    elif op is ast.Sub:
+        yield from ((0, wanted + b), (1, a - wanted))
+    elif op is ast.FloorDiv:
+        yield 0, wanted * b
+
+
+def _spread(
+    problems: Sequence[Operator],
+    count: int,
+    accepting: Mapping[Operator, frozenset[int]],
+    known: Sequence[Operator],
+) -> list[Operator]:
+    """So many of the problems, each with as much as possible that those before it have not.
+
+    More than `count` are taken only where a config accepts none of those and none of the `known` ones.
+    """
+    sizes = [{k: v for k, v in p.axes.items() if isinstance(v, int)} for p in problems]
+    least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
+    shown = {problem: _shown(problem, size, least) for problem, size in zip(problems, sizes, strict=True)}
+    left, seen, chosen = list(problems), set[object](), list[Operator]()
+    missing = frozenset[int]().union(*(accepting[p] for p in problems)).difference(*(accepting[p] for p in known))
+    while left and (len(chosen) < count or missing):
+        best = max(left, key=lambda p: (len(accepting[p] & missing), len(shown[p] - seen)))
+        chosen.append(best)
+        left.remove(best)
+        seen |= shown[best]
+        missing -= accepting[best]
+    return chosen
+
+
+def _shown(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
+    """What a problem shows of a kernel: loops of two passes and of more, sides that differ, each mode."""
+    found: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
+    found |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
+    return found | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

@@ -1,0 +1,223 @@
+"""Tensor maps: what a TMA copy knows of a tensor, as a header describes it and with every number known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from opbench.errors import LaunchError, UsageError, unknown
+from opbench.kernels import expression
+
+if TYPE_CHECKING:  # it imports NumPy, which reading headers can do without
+    from opbench.kernels.operator import Tensor
+
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
+"""Bytes of each type of element; tf32 reads float32 and rounds it to TF32, to nearest even, on its way."""
+SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
+"""Bytes within which each swizzle trades pieces of 16 bytes."""
+PROMOTIONS = (0, 64, 128, 256)
+"""Bytes that a miss of L2 may fetch."""
+ALIGNMENT = 16
+"""Bytes that an address and all strides are multiples of."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What a kernel's `const __grid_constant__ TensorMap` parameter stands for; all lists begin with the innermost
+    dimension."""
+
+    name: str
+    tensor: str
+    """The buffer."""
+    type: str
+    """One of ELEMENT_BYTES."""
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes from one element to the next in every dimension but the innermost."""
+    box: tuple[int, ...] = ()
+    """Elements that one copy takes of every dimension; empty of an im2col map."""
+    element_strides: tuple[int, ...] = ()
+    """Of every dimension; each n-th element is taken."""
+    swizzle: str = "128B"
+    l2: int = 256
+    offset: int = 0
+    """Bytes from the buffer's start to the first element."""
+    lower: tuple[int, ...] = ()
+    """im2col: the first pixel that a filter's first element meets, relative to the image's first; w, h."""
+    upper: tuple[int, ...] = ()
+    """im2col: the last such pixel, relative to the image's last."""
+    channels: int = 0
+    """im2col: elements of a pixel that one copy takes."""
+    pixels: int = 0
+    """im2col: pixels that one copy takes, along w, then h, then n."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return ELEMENT_BYTES[self.type]
+
+    @property
+    def is_im2col(self) -> bool:
+        """Whether copies walk over pixels of an image instead of a box."""
+        return bool(self.lower)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the box's innermost dimension, or of a pixel's channels."""
+        return (self.channels if self.is_im2col else self.box[0]) * self.element_bytes
+
+    @property
+    def copy_bytes(self) -> int:
+        """What one copy counts on a barrier, whether or not part of it lies outside the tensor."""
+        if self.is_im2col:
+            return self.row_bytes * self.pixels
+        steps = zip(self.box[1:], self.element_strides[1:], strict=True)
+        return self.row_bytes * prod(expression.cdiv(extent, step) for extent, step in steps)
+
+    @property
+    def extent_bytes(self) -> int:
+        """From the first byte of the first element to the last byte of the last."""
+        outer = sum((size - 1) * stride for size, stride in zip(self.dims[1:], self.strides, strict=True))
+        return outer + self.dims[0] * self.element_bytes
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Refuse in words, for a buffer of so many bytes at this address, what the driver calls an invalid value."""
+        for faults in (self._faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
+            for wrong, words in faults():
+                if wrong:
+                    raise LaunchError(f"tensor map '{self.name}' of '{self.tensor}': {words}")
+
+    def _faults(self) -> list[tuple[object, str]]:
+        """What may be wrong with the tensor that it describes."""
+        rank, least = len(self.dims), 3 if self.is_im2col else 1
+        odd = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
+        elements = ALIGNMENT // self.element_bytes
+        return [
+            (not least <= rank <= 5, f"{rank} dimensions; {least} to 5 are allowed"),
+            (len(self.strides) != rank - 1, f"{len(self.strides)} strides of {rank} dimensions; {rank - 1} are needed"),
+            (len(self.element_strides) != rank, f"{len(self.element_strides)} element strides of {rank} dimensions"),
+            (not all(1 <= n <= 1 << 32 for n in self.dims), f"dims = {_listed(self.dims)}; each is 1 to 2^32"),
+            (
+                odd,
+                f"strides of {_listed(odd)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: rows of a "
+                f"multiple of {elements} elements, or a variant without tensor maps",
+            ),
+            (
+                not all(1 <= n <= 8 for n in self.element_strides),
+                f"element_strides = {_listed(self.element_strides)}; each is 1 to 8",
+            ),
+        ]
+
+    def _faults_of_copies(self) -> list[tuple[object, str]]:
+        """What may be wrong with the box or the walk over pixels."""
+        row, span = self.row_bytes if self.box or self.is_im2col else 0, SPANS[self.swizzle]
+        wide = self.swizzle != "none" and row > span
+        rows = [
+            (row % ALIGNMENT, f"rows of {row} bytes in a copy; they must be a multiple of {ALIGNMENT}"),
+            (
+                wide,
+                f"rows of {row} bytes in a copy; swizzle {self.swizzle} allows {span}: a narrower box, several copies",
+            ),
+        ]
+        if not self.is_im2col:
+            rank = len(self.dims)
+            fits = all(1 <= n <= 256 for n in self.box)
+            return [
+                (len(self.box) != rank, f"a box of {len(self.box)} extents for {rank} dimensions"),
+                (not fits, f"box = {_listed(self.box)}; each extent is 1 to 256"),
+                *rows,
+            ]
+        limit = {3: 1 << 15, 4: 128, 5: 16}.get(len(self.dims), 0)
+        corners = (*self.lower, *self.upper)
+        return [
+            (
+                len(self.lower) != len(self.dims) - 2 or len(self.upper) != len(self.lower),
+                f"corners of {len(self.lower)} and {len(self.upper)} numbers; {len(self.dims)} dimensions need "
+                f"{len(self.dims) - 2} each",
+            ),
+            (
+                not all(-limit <= n < limit for n in corners),
+                f"corners {_listed(corners)}; {len(self.dims)} dimensions allow {-limit} to {limit - 1}",
+            ),
+            (not 1 <= self.channels <= 256, f"channels = {self.channels}; allowed are 1 to 256"),
+            (not 1 <= self.pixels <= 1024, f"pixels = {self.pixels}; allowed are 1 to 1024"),
+            *rows,
+        ]
+
+    def _faults_of_place(self, address: int, nbytes: int) -> list[tuple[object, str]]:
+        """What may be wrong with the memory that it lies in."""
+        at, last = address + self.offset, self.offset + self.extent_bytes
+        return [
+            (at % ALIGNMENT, f"begins at {at:#x}; tensor maps need multiples of {ALIGNMENT}"),
+            (
+                not 0 <= self.offset <= last <= nbytes,
+                f"bytes {self.offset} to {last} of a buffer of {nbytes}: dims, strides or offset go beyond it",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class TensorMapTemplate:
+    """A tensor map as a header has it: expressions over axes and tunables."""
+
+    name: str
+    tensor: str
+    type: str = ""
+    """A type or an expression that gives one; the tensor's own unless told."""
+    dims: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
+    box: tuple[str, ...] = ()
+    element_strides: tuple[str, ...] = ()
+    swizzle: str = "128B"
+    """One of SPANS or an expression that gives one."""
+    l2: int = 256
+    offset: str = "0"
+    lower: tuple[str, ...] = ()
+    upper: tuple[str, ...] = ()
+    channels: str = "0"
+    pixels: str = "0"
+
+    def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> TensorMap:
+        """The map with every number known; raises UsageError for a tensor, a type or a name that is not known."""
+        found = {tensor.name: tensor for tensor in tensors}
+        if self.tensor not in found:
+            raise UsageError(f"tensor map '{self.name}': {unknown('tensor', self.tensor, found)}")
+        tensor = found[self.tensor]
+        named = self.type or tensor.dtype
+        kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
+        if kind not in ELEMENT_BYTES:
+            raise UsageError(f"tensor map '{self.name}': {unknown('type', kind, ELEMENT_BYTES)}")
+        swizzle = self.swizzle if self.swizzle in SPANS else str(expression.evaluate(self.swizzle, scope))
+        if swizzle not in SPANS:
+            raise UsageError(f"tensor map '{self.name}': {unknown('swizzle', swizzle, SPANS)}")
+        size = ELEMENT_BYTES[kind]
+        if not self.dims and size * tensor.elements != tensor.nbytes:
+            raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {kind}")
+
+        def numbers(texts: Sequence[str]) -> tuple[int, ...]:
+            return tuple(int(expression.evaluate(text, scope)) for text in texts)
+
+        dims = numbers(self.dims) or tuple(reversed(tensor.shape))
+        dense = tuple(size * prod(dims[: axis + 1]) for axis in range(len(dims) - 1))
+        return TensorMap(
+            name=self.name,
+            tensor=self.tensor,
+            type=kind,
+            dims=dims,
+            strides=numbers(self.strides) or dense,
+            box=numbers(self.box),
+            element_strides=numbers(self.element_strides) or (1,) * len(dims),
+            swizzle=swizzle,
+            l2=self.l2,
+            offset=size * int(expression.evaluate(self.offset, scope)),
+            lower=numbers(self.lower),
+            upper=numbers(self.upper),
+            channels=int(expression.evaluate(self.channels, scope)),
+            pixels=int(expression.evaluate(self.pixels, scope)),
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,144 @@
+"""Textures and surfaces: how a kernel's `cudaTextureObject_t` or `cudaSurfaceObject_t` sees a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opbench.errors import LaunchError, UsageError, unknown
+from opbench.kernels import expression
+
+if TYPE_CHECKING:
+    from opbench.kernels.launch_header import Reader
+    from opbench.kernels.operator import Tensor
+
+TYPES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
+"""Bytes of each type of a texel's component."""
+CHANNELS = (1, 2, 4)
+CHOICES = {
+    "filter": ("point", "linear"),
+    "address": ("clamp", "border", "wrap", "mirror"),
+    "read": ("element", "normalized"),
+    "memory": ("array", "linear"),
+}
+"""Values of each word; the first is the default."""
+MOST = {1: (131072, 1), 2: (131072, 65536)}
+"""Texels along each dimension that a GPU's array may have."""
+KEYS = {"tensor", "size", "channels", "normalized", *CHOICES}
+SURFACE_KEYS = {"tensor", "size", "channels"}
+
+
+@dataclass(frozen=True)
+class Texture:
+    """A texture or surface with every number known."""
+
+    name: str
+    tensor: str
+    type: str
+    size: tuple[int, ...]
+    """Texels: the width, and the height of one with two dimensions."""
+    channels: int = 1
+    is_surface: bool = False
+    filter: str = "point"
+    address: str = "clamp"
+    normalized: bool = False
+    """Whether coordinates go from 0 to 1."""
+    read: str = "element"
+    """"normalized" where whole numbers are read as floats from 0 to 1."""
+    memory: str = "array"
+    """"linear" is what `tex1Dfetch` reads."""
+
+    @property
+    def texel_bytes(self) -> int:
+        """Bytes of one texel."""
+        return TYPES[self.type] * self.channels
+
+    @property
+    def rows(self) -> int:
+        """Its height; 1 of one dimension."""
+        return self.size[1] if len(self.size) > 1 else 1
+
+    def check(self, nbytes: int) -> None:
+        """Refuse in words what the hardware has not; raises LaunchError."""
+        kind = "surface" if self.is_surface else "texture"
+        integers, words = self.type in ("i32", "u8"), ""
+        if self.memory == "array" and any(n > most for n, most in zip(self.size, MOST[len(self.size)], strict=False)):
+            words = f"size = {list(self.size)}; at most {list(MOST[len(self.size)])[: len(self.size)]} texels"
+        elif min(self.size) < 1 or self.size[0] * self.rows * self.texel_bytes > nbytes:
+            words = f"{list(self.size)} texels of {self.texel_bytes} bytes; '{self.tensor}' has {nbytes} bytes"
+        elif self.memory == "linear" and (len(self.size) > 1 or self.filter == "linear" or self.normalized):
+            words = "memory = 'linear' has one dimension, no filter and coordinates that count texels"
+        elif self.read == "normalized" and self.type != "u8":
+            words = f"read = 'normalized' of {self.type}; it is for u8"
+        elif self.filter == "linear" and integers and self.read == "element":
+            words = f"filter = 'linear' of {self.type} read by element; filters give floats: read = 'normalized', of u8"
+        elif self.address in ("wrap", "mirror") and not self.normalized:
+            words = f"address = '{self.address}' needs normalized = true"
+        if words:
+            raise LaunchError(f"{kind} '{self.name}': {words}")
+
+
+@dataclass(frozen=True)
+class TextureTemplate:
+    """A texture or surface as a header has it."""
+
+    name: str
+    tensor: str
+    size: tuple[str, ...]
+    channels: int = 1
+    is_surface: bool = False
+    normalized: bool = False
+    words: tuple[tuple[str, str], ...] = ()
+    """Those of CHOICES that are told."""
+
+    def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
+        """With every number known; raises UsageError for a tensor that is not there or has no such type."""
+        found = {tensor.name: tensor for tensor in tensors}
+        if self.tensor not in found:
+            raise UsageError(f"texture '{self.name}': {unknown('tensor', self.tensor, found)}")
+        dtype = found[self.tensor].dtype
+        if dtype not in TYPES:
+            raise UsageError(f"texture '{self.name}': '{self.tensor}' holds {dtype}; known: {', '.join(TYPES)}")
+        size = tuple(int(expression.evaluate(text, scope)) for text in self.size)
+        words = dict(self.words)
+        return Texture(
+            self.name,
+            self.tensor,
+            dtype,
+            size,
+            self.channels,
+            self.is_surface,
+            words.get("filter", "point"),
+            words.get("address", "clamp"),
+            self.normalized,
+            words.get("read", "element"),
+            words.get("memory", "array"),
+        )
+
+
+def read_texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
+    """One entry of a header's `textures` or `surfaces`."""
+    where, known = f"{kind}.{name}", KEYS if kind == "textures" else SURFACE_KEYS
+    shape = entry.get("size") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
+        example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
+        raise reader.refuse(name, f"{where} = {entry!r} is not allowed; a table such as {example}")
+    for key, value in entry.items():
+        if key not in known:
+            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+        allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
+        if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
+            listed = ", ".join(str(one).lower() for one in allowed)
+            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; one of {listed}", key)
+    if not 1 <= len(shape) <= 2:
+        raise reader.refuse(name, f"{where}.size = {shape!r} is not allowed; the width, or width and height", name)
+    return TextureTemplate(
+        name,
+        entry["tensor"],
+        tuple(reader.expression("size", text) for text in shape),
+        entry.get("channels", 1),
+        kind == "surfaces",
+        entry.get("normalized", False),
+        tuple((key, entry[key]) for key in CHOICES if key in entry),
+    )

@@ -1,0 +1,249 @@
+"""What runs and how: passes, layouts, fusion and the variant of every node, by results or by a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opbench import paths, units
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import allowed_layouts, problem_in, with_layouts, works_on_images
+from opbench.graph.passes import PASSES, to_dtype
+from opbench.graph.values import Node
+from opbench.insight.defaults import ChosenFor
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.networks.plan.fusion import cheaper_way, fused_nodes, parts, taken_apart
+from opbench.networks.plan.layout_choice import choose_layouts
+from opbench.networks.plan.memory import live_bytes
+from opbench.networks.plan.options import ChoosingOptions, NetOptions
+from opbench.networks.plan.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
+from opbench.networks.plan.preparing import PREPARE
+from opbench.paths import next_command
+from opbench.results.files import FILE, read_run
+from opbench.results.result import Result
+from opbench.running.options import RunOptions
+from opbench.running.runner import Tell, run_suite
+from opbench.running.suite import Suite
+from opbench.timing.sampling import TimingOptions
+
+TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
+"""Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One step from the network as built to the network as run."""
+
+    name: str
+    on: bool
+    said: tuple[str, ...]
+    """What it did."""
+
+
+def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
+    """The graph after the passes that are on, and what each of them did."""
+    for name in options.without:
+        if name not in (known := (*PASSES, PREPARE)):
+            raise UsageError(f"--without: {unknown('pass', name, known)}")
+    said = []
+    for name, apply in PASSES.items():
+        words: list[str] = []
+        if name not in options.without:
+            graph, words = apply(graph)
+        said.append(Rewrite(name, name not in options.without, tuple(words)))
+    if options.precision == "bf16":
+        graph = to_dtype(graph, "bf16")
+        said.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
+    return graph, said
+
+
+def planned(
+    graph: Graph,
+    options: NetOptions,
+    results: Results,
+    gpu: str,
+    sm_count: int,
+    catalog: Catalog | None = None,
+    device: ChosenFor | None = None,
+) -> tuple[Graph, Plan, list[Rewrite]]:
+    """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
+    if options.plan is not None:
+        plan = load_plan(options.plan, graph.name, gpu, options.precision)
+        graph, said = _as_planned(graph, options, plan)
+        return graph, plan, [said]
+    graph, said = laid_out(graph, options, results, device)
+    graph, apart = split_up(graph, options, results)
+    plan = choose(
+        graph,
+        results,
+        options.precision,
+        gpu,
+        options.libraries,
+        sm_count=sm_count,
+        memory_bytes=options.memory_bytes,
+        parallel=options.parallel,
+        catalog=catalog,
+        device=device,
+        prepare=PREPARE not in options.without,
+    )
+    return graph, plan, [said, apart]
+
+
+# Layouts and fusion -----------------------------------------------------------------------------------------------
+
+
+def laid_out(
+    graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
+) -> tuple[Graph, Rewrite]:
+    """The graph with a layout for every node that has the choice; where nothing was measured, nhwc on a GPU.
+
+    That is what tensor cores read.
+    """
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    if options.layout in ("nchw", "nhwc"):
+        chosen = dict.fromkeys(able, options.layout)
+    elif options.layout == "auto":
+        unknown_nodes = uncovered(graph, options, results) if results else []
+        if results and not unknown_nodes:
+            chosen = choose_layouts(graph, cheaper_way(_cost(results, options)))
+        else:
+            chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
+        if unknown_nodes:
+            laid, said = _in_layouts(graph, chosen)
+            words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
+            return laid, replace(said, said=(*said.said, words))
+    else:
+        raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
+    return _in_layouts(graph, chosen)
+
+
+def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
+    """The nodes that no result serves in any layout."""
+    cost = cheaper_way(_cost(results, options))
+
+    def problems_of(node: Node) -> list[Operator]:
+        if not works_on_images(graph, node):
+            return [node.problem]
+        return [problem_in(graph, node, layout) for layout in allowed_layouts(graph, node)]
+
+    return [node.name for node in graph.nodes if all(cost(problem) is None for problem in problems_of(node))]
+
+
+def _require_fitting_results(graph: Graph, options: NetOptions, results: Results) -> None:
+    """Refuse runs of which no case serves any node, with what would."""
+    if options.tune or not options.results or len(uncovered(graph, options, results)) < len(graph.nodes):
+        return
+    node = graph.nodes[0]
+    others = [problem for (operator, problem), entries in results.items() if entries and operator == node.operator]
+    has = f"of {node.operator} they have {others[0]} and {len(others) - 1} more" if others else "they have none of it"
+    suite = paths.shipped("suites") / f"{options.network}.toml"
+    measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
+    tuned = next_command("net run", options.network, variants=options.roots, tune=True)
+    raise UsageError(
+        f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
+        f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
+        f"a GPU: {measured}{tuned}; without --results each node gets a default"
+    )
+
+
+def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
+    laid = with_layouts(graph, chosen)
+    conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
+    nhwc = sum(layout == "nhwc" for layout in chosen.values())
+    words = f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"
+    return laid, Rewrite("layouts", True, (words,))
+
+
+def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
+    """The layouts that a plan's cases are for, unless the user names one, and apart what has two cases in it."""
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    cases = {name: choice.case for name, choice in plan.choices.items()}
+    chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
+    laid, said = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
+    return taken_apart(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
+
+
+def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
+    """The graph with those fused nodes apart whose parts are faster, by more than the measurements are unsure of.
+
+    Parts need memory for what lies between them: where a limit leaves none, a node stays as it is.
+    """
+    said: list[str] = []
+    apart: list[str] = []
+    for name in fused_nodes(graph):
+        problem = graph.node(name).problem
+        fused = _fastest(results, options, problem)
+        two = [entry for part in parts(problem) or () if (entry := _fastest(results, options, part))]
+        if len(two) < 2 or (fused and sum(entry.high_s for entry in two) >= fused.low_s):
+            continue
+        times = f"its parts take {units.time(sum(e.kernel_s for e in two))}"
+        times += f", fused they take {units.time(fused.kernel_s)}" if fused else ", fused they were not measured"
+        trial = taken_apart(graph, [*apart, name])
+        if options.memory_bytes is not None and max(live_bytes(trial).values()) > options.memory_bytes:
+            said.append(f"{name}: stays fused, as the memory allowed has no room for what lies between: {times}")
+            continue
+        apart.append(name)
+        said.append(f"{name}: taken apart, as {times}")
+    return taken_apart(graph, apart), Rewrite("split_up", True, tuple(said))
+
+
+def _fastest(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
+    entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
+    return entries[0] if entries else None
+
+
+def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
+    def cost(problem: Operator) -> float | None:
+        entry = _fastest(results, options, problem)
+        return entry.kernel_s if entry else None
+
+    return cost
+
+
+# Results ----------------------------------------------------------------------------------------------------------
+
+
+def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
+    """What the runs named say, and what is measured on the spot; refuses runs that say nothing of any node."""
+    results = gather(options.results, catalog)
+    _require_fitting_results(graph, options, results)
+    return {**results, **_tuned(graph, options, backend, tell, catalog)} if options.tune else results
+
+
+def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
+    """Timed cases of some runs; of a case in several the one named last counts. Cases that are gone since do not."""
+    found: dict[str, tuple[Result, str]] = {}
+    for folder in folders:
+        found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
+    merged: dict[tuple[str, str], list[TimedCase]] = {}
+    for result, source in found.values():
+        for key, entries in timed([result], source).items():
+            merged.setdefault(key, []).extend(entries)
+    return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
+
+
+def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
+    """Measure what could serve the network's nodes, in every layout in question."""
+    layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
+    graphs = []
+    for layout in layouts:
+        laid, _ = laid_out(graph, replace(options, layout=layout), {})
+        graphs += [laid, taken_apart(laid, fused_nodes(laid))]
+    return measured_here(graphs, options, tell, catalog)
+
+
+def measured_here(graphs: Sequence[Graph], options: ChoosingOptions, tell: Tell, catalog: Catalog) -> Results:
+    """Measure what could serve some graphs' nodes, as a run in the folder `tuning`, or go on with that."""
+    cases: dict[str, Case] = {}
+    for graph in graphs:
+        found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
+        cases |= {case.name: case for case in found}
+    folder, name = options.out / "tuning", graphs[0].name
+    suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
+    resume = (folder / FILE).exists()
+    run_suite(suite, RunOptions("cuda", folder, resume, roots=options.roots, command=options.command), tell)
+    return gather((folder,), catalog)

@@ -1,0 +1,309 @@
+"""What networks are trained with: images and their targets, those held out among them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from opbench import units
+from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarged
+from opbench.paths import pip_install
+
+TEXTURES = ("grass", "brick")
+"""Photographs of 512 x 512 that scikit-image ships; the second is where the mask is 1."""
+PHOTO = 512
+"""Rows and columns of each of them."""
+TRAINED_ROWS = 384
+"""Of a texture: those below are trained with, the others held out."""
+DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures"}
+"""What each shipped network is usually trained with."""
+NETWORK_OF = {"digits": "lenet", "textures": "unet"}
+"""The smallest shipped network that each named data set fits."""
+MOST_BYTES = 2 << 30
+"""Of all pictures to train with, which lie on the device together."""
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Images (items, c, h, w) in float32 and targets: classes as int32, or arrays in float32."""
+
+    name: str
+    images: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    held_images: np.ndarray = field(repr=False)
+    held_targets: np.ndarray = field(repr=False)
+    variants: int = 1
+    """Each picture of `images` stands so many times behind itself, altered: an epoch takes one of them."""
+    loss: str = "cross_entropy"
+    """What is usual for it."""
+
+    def __post_init__(self) -> None:
+        for what, images, targets in (
+            ("trained", self.images, self.targets),
+            ("held out", self.held_images, self.held_targets),
+        ):
+            if len(images) != len(targets) or not len(images):
+                raise UsageError(f"--data {self.name}: {len(images)} images {what} and {len(targets)} targets of them")
+            if not np.isfinite(images).all():
+                raise UsageError(f"--data {self.name}: an image {what} has numbers that are not finite")
+
+    @property
+    def items(self) -> int:
+        """Pictures to train with, their variants not counted."""
+        return len(self.images) // self.variants
+
+    @property
+    def sha256(self) -> str:
+        """A checksum of all of it."""
+        digest = hashlib.sha256()
+        for array in (self.images, self.targets, self.held_images, self.held_targets):
+            digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
+        """Numbers into `images` for whole batches of each epoch: every picture once, one of its variants."""
+        found = []
+        whole = self.items // batch * batch
+        for epoch in range(epochs):
+            rng = np.random.default_rng([seed, epoch])
+            picked = rng.permutation(self.items)[:whole]
+            found.append(picked * self.variants + rng.integers(self.variants, size=whole))
+        return np.concatenate(found).astype(np.int32)
+
+    def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
+        """Raise UsageError, before anything runs, if a loss or an output of this shape cannot take the targets."""
+        targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
+        whose, fits = network or "the network", fitting_commands(network, self.name)
+        if loss == "cross_entropy":
+            if self.targets.dtype != np.int32 or self.targets.ndim != 1:
+                raise UsageError(
+                    f"--loss cross_entropy takes one class for each picture, and the targets of --data {self.name} are "
+                    f"{targets}; take binary_cross_entropy, l1 or mse"
+                )
+            if len(shape) != 2:
+                raise UsageError(
+                    f"--data {self.name}: it has one class for each picture, and the output of {whose} is "
+                    f"{list(shape[1:])}, not a row of scores{fits}"
+                )
+            for what, classes in (("trained with", self.targets), ("held out", self.held_targets)):
+                bad = classes[(classes < 0) | (classes >= shape[1])]
+                if bad.size:
+                    raise UsageError(
+                        f"--data {self.name}: a picture {what} has class {int(bad[0])}; the network has the classes "
+                        f"0 to {shape[1] - 1}"
+                    )
+            return
+        if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:
+            raise UsageError(
+                f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {whose} is; "
+                f"those of --data {self.name} are {targets}{fits}"
+            )
+
+
+def fitting_commands(network: str, data: str) -> str:
+    """Return the commands that name data for this network, and a network for this data; empty if both are unknown."""
+    kind = data.partition(":")[0].partition("+")[0]
+    pairs = [(network, DATA_OF[network])] if network in DATA_OF else []
+    pairs += [(NETWORK_OF[kind], kind)] if kind in NETWORK_OF else []
+    commands = dict.fromkeys(f"opbench net train {name} --data {source}" for name, source in pairs)
+    return f"; these fit: {'; '.join(commands)}" if commands else ""
+
+
+def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "") -> DataSet:
+    """Load the data set of a name, or of a user's file or folder, for the images (n, c, h, w) of a network.
+
+    Names: digits (scikit-learn's, each fifth held out), digits+2 (shifted by up to two pixels each time), digits:SIZE
+    (enlarged), textures and textures:COUNT (which of two textures a pixel has). A file: an .npz with images, targets
+    and, if some are to be held out, held_images and held_targets. A folder: a subfolder of pictures for each class.
+    """
+    kind, _, option = name.partition(":")
+    plain, _, shift = kind.partition("+")
+    if plain == "digits":
+        found = digit_set(_number(name, shift or "0"), _number(name, option) if option else image[2], name)
+    elif plain == "textures" and not shift:
+        found = texture_set(image[2], _number(name, option or "512"), seed, name)
+    elif Path(name).is_dir():
+        found = _folder(Path(name))
+    elif name.endswith(".npz"):
+        found = _file(Path(name))
+    else:
+        raise UsageError(
+            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz"
+        )
+    if found.images.shape[1:] != tuple(image[1:]):
+        raise UsageError(
+            f"--data {name}: its images are {list(found.images.shape[1:])}; {network or 'the network'} takes "
+            f"{list(image[1:])}{_remedy(plain, found.images.shape, image, network)}"
+        )
+    return found
+
+
+def _remedy(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
+    """Return what to type instead of a data set whose images do not fit; empty for a user's own files."""
+    if plain not in NETWORK_OF:
+        return ""
+    if images[1] != image[1]:
+        return (
+            f"; named data is grey: give the network one channel{' (--channels 1)' if network == 'unet' else ''}, or "
+            "name an .npz or a folder of pictures"
+        )
+    if DATA_OF.get(network, plain) != plain:
+        return fitting_commands(network, plain)
+    return f"; without a size the pictures are enlarged to fit: --data {plain}"
+
+
+def _require_moderate(name: str, pictures: int, size: int) -> None:
+    """Raise UsageError, before any picture is made, for a data set that would not fit into memory."""
+    nbytes = 4 * pictures * size * size
+    if nbytes > MOST_BYTES:
+        fewer = "textures:64" if name.startswith("textures") else "digits"
+        raise UsageError(
+            f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')}, and all of them lie on "
+            f"the device; at most {units.si(MOST_BYTES, 'B')}: take --data {fewer}, or smaller pictures"
+        )
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise UsageError(f"--data {name}: '{text}' is no whole number")
+    return int(text)
+
+
+def digit_set(shift: int, size: int, name: str) -> DataSet:
+    """Return 1437 digits to train with and 360 held out, of 28 x 28 pixels or enlarged to `size`."""
+    images, classes = digits()
+    held = np.arange(len(images)) % TEST_EVERY == 0
+    trained, variants = images[~held], 1
+    if shift:
+        moves = [(down, right) for down in range(-shift, shift + 1) for right in range(-shift, shift + 1)]
+        around = np.pad(trained, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
+        windows = [
+            around[:, :, shift - down : shift - down + 28, shift - right : shift - right + 28] for down, right in moves
+        ]
+        trained, variants = np.stack(windows, axis=1).reshape(-1, *trained.shape[1:]), len(moves)
+    test = images[held]
+    _require_moderate(name, len(trained), size)
+    if size != images.shape[2]:
+        trained, test = enlarged(trained, size), enlarged(test, size)
+    targets = classes.astype(np.int32)
+    return DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
+
+
+def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:
+    """Pictures of two textures joined along random blobs, each as bright as the other; the target is the mask.
+
+    The textures are photographs whose grey values are replaced by their rank, so that brightness tells nothing.
+    Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged photographs.
+    """
+    _require_moderate(name, 2 * count, size)
+    try:
+        import skimage.data
+    except ImportError:
+        raise EnvironmentFault(f"textures come with scikit-image; {pip_install('nets')}") from None
+    rng = np.random.default_rng([seed, size])
+    factor = max(1, -(-size // (PHOTO - TRAINED_ROWS)))
+    plain = [_ranked(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
+    plain = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in plain]
+
+    def draw(number: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        images = np.empty((number, 1, size, size), np.float32)
+        masks = np.empty_like(images)
+        for index in range(number):
+            mask, pieces = _blob(rng, size), []
+            for texture in plain:
+                top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * PHOTO - size + 1)
+                pieces.append(texture[top : top + size, left : left + size])
+            images[index, 0], masks[index, 0] = np.where(mask, pieces[1], pieces[0]), mask
+        return images, masks
+
+    images, masks = draw(count, 0, factor * TRAINED_ROWS)
+    held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
+    return DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
+
+
+def _ranked(image: np.ndarray) -> np.ndarray:
+    grey = image.mean(axis=2) if image.ndim == 3 else image
+    ranks = grey.reshape(-1).argsort(kind="stable").argsort(kind="stable")
+    return (ranks / (ranks.size - 1) - 0.5).reshape(grey.shape)
+
+
+def _blob(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A mask of about half the pixels: where a sum of a few long waves is above its median."""
+    y, x = np.mgrid[0:size, 0:size] / size
+    total = np.zeros((size, size))
+    for _ in range(6):
+        fy, fx = rng.normal(0, 1.2, 2)
+        total += np.cos(2 * np.pi * (fy * y + fx * x + rng.random()))
+    mask: np.ndarray = total > np.median(total)
+    return mask
+
+
+def _file(path: Path) -> DataSet:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--data {path}: cannot be read: {error}; an .npz of numpy.savez") from None
+    for name in ("images", "targets"):
+        if name not in found:
+            raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(found)})")
+    images, targets = np.asarray(found["images"], np.float32), _targets(found["targets"])
+    if "held_images" in found and "held_targets" in found:
+        held = np.asarray(found["held_images"], np.float32), _targets(found["held_targets"])
+        return DataSet(str(path), images, targets, *held, loss=_usual(targets))
+    return own_data(images, targets, str(path))
+
+
+def _targets(array: np.ndarray) -> np.ndarray:
+    whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
+    return np.asarray(array, np.int32 if whole else np.float32)
+
+
+def _usual(targets: np.ndarray) -> str:
+    return "cross_entropy" if targets.dtype == np.int32 else "mse"
+
+
+def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
+    """Images (items, c, h, w) and their classes or arrays, each fifth held out."""
+    images, targets = np.asarray(images, np.float32), _targets(targets)
+    held = np.arange(len(images)) % TEST_EVERY == 0
+    return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual(targets))
+
+
+def _folder(path: Path) -> DataSet:
+    """Pictures by class, in the order of the subfolders' names; grey values from 0 to 1."""
+    kinds = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    images: list[np.ndarray] = []
+    targets: list[int] = []
+    for number, kind in enumerate(kinds):
+        for file in sorted(f for f in kind.iterdir() if f.suffix.lower() in PICTURES):
+            images.append(_picture(file))
+            targets.append(number)
+            if images[0].shape != images[-1].shape:
+                raise UsageError(
+                    f"--data {path}: {file} is {list(images[-1].shape)}, the first picture {list(images[0].shape)}; "
+                    "all must be of one size"
+                )
+    if not images:
+        raise UsageError(f"--data {path}: holds no pictures; a subfolder a class, of {', '.join(PICTURES)}")
+    return own_data(np.stack(images), np.asarray(targets, np.int32), str(path))
+
+
+def _picture(file: Path) -> np.ndarray:
+    try:
+        if file.suffix == ".npy":
+            array = np.load(file, allow_pickle=False)
+        else:
+            from PIL import Image
+
+            image = Image.open(file)
+            array = np.asarray(image.convert("L" if image.mode in ("1", "L", "I", "F", "I;16") else "RGB")) / 255.0
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--data: {file} cannot be read: {error}") from None
+    planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    return np.ascontiguousarray(planes, np.float32)

@@ -1,0 +1,352 @@
+"""Runs a network: one copy of its weights on the device, and any number of contexts with activations of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from opbench import nvtx
+from opbench.backend.base import Arena, Backend, Buffer, Recorder, Recording
+from opbench.backend.findings import headline
+from opbench.checking.binding import allocate, bind
+from opbench.errors import LaunchError, UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.showing import title, to_html
+from opbench.graph.values import Node
+from opbench.kernels.case import Case
+from opbench.kernels.once import Preparation
+from opbench.kernels.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
+from opbench.kernels.variant import print_config
+from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
+from opbench.networks.plan.preparing import prepared_once, workspace_of
+from opbench.timing.clock import Launch
+
+_ONE_AT_A_TIME = threading.RLock()
+"""The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
+
+
+NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(repr=False)
+class Network:
+    """A graph with a case for every node and its weights and state on the device, ready for contexts.
+
+    State is one for all contexts: of a graph that updates its own there is one context. Making one raises UsageError
+    for a node without a case or with one of another problem, EnvironmentFault when weights and state do not fit into
+    the device's memory.
+    """
+
+    graph: Graph
+    cases: Mapping[str, Case]
+    backend: Backend
+    weights: dict[str, Buffer] = field(default_factory=dict)
+    state: dict[str, Buffer] = field(default_factory=dict)
+    sm_counts: Mapping[str, int] = field(default_factory=dict)
+    """Multiprocessors that nodes' grids are sized by, where that is not the backend's: others run beside them."""
+    prepare: bool = True
+    """Whether launches that read nothing but weights run once, when these are written, in place of each time."""
+    _prepared: dict[str, dict[str, Buffer]] = field(default_factory=dict, init=False, repr=False)
+    """What they filled, by node and workspace."""
+
+    def __repr__(self) -> str:
+        return f"<Network {self._title()}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        served = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
+        return to_html(self.graph, self._title(), served)
+
+    def _title(self) -> str:
+        return f"{title(self.graph)}, on the {self.backend.name} backend"
+
+    def __post_init__(self) -> None:
+        require_fitting(self.graph, self.cases)
+        try:
+            for name, array in self.graph.weights.items():
+                value = self.graph.values[name]
+                self.weights[name] = self.backend.allocate(name, value.shape, value.dtype)
+                self.weights[name].write(np.ascontiguousarray(to_storage(array, value.dtype)))
+            for name in self.graph.state:
+                value = self.graph.values[name]
+                self.state[name] = self.backend.allocate(name, value.shape, value.dtype)
+            self.write_state(self.graph.state)
+        except BaseException:
+            self.close()
+            raise
+
+    def sm_count(self, node: Node) -> int:
+        """Multiprocessors that a node's grids are sized by."""
+        return self.sm_counts.get(node.name, self.backend.sm_count)
+
+    def workspaces(self, node: Node) -> list[Tensor]:
+        """The extra buffers that a node's variant fills anew each time, each at a place of its own."""
+        return workspace_of(self.graph, node, self.cases[node.name], self.sm_count(node), self.prepare)
+
+    # What runs once -----------------------------------------------------------------------------------------------
+
+    def preparation(self, node: Node) -> Preparation:
+        """What a node's variant prepares once from the weights."""
+        return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Preparation()
+
+    def prepared_tensors(self, node: Node) -> list[Tensor]:
+        """What of that is kept: memory of the network's, beside the weights."""
+        kept = self.preparation(node).kept
+        return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in kept]
+
+    def prepared(self, node: Node) -> Mapping[str, Buffer]:
+        """What a node's variant has once, prepared when it is asked for first; raises LaunchError where that fails."""
+        if node.name not in self._prepared:
+            self._prepared[node.name] = allocate(self.backend, self.prepared_tensors(node))
+            try:
+                self._prepare(node)
+            except BaseException:
+                self.backend.free(self._prepared.pop(node.name))
+                raise
+        return self._prepared[node.name]
+
+    def _prepare(self, node: Node) -> None:
+        if not self._prepared[node.name]:
+            return
+        case, made = self.cases[node.name], self.preparation(node)
+        between = set(made.workspaces) - set(made.kept)
+        scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in between])
+        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in made.inputs}
+        try:
+            all_of_it = {**buffers, **self._prepared[node.name], **scratch}
+            bind(self.backend, case, all_of_it, self.sm_count(node), once=True).launch()
+            if findings := self.backend.synchronize():
+                raise LaunchError(headline(findings[0]))
+        finally:
+            self.backend.free(scratch)
+
+    def _weight(self, name: str) -> Buffer:
+        """The memory of a weight, or of a part of one."""
+        base, start, _ = self.graph.place(name)
+        value, whole = self.graph.values[name], self.weights[base]
+        if base == name:
+            return whole
+        tensor = Tensor(name, value.shape, value.dtype)
+        return self.backend.view(whole, tensor, start * DTYPES[value.dtype].itemsize)
+
+    def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Set some of the weights, each as its value is stored, and prepare anew what was made of them."""
+        with _ONE_AT_A_TIME:
+            for name, array in weights.items():
+                self.weights[name].write(np.ascontiguousarray(array))
+            for node in self.graph.nodes:
+                if node.name in self._prepared:
+                    self._prepare(node)
+
+    # Memory and state ---------------------------------------------------------------------------------------------
+
+    def memory(self, parallel: bool = False) -> MemoryPlan:
+        """Where activations and workspaces lie in one arena."""
+        sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
+        return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
+
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Set some of the state, each array as its value is stored."""
+        for name, array in state.items():
+            self.state[name].write(np.ascontiguousarray(array))
+
+    def read_state(self, *names: str) -> Arrays:
+        """The state as it is now, all of it unless named."""
+        return {name: self.state[name].read() for name in names or self.state}
+
+    def close(self) -> None:
+        """Give the weights and the state back."""
+        self.backend.free(self.weights | self.state)
+        for buffers in self._prepared.values():
+            self.backend.free(buffers)
+        self._prepared.clear()
+        self.weights.clear()
+        self.state.clear()
+
+
+def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
+    """Raise UsageError for a node without a case, or with one that is another problem's or does not fit."""
+    for node in graph.nodes:
+        case = cases.get(node.name)
+        if case is None:
+            raise UsageError(f"{node.name}: the plan has no variant for it; make one with --tune")
+        if case.problem != node.problem:
+            raise UsageError(
+                f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
+                "it was made for other sizes or passes: make one with --tune"
+            )
+        if reason := case.unmet():
+            raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
+
+
+class Context:
+    """Activations of one user of a network, and its launches bound to them.
+
+    On `cuda` all activations share one arena; with `graph` the whole network is one CUDA graph, in which branches that
+    do not depend on each other may run at the same time where `parallel`. On `cpu` every value has a buffer of its own
+    between guard bands, so that whatever is written outside is seen.
+    """
+
+    def __init__(
+        self, network: Network, *, graph: bool = True, parallel: bool = False, left_out: Collection[str] = ()
+    ) -> None:
+        """`left_out` are nodes that are not bound: what is left can be timed, but not run as a network."""
+        self.network = network
+        nodes = [node for node in network.graph.nodes if node.name not in left_out]
+        self.memory = network.memory(parallel)
+        self._owned: dict[str, Buffer] = {}
+        self._graph: Recording | None = None
+        with _ONE_AT_A_TIME:
+            try:
+                self._placed = self._place()
+                self._parts: dict[tuple[str, int, str], Buffer] = {}
+                self.launches = {node.name: self.bound(node) for node in nodes}
+                if graph and not left_out and isinstance(network.backend, Recorder):
+                    self._graph = self._recorded(network.backend, parallel)
+            except BaseException:
+                self.close()
+                raise
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.network!r}>"
+
+    # Memory -------------------------------------------------------------------------------------------------------
+
+    def _place(self) -> dict[str, Buffer]:
+        graph, backend = self.network.graph, self.network.backend
+        given = {**self.network.weights, **self.network.state}
+        own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in given]
+        if not isinstance(backend, Arena):
+            self._owned = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
+            return {**given, **self._owned}
+        self._owned = {"activations": backend.arena(self.memory.peak_bytes)}
+        arena, offsets = self._owned["activations"], self.memory.offsets
+        placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
+        return {**given, **placed}
+
+    def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
+        """Where a value lies: memory of its own, that of what it is a view of or updates, or a part of that.
+
+        `instead` names for some memory the state that stands in for it.
+        """
+        base, start = self.network.graph.memory(name)
+        base = instead.get(base, base)
+        value, whole = self.network.graph.values[name], self._placed[base]
+        if value.elements == self.network.graph.values[base].elements:
+            return whole
+        key = (base, start, name)
+        if key not in self._parts:
+            tensor = Tensor(name, value.shape, value.dtype)
+            offset = start * DTYPES[value.dtype].itemsize
+            self._parts[key] = self.network.backend.view(whole, tensor, offset)
+        return self._parts[key]
+
+    def _workspaces(self, node: Node) -> dict[str, Buffer]:
+        backend, offset = self.network.backend, self.memory.workspaces.get(node.name, 0)
+        placed: dict[str, Buffer] = {}
+        for tensor in self.network.workspaces(node):
+            if isinstance(backend, Arena):
+                placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
+                offset += aligned(tensor.nbytes)
+            else:
+                key = f"{node.name}.{tensor.name}"
+                if key not in self._owned:
+                    self._owned[key] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+                placed[tensor.name] = self._owned[key]
+        return placed
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
+        """The node's launch, on its values' memory, or on other states `instead`."""
+        buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
+        graph = self.network.graph
+        written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
+        try:
+            case, backend = self.network.cases[node.name], self.network.backend
+            buffers |= {**self._workspaces(node), **self.network.prepared(node)}
+            once = False if self.network.preparation(node).launches else None
+            return bind(backend, case, buffers, self.network.sm_count(node), written=written, once=once).launch
+        except LaunchError as error:
+            raise LaunchError(f"{node.name}: {error}") from None
+
+    def _recorded(self, backend: Recorder, parallel: bool) -> Recording:
+        """Every node once outside of the graph, to load its code; then all of them in one."""
+        graph = self.network.graph
+        order = {node.name: index for index, node in enumerate(graph.nodes)}
+        steps = []
+        for index, node in enumerate(graph.nodes):
+            self.launches[node.name]()
+            before = sorted(order[name] for name in graph.waits_for(node.name))
+            after = before if parallel else [index - 1] if index else []
+            steps.append((self.launches[node.name], after))
+        backend.synchronize()
+        self.network.write_state(
+            {name: graph.state[name] for name in {v.updates for v in graph.values.values()} if name}
+        )
+        return backend.graph(steps)
+
+    def launch(self) -> None:
+        """Enqueue the whole network on the backend's stream; node by node each is in an NVTX range of its own."""
+        if self._graph is not None:
+            self._graph.launch()
+            return
+        for node in self.network.graph.nodes:
+            with nvtx.case_range(f"{node.name}/{self.network.cases[node.name].variant.name}()", node.operator):
+                self.launches[node.name]()
+
+    # Use ----------------------------------------------------------------------------------------------------------
+
+    def write(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Put the inputs, float32 in the network's own shapes, where the first nodes read them."""
+        graph = self.network.graph
+        graph.check_inputs(inputs)
+        for name, array in inputs.items():
+            self.buffer(name).write(np.ascontiguousarray(to_storage(array, graph.values[name].dtype)))
+
+    def read(self) -> Arrays:
+        """The outputs in float32."""
+        graph = self.network.graph
+        found = {}
+        for name in graph.outputs:
+            value = graph.values[name]
+            stored = self.buffer(name).read().reshape(value.shape)
+            found[name] = from_storage(stored, value.dtype).astype(np.float32)
+        return found
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Outputs for inputs, from any thread; raises UsageError for inputs that do not fit, before anything runs."""
+        self.network.graph.check_inputs(inputs)
+        with _ONE_AT_A_TIME:
+            if isinstance(self.network.backend, Recorder):
+                self.network.backend.enter_thread()
+            self.write(inputs)
+            if self._graph is None:
+                self.launch()
+                self.settle()
+                return self.read()
+        self._graph.run()
+        with _ONE_AT_A_TIME:
+            return self.read()
+
+    def poison(self) -> None:
+        """Fill the memory of all activations and workspaces, inputs and outputs among them, with 0xFF bytes."""
+        for buffer in self._owned.values():
+            buffer.poison()
+
+    def settle(self) -> None:
+        """Wait for all launches; raises LaunchError for what was seen of them."""
+        findings = self.network.backend.synchronize()
+        if findings:
+            raise LaunchError(f"{self.network.graph.name}: {headline(findings[0])}")
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
+        self.network.backend.free(self._owned)
+        self._owned = {}

@@ -1,0 +1,97 @@
+"""Real input: digits that scikit-learn ships and photographs that scikit-image ships, as networks take them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.paths import pip_install
+
+PHOTOGRAPHS = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
+"""Those of scikit-image that come with the package; the rest it downloads."""
+LENET_WEIGHTS = Path(__file__).parent / "weights" / "lenet_digits.safetensors"
+TEST_EVERY = 5
+"""Each fifth digit is a test image, the others are there to train with."""
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """All 1797 handwritten digits as images (n, 1, 28, 28) from 0 to 1, and their classes (n).
+
+    scikit-learn has them with 8 x 8 pixels of 0 to 16 (Alpaydin and Kaynak 1998); each pixel becomes 3 x 3, with a
+    border of two pixels of 0 around.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}")
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():  # what load_digits reads; to import scikit-learn for it takes seconds
+        table = np.loadtxt(file, delimiter=",")
+        pixels, classes = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
+    else:
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        pixels, classes = data.images, data.target
+    enlarged = (pixels / 16).repeat(3, axis=1).repeat(3, axis=2)
+    images = np.pad(enlarged, ((0, 0), (2, 2), (2, 2)))[:, None]
+    return np.ascontiguousarray(images, np.float32), classes.astype(np.int64)
+
+
+def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Images and classes of those digits that no network was trained with; `count` of them, in turn if it is more."""
+    images, classes = digits()
+    chosen = np.arange(0, len(images), TEST_EVERY)
+    chosen = chosen if count is None else np.resize(chosen, count)
+    return images[chosen], classes[chosen]
+
+
+def enlarged(images: np.ndarray, size: int) -> np.ndarray:
+    """Return images (n, c, h, w) at size x size: each pixel is the nearest of the given image."""
+    place = np.arange(size) * images.shape[2] // size
+    return np.ascontiguousarray(images[:, :, place][:, :, :, place])
+
+
+def photographs(shape: tuple[int, ...]) -> np.ndarray:
+    """A batch (n, c, h, w) of photographs from 0 to 1, in turn if n is larger than their number.
+
+    The middle square of each, resized with smoothing; grey where c is 1, red, green and blue where it is 3.
+    """
+    if len(shape) != 4 or shape[1] not in (1, 3):
+        raise UsageError(f"photographs of shape {shape} are not there; (n, 1, h, w) and (n, 3, h, w) are")
+    n, c, h, w = shape
+    chosen = [photograph(name, c, (h, w)) for name in PHOTOGRAPHS[:n]]
+    return np.stack([chosen[i % len(chosen)] for i in range(n)])
+
+
+def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
+    """One photograph as (channels, h, w)."""
+    try:
+        import skimage.color
+        import skimage.data
+        import skimage.transform
+    except ImportError:
+        raise EnvironmentFault(f"photographs come with scikit-image; {pip_install('nets')}") from None
+    if name not in PHOTOGRAPHS:
+        raise UsageError(unknown("photograph", name, PHOTOGRAPHS))
+    image = getattr(skimage.data, name)() / 255.0
+    if channels == 1 and image.ndim == 3:
+        image = skimage.color.rgb2gray(image)
+    side = min(image.shape[:2])
+    top, left = ((have - side) // 2 for have in image.shape[:2])
+    square = image[top : top + side, left : left + side]
+    resize: Any = skimage.transform.resize  # has no types
+    resized = resize(square, size, anti_aliasing=True).reshape(*size, -1)
+    planes = np.broadcast_to(resized, (*size, channels)).transpose(2, 0, 1)
+    return np.ascontiguousarray(planes, np.float32)
+
+
+def trained_lenet() -> dict[str, np.ndarray]:
+    """LeNet's weights as PyTorch found them on the digits, 99 % right (tests/networks/train_lenet.py)."""
+    from safetensors.numpy import load_file
+
+    weights: dict[str, np.ndarray] = load_file(LENET_WEIGHTS)
+    return weights

@@ -1,0 +1,101 @@
+"""The choice of layouts that costs least over the whole network, conversions counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import (
+    allowed_layouts,
+    check_layouts,
+    conversion,
+    image_under,
+    is_image,
+    problem_in,
+    rows_follow,
+    same_memory,
+    works_on_images,
+)
+from opbench.graph.values import CONVERSION, Node
+from opbench.kernels.operator import Operator
+
+Cost = Callable[[Operator], float | None]
+"""Seconds that a problem takes, or None where nothing can compute it."""
+
+
+def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
+    """Layout of each node that works on images, so that the sum over nodes and conversions is least.
+
+    An exact minimum: two labels and costs of which none rewards a difference are a minimum s-t cut (Boykov, Veksler
+    and Zabih 2001). A conversion is paid once a value, however many read it: a vertex for "anyone reads nhwc" and one
+    for "anyone reads nchw" stand between a value's producer and its readers.
+    """
+    import networkx
+
+    check_layouts(graph, {})
+    cut = networkx.DiGraph()
+    cut.add_nodes_from(["nchw", "nhwc"])
+
+    def pay(source: str, sink: str, seconds: float | None) -> None:
+        """Cost of `source` being nchw while `sink` is nhwc; None for never. Whole femtoseconds: a cut is exact then."""
+        if source == sink or seconds == 0:
+            return
+        now = cut.edges[source, sink] if cut.has_edge(source, sink) else {"capacity": 0}
+        if seconds is None or "capacity" not in now:
+            cut.remove_edges_from([(source, sink)])
+            cut.add_edge(source, sink)
+        else:
+            cut.add_edge(source, sink, capacity=now["capacity"] + round(seconds * 1e15))
+
+    nodes = {node.name: node for node in graph.nodes if works_on_images(graph, node)}
+    for node in nodes.values():
+        costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
+        if all(seconds is None for seconds in costs.values()):
+            raise UsageError(f"{node.name}: no layout of {node.operator} {node.problem} has a known cost")
+        pay(_vertex(node), "nhwc", costs["nchw"])
+        pay("nchw", _vertex(node), costs.get("nhwc"))
+    for name, readers in _readers(graph).items():
+        value = graph.values[name]
+        if same_memory(value):
+            continue
+        source = next((_vertex(node) for node in nodes.values() if name in node.outputs.values()), "nchw")
+        some_nhwc, some_nchw = f"nhwc:{name}", f"nchw:{name}"
+        pay(source, some_nhwc, cost(conversion(value, "nhwc")))
+        pay(some_nchw, source, cost(conversion(value, "nchw")))
+        for reader in sorted(readers):
+            pay(some_nhwc, reader, None)
+            pay(reader, some_nchw, None)
+    try:
+        _, (_, nhwc) = networkx.minimum_cut(cut, "nchw", "nhwc")
+    except networkx.NetworkXUnbounded:
+        raise UsageError(
+            f"{graph.name}: no choice of layouts works; a node that is there in one layout only needs "
+            f"a conversion ({CONVERSION}) that nothing computes"
+        ) from None
+    return {name: "nhwc" if _vertex(node) in nhwc else "nchw" for name, node in nodes.items()}
+
+
+def _vertex(node: Node) -> str:
+    return f"node:{node.name}"
+
+
+def _readers(graph: Graph) -> dict[str, set[str]]:
+    """For each image the vertices of those that need it in their layout; "nchw" for those that have no choice."""
+    readers: dict[str, set[str]] = {}
+
+    def reads(name: str, vertex: str) -> None:
+        if image := image_under(graph, name):
+            readers.setdefault(image, set()).add(vertex)
+            if of := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
+                reads(of, "nchw")
+
+    for node in graph.nodes:
+        for tensor, name in node.inputs.items():
+            if is_image(graph, name):
+                reads(name, _vertex(node))
+            elif not rows_follow(graph, node, tensor):
+                reads(name, "nchw")
+    for name in graph.outputs:
+        reads(name, "nchw")
+    return readers

@@ -1,0 +1,141 @@
+"""A network's nodes checked as every case is, each in a worker process: one that hangs or crashes costs itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Arrays, to_storage
+from opbench.results.result import Status
+from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
+from opbench.running.worker import Worker, WorkerLost
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """What came of one node on the inputs that it really has."""
+
+    status: Status
+    reason: str = ""
+    """Why it is not right."""
+    worst_error: float | None = None
+    allowed_error: float | None = None
+    norm_error: float | None = None
+    allowed_norm_error: float | None = None
+    integers: str = ""
+    """"exact" on small whole numbers, or why they were left out."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the network may launch it."""
+        return self.status == "right"
+
+
+def check_nodes(
+    graph: Graph,
+    cases: Mapping[str, Case],
+    inputs: Arrays,
+    worker: Worker,
+    limit_s: float,
+    on_start: Callable[[str], None] = lambda node: None,
+) -> dict[str, NodeCheck]:
+    """The checks of all nodes by name, each on what the nodes before it wrote.
+
+    For one that is not right the reference stands in, so that the nodes behind it are judged by what they do
+    themselves. `limit_s` is what a node may take before it counts as one that hangs.
+    """
+    broken = _build(cases, worker)
+    values = {name: _stored(graph, name, array) for name, array in inputs.items()}
+    found = {}
+    for node in graph.nodes:
+        on_start(node.name)
+        given = {
+            t.name: _value(graph, values, value).reshape(t.shape)
+            for t, value in node.tensors()
+            if t.name in node.inputs
+        }
+        case = cases[node.name]
+        outputs: Arrays = {}
+        if case.name in broken:
+            found[node.name] = NodeCheck("failed", broken[case.name])
+        else:
+            found[node.name], outputs = _checked(case, given, worker, limit_s)
+        if not found[node.name].right:
+            outputs = _reference(node, given)
+        for name, value in node.outputs.items():
+            _keep(graph, values, value, outputs[name])
+    return found
+
+
+def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
+    """Compile all cases at once; why some of them cannot run, by case."""
+    different = list({case.name: case for case in cases.values()}.values())
+    broken: dict[str, str] = {}
+
+    def listen(told: Told) -> None:
+        if isinstance(told, Unsupported):
+            broken[different[told.index].name] = f"unsupported: {told.reason}"
+        elif isinstance(told, Built) and told.error:
+            broken.update((different[index].name, told.error) for index in told.indices)
+
+    # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
+    with contextlib.suppress(WorkerLost):
+        worker.ask(Build([pack(case) for case in different]), BUILD_LIMIT_S, listen)
+    return broken
+
+
+def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
+    """The check of one node and, where it is right, what it wrote."""
+    try:
+        checked = worker.ask(Check(pack(case), given), limit_s)
+    except EnvironmentFault:
+        raise
+    except OpbenchError as error:
+        return NodeCheck("failed", str(error)), {}
+    verdict = checked.verdict
+    check = NodeCheck(
+        "right" if verdict.right else "wrong",
+        verdict.reason,
+        verdict.worst_error,
+        verdict.allowed_error,
+        verdict.norm_error,
+        verdict.allowed_norm_error,
+        verdict.integers,
+    )
+    return check, checked.outputs
+
+
+def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
+    """A value as stored: a weight, an input, a state, or what a node wrote; flat."""
+    base, start, end = graph.place(name)
+    if base not in values:
+        values[base] = graph.state[base] if base in graph.state else _stored(graph, base, graph.weights[base])
+    return values[base].reshape(-1)[start:end]
+
+
+def _keep(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
+    """What a node wrote: a value of its own, or a part of a state."""
+    base, start, end = graph.place(name)
+    if base == name:
+        values[name] = written
+        return
+    _value(graph, values, base)
+    values[base] = values[base].copy()
+    values[base].reshape(-1)[start:end] = written.reshape(-1)
+
+
+def _stored(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(to_storage(array, graph.values[name].dtype))
+
+
+def _reference(node: Node, given: Arrays) -> Arrays:
+    """What the node should have written, as stored."""
+    reference = node.problem.reference_outputs(given)
+    return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}

@@ -1,0 +1,216 @@
+"""PyTorch on the same network, weights and input, timed as ours is: one CUDA graph, and one call from Python."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.kernels.operator import Arrays
+from opbench.networks.plan.torch_gpu import TimeIsUp, TorchGpu, in_one_line, settings, time_limit
+from opbench.networks.plan.torch_module import to_module
+from opbench.networks.plan.turns import norm_difference
+from opbench.networks.records.network import PeerRecord, Times
+from opbench.records import to_json
+from opbench.timing.clock import Clock, Launch, Turns
+from opbench.timing.host import host_times
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions, measure
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAMES = ("torch",)
+"""What a network can be compared with."""
+OWN = "opbench"
+WARM_UP = 4
+"""Calls before anything is captured or timed: cuDNN tries its algorithms, the compiler compiles."""
+AGREEMENT = 2.0
+"""PyTorch and opbench may each be off by what a network is allowed, in opposite directions."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How PyTorch runs a network."""
+
+    channels_last: bool = False
+    compiled: bool = False
+    """By `torch.compile` in its default mode."""
+
+
+WAYS = {
+    "torch.compile, channels_last": Way(channels_last=True, compiled=True),
+    "PyTorch eager, channels_last": Way(channels_last=True),
+    "PyTorch eager": Way(),
+    "torch.compile": Way(compiled=True),
+}
+"""In the order in which they are made ready: if time runs out, the ways that are seldom fastest are missing."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One of PyTorch's ways, warmed up."""
+
+    call: Launch | None = None
+    """Calls the module from Python, as a user does, on the backend's stream."""
+    replay: Launch | None = None
+    """Enqueues the same call, captured as one CUDA graph."""
+    outputs: Arrays = field(default_factory=dict)
+    """What the graph computed, in float32."""
+    peak_bytes: int | None = None
+    """The most that a call holds of activations, inputs and outputs, without the weights."""
+    error: str = ""
+    """Why it is not called, or not captured."""
+
+
+def require_known(names: Sequence[str]) -> None:
+    """Raise UsageError for an unknown peer."""
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"--compare: {unknown('peer', name, NAMES)}")
+
+
+@contextlib.contextmanager
+def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, Peer]]:
+    """Make PyTorch's ways of running a network ready, all of them at the same time, so that samples can alternate.
+
+    The network is the one that was built, in nchw. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
+    convolutions) or bf16 (the module and its inputs in bfloat16). A way that fails, or is not warmed up within
+    `limit_s`, has its reason in `error` and costs nothing else. Raises UsageError for a node that PyTorch has no
+    counterpart of.
+    """
+    dtype = "bfloat16" if precision == "bf16" else "float32"
+    torch, found = gpu.torch, dict[str, Peer]()
+    with settings(torch, precision), torch.no_grad(), gpu.on_stream():
+        try:
+            for last in sorted({way.channels_last for way in WAYS.values()}, reverse=True):
+                module = to_module(graph, dtype, gpu.device, channels_last=last)
+                placed = [_formatted(gpu, inputs[name], dtype, channels_last=last) for name in graph.inputs]
+                for name, way in WAYS.items():
+                    if way.channels_last == last:
+                        # A module of its own, so that the compiler does not take one way's code for another's.
+                        own = torch.fx.GraphModule(module, module.graph)
+                        function = torch.compile(own) if way.compiled else own
+                        found[name] = _ready(gpu, function, placed, graph.outputs, limit_s)
+            yield found
+        finally:
+            found.clear()
+            torch.compiler.reset()
+            gpu.release()
+
+
+def _formatted(gpu: TorchGpu, array: np.ndarray, dtype: str, *, channels_last: bool) -> Tensor:
+    tensor = gpu.place(array).to(getattr(gpu.torch, dtype))
+    last = channels_last and tensor.dim() == 4
+    return tensor.to(memory_format=gpu.torch.channels_last) if last else tensor
+
+
+def _ready(
+    gpu: TorchGpu,
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    names: Sequence[str],
+    limit_s: float,
+) -> Peer:
+    """Warm a way up, capture it, and read what the captured graph computes."""
+
+    def run() -> Sequence[Tensor]:
+        return function(*inputs)
+
+    def call() -> None:
+        run()
+
+    try:
+        with time_limit(limit_s):
+            gpu.warm_up(run, WARM_UP)
+        call()
+        peak = gpu.peak_bytes(run) + sum(tensor.numel() * tensor.element_size() for tensor in inputs)
+    except TimeIsUp:
+        return Peer(error=f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS")
+    except Exception as error:
+        return Peer(error=in_one_line(error))
+    try:
+        captured = gpu.capture(run)
+        captured.replay()
+        gpu.synchronize()
+        outputs = {name: out.float().cpu().numpy().copy() for name, out in zip(names, captured.result, strict=True)}
+    except Exception as error:
+        return Peer(call, peak_bytes=peak, error=f"not captured as a CUDA graph: {in_one_line(error)}")
+    return Peer(call, captured.replay, outputs, peak)
+
+
+# Both sides on one clock ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BothTimes:
+    """Times of a network and of its peers, on the same clocks in the same minutes."""
+
+    total: Measurement
+    host: Times | None
+    """Of one call from Python; None if there was no peer to compare it with."""
+    peers: dict[str, PeerRecord]
+
+
+def time_both(
+    own: Launch,
+    found: Mapping[str, Peer],
+    clock: Clock,
+    wait: Callable[[], object],
+    options: TimingOptions,
+    facts: Mapping[str, PeerRecord],
+    turns: Turns | None = None,
+) -> BothTimes:
+    """Time ours and each peer that is right: as CUDA graphs on the device's clock, then as calls on the host's.
+
+    `facts` holds what else is recorded of each peer (`facts_of`); those with an error are not timed as graphs. `turns`
+    renew the network before each of its samples.
+    """
+    graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].get("error")}
+    calls = {name: peer.call for name, peer in found.items() if peer.call}
+    told: dict[str, PeerRecord] = {name: {**facts[name]} for name in found}
+    renewed = {OWN: turns} if turns else {}
+    try:
+        measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed)
+        host = host_times({OWN: own, **calls}, wait) if calls else {}
+    except Exception as error:  # such as memory that PyTorch does not get any more
+        if not found:
+            raise
+        for name in found:
+            told[name].setdefault("error", in_one_line(error))
+        return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, told)
+    for name in found:
+        if name in measured:
+            told[name] |= {"captured": True, **cast(PeerRecord, to_json(measured[name]))}
+        if name in host:
+            told[name]["host"] = to_json(host[name])
+    return BothTimes(measured[OWN], to_json(host[OWN]) if host else None, told)
+
+
+def facts_of(
+    peer: Peer, outputs: Arrays, reference: Mapping[str, np.ndarray], allowed: float, versions: Mapping[str, str]
+) -> PeerRecord:
+    """Return what a record says of a peer besides its times: memory, versions, and whether it computes what ours does.
+
+    `allowed` is what the network's own outputs may be off, relative and in norm. Without a reference the peer's error
+    is unknown.
+    """
+    record: PeerRecord = {"peak_bytes": peer.peak_bytes, "versions": dict(versions)}
+    if peer.error:
+        return {**record, "error": peer.error}
+    apart = _norm_difference(peer.outputs, outputs)
+    record |= {"difference": apart, "allowed_difference": AGREEMENT * allowed}
+    record["norm_error"] = _norm_difference(peer.outputs, reference) if reference else None
+    if not apart <= AGREEMENT * allowed:
+        record["error"] = f"its outputs differ from ours by {apart:.2g} in norm ({AGREEMENT * allowed:.2g} allowed)"
+    return record
+
+
+def _norm_difference(outputs: Arrays, others: Mapping[str, np.ndarray]) -> float:
+    """Return the largest difference of an output, relative to the norm of the other."""
+    return max(norm_difference(out, others[name]) for name, out in outputs.items())

@@ -1,0 +1,83 @@
+"""What `--image` names as a network's input: a file of the user's, digits or photographs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.networks.plan.inputs import enlarged, held_out_digits, photographs
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
+    """Pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
+
+    A file's picture is cut to the input's proportions around its middle and resized; one channel takes its brightness,
+    three its colours; each image of a batch is the same. A .npy file is taken as it is.
+    """
+    n, c, h, w = image
+    if source.endswith(".npy"):
+        return _array(Path(source), image)
+    if source == "digits":
+        return _digits(image)
+    if source == "photo":
+        return photographs(image)
+    if c not in (1, 3):
+        raise UsageError(
+            f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
+        )
+    return np.repeat(_fitted(_opened(Path(source)), c, h, w)[None], n, axis=0)
+
+
+def labels(source: str, count: int) -> tuple[int, ...]:
+    """The classes of `count` pictures of that source; empty where nobody knows them."""
+    if source != "digits":
+        return ()
+    _, classes = held_out_digits(count)
+    return tuple(map(int, classes))
+
+
+def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
+    """Return handwritten digits that no network was trained with, in turn, enlarged as for training."""
+    found, _ = held_out_digits(image[0])
+    if image[1] != 1 or image[2] != image[3]:
+        raise UsageError(
+            f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file"
+        )
+    return found if image[2] == found.shape[2] else enlarged(found, image[2])
+
+
+def _opened(path: Path) -> Image.Image:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as picture:
+            picture.load()
+            return picture
+    except UnidentifiedImageError:
+        raise UsageError(f"{path}: is no picture; a PNG or JPEG file, a .npy array, digits or photo") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; or use digits or photo") from None
+
+
+def _fitted(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    mode = "L" if c == 1 else "RGB"
+    fitted = ImageOps.fit(picture.convert(mode), (w, h), Image.Resampling.BILINEAR)
+    return (np.asarray(fitted, np.float32) / 255).reshape(h, w, c).transpose(2, 0, 1)
+
+
+def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if array.shape != shape or array.dtype != np.float32:
+        raise UsageError(f"{path}: holds {array.dtype} of shape {array.shape}; the network takes float32 {shape}")
+    return array

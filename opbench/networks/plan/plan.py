@@ -1,0 +1,309 @@
+"""A plan: the variant and config of every node of a network, chosen from results; a file to read and to edit."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opbench import paths
+from opbench.errors import UsageError, unknown
+from opbench.graph.graph import Graph
+from opbench.graph.problems import ALLOWED
+from opbench.graph.values import Node
+from opbench.insight.defaults import ChosenFor, ranked
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant, print_config
+from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
+from opbench.networks.plan.preparing import constants, workspace_of
+from opbench.networks.plan.recompute import original
+from opbench.results.result import Result
+
+FORMAT = 1
+TRIES = 8
+"""How often a plan is made for less memory than is allowed, as the gaps between buffers are known afterwards only."""
+
+
+@dataclass(frozen=True)
+class TimedCase:
+    """What a run says of one case: its own time and the interval of that, in seconds."""
+
+    case: str
+    precision: str
+    kernel_s: float
+    low_s: float
+    high_s: float
+    library: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A node's variant, and why."""
+
+    case: str
+    kernel_s: float | None = None
+    """Of the case alone with cold caches; None where nobody measured it."""
+    source: str = "default"
+    """The run it was chosen from; "default" where no result was to be had."""
+    tied_with: tuple[str, ...] = ()
+    """Cases that the measurements cannot tell from it."""
+    lead: float | None = None
+    """How many times as long the best case takes that is not tied."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Choices by node, with what they hold for."""
+
+    network: str
+    gpu: str
+    precision: str
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    again: tuple[tuple[str, int], ...] = ()
+    """Of a step of training, in their order: a value that is computed again, and behind the node of which number."""
+
+    def case_of(self, node: str) -> str:
+        """The name of a node's case; empty for one that the plan does not cover."""
+        return self.choices[node].case if node in self.choices else ""
+
+    def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
+        """The case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
+        catalog = catalog or Catalog()
+        found = {}
+        for node in graph.nodes:
+            if node.name not in self.choices:
+                raise UsageError(
+                    f"{node.name}: {unknown('node of the plan', node.name, self.choices)}; make one: --tune"
+                )
+            found[node.name] = _case(catalog, node, self.choices[node.name].case)
+        return found
+
+
+def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
+    """Right and measured cases by operator and printed problem, fastest first."""
+    found: dict[tuple[str, str], list[TimedCase]] = {}
+    for result in results:
+        measured = result.measurement
+        if result.status != "right" or not measured:
+            continue
+        off = measured.offset_s or 0.0
+        kernel, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
+        entry = TimedCase(result.case, result.precision, kernel, low, high, result.library, source)
+        found.setdefault((result.operator, result.problem), []).append(entry)
+    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in found.items()}
+
+
+def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
+    """Those that a precision allows, fastest first."""
+    allowed = ALLOWED[precision]
+    return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
+
+
+Results = Mapping[tuple[str, str], Sequence[TimedCase]]
+"""Cases by operator and printed problem, fastest first."""
+
+
+def current(results: Results, catalog: Catalog) -> Results:
+    """Without the cases of earlier runs that are none today (a rung or a config may have gone) and whose bits vary."""
+    known = {
+        operator: {f"{v.id}{print_config(c)}" for v in _reproducible(catalog, operator) for c in v.configs}
+        for operator in {operator for operator, _ in results} & set(catalog.operator_names())
+    }
+    return {
+        (operator, problem): [e for e in entries if e.case.removesuffix(problem) in known.get(operator, ())]
+        for (operator, problem), entries in results.items()
+    }
+
+
+def choose(
+    graph: Graph,
+    results: Results,
+    precision: str,
+    gpu: str,
+    libraries: bool = False,
+    *,
+    sm_count: int = 132,
+    memory_bytes: int | None = None,
+    parallel: bool = False,
+    catalog: Catalog | None = None,
+    device: ChosenFor | None = None,
+    prepare: bool = True,
+) -> Plan:
+    """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
+
+    A node whose problem no result covers gets what `defaults` ranks first on the `device`, and says "default". Where
+    activations and workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has
+    room beside what is live while the node runs; raises UsageError, naming the node, where no case has. What a case
+    may `prepare` once from weights is no workspace, and where nothing was measured it costs no time.
+    """
+    catalog = catalog or Catalog()
+    live, names = live_bytes(graph), {node.name for node in graph.nodes}
+    first = {name: original(name) if original(name) in names else name for name in names}
+    for name in names:  # a second run has the first one's variant, which must have room beside both
+        live[first[name]] = max(live[first[name]], live[name])
+    timed_cases: dict[str, dict[str, TimedCase]] = {}
+    workspaces: dict[str, dict[str, int]] = {}
+    for node in graph.nodes:
+        if first[node.name] != node.name:
+            continue
+        found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
+        cases = [_case(catalog, node, e.case) for e in found] or defaults(
+            catalog, node, precision, device, constants(graph, node) if prepare else ()
+        )
+        timed_cases[node.name] = {e.case: e for e in found}
+        workspaces[node.name] = {
+            c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, sm_count, prepare)) for c in cases
+        }
+
+    def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
+        """Choices for all nodes, the fastest of what is allowed of a node and a workspace; else the node without."""
+        found: dict[str, Choice] = {}
+        for name, entries in timed_cases.items():
+            needs = workspaces[name]
+            fitting = [case for case in needs if allowed(name, needs[case])]
+            if not fitting:
+                return name
+            found[name] = _chosen([entries[case] for case in fitting], needs) if entries else Choice(fitting[0])
+        return {node.name: found[first[node.name]] for node in graph.nodes}
+
+    def peak(choices: Mapping[str, Choice]) -> int:
+        sizes = {name: workspaces[first[name]][choice.case] for name, choice in choices.items()}
+        return plan_memory(graph, sizes, parallel=parallel).peak_bytes
+
+    if memory_bytes is None:
+        choices = whole(lambda name, size: True)
+        assert not isinstance(choices, str)
+        return Plan(graph.name, gpu, precision, choices)
+    allowed = memory_bytes
+    why = ""
+    for _ in range(TRIES):
+        limit = allowed
+        choices = whole(lambda name, size: live[name] + size <= limit)  # noqa: B023
+        if isinstance(choices, str):
+            if allowed == memory_bytes:
+                why = (
+                    f"{choices}: values take {live[choices]:,} bytes while it runs and its workspace "
+                    f"{min(workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
+                )
+            break
+        excess = peak(choices) - memory_bytes
+        if excess <= 0:
+            return Plan(graph.name, gpu, precision, choices)
+        allowed -= excess  # buffers of different sizes leave gaps between them
+    choices = whole(lambda name, size: size == min(workspaces[name].values()))
+    assert not isinstance(choices, str)
+    least = peak(choices)
+    if least <= memory_bytes:
+        return Plan(graph.name, gpu, precision, choices)
+    why = why or f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
+    raise UsageError(f"{why}; the least that does is {least:,}")
+
+
+def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
+    tied = [e for e in entries if e.low_s <= entries[0].high_s]
+    others = [e for e in entries if e.low_s > entries[0].high_s]
+    chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
+    lead = others[0].kernel_s / chosen.kernel_s if others else None
+    return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
+
+
+def defaults(
+    catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
+) -> list[Case]:
+    """Cases that fit a node, of which some inputs are `constant`, without a measurement: see `ranked`."""
+    ladder = [
+        v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
+    ]
+    fitting = [
+        Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
+    ]
+    if not fitting:
+        why = "; ".join(f"{v.name} {v.unmet(node.problem, v.configs[0])}" for v in ladder[-2:])
+        raise UsageError(
+            f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
+            f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}"
+        )
+    return ranked(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
+
+
+def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
+    """A network's distinct problems by operator and printed form."""
+    return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
+
+
+def candidates(
+    graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = (), catalog: Catalog | None = None
+) -> list[Case]:
+    """Every case that could serve a node, but for variants that a glob leaves out: what there is to measure."""
+    catalog = catalog or Catalog()
+    cases: dict[str, Case] = {}
+    for (operator, _), problem in problems(graph).items():
+        for variant in _reproducible(catalog, operator):
+            if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
+                continue
+            if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
+                continue
+            for config in variant.configs:
+                if variant.unmet(problem, config) is None:
+                    case = Case(variant, config, problem)
+                    cases[case.name] = case
+    return list(cases.values())
+
+
+def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
+    """What a network may take: with a variant whose bits vary, a run could not be repeated.
+
+    A kernel that only updates finds nothing in a network's memory where its output is to be.
+    """
+    return [
+        variant
+        for variant in catalog.variants(operator)
+        if variant.reproducible and (variant.is_library or not variant.in_place)
+    ]
+
+
+def _case(catalog: Catalog, node: Node, name: str) -> Case:
+    """The case that a plan names for a node."""
+    try:
+        case = catalog.case(name)
+    except UsageError as error:
+        raise UsageError(f"{node.name}: {error}") from None
+    if case.variant.operator != node.operator:
+        raise UsageError(f"{node.name}: '{name}' is no case of {node.operator}")
+    return case
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan as JSON, whole or not at all."""
+    paths.write_atomically(path, json.dumps({"format": FORMAT, **asdict(plan)}, indent=1).encode())
+
+
+def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
+    """Read a plan; raises UsageError for a corrupt one, and for one of another network, GPU or precision."""
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        entries = {name: {**e, "tied_with": tuple(e.get("tied_with", ()))} for name, e in value["choices"].items()}
+        choices = {name: Choice(**entry) for name, entry in entries.items()}
+        again = tuple((str(name), int(moment)) for name, moment in value.get("again", ()))
+        plan = Plan(value["network"], value["gpu"], value["precision"], choices, again)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: is no plan: {type(error).__name__}: {error}; make one with --tune") from None
+    if plan.network != network:
+        raise UsageError(f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune")
+    if plan.precision != precision:
+        other = f"add --precision {plan.precision}, or make one with --tune"
+        raise UsageError(f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}")
+    if gpu and plan.gpu and plan.gpu != gpu:
+        raise UsageError(
+            f"{path}: the plan was made on {plan.gpu}, this is {gpu}: what is fastest there need not be here; "
+            "make one with --tune"
+        )
+    return plan

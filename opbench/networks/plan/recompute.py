@@ -1,0 +1,247 @@
+"""Less memory for a step of training: values that cost little are computed again next to what reads them late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opbench import units
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.training_passes import RECOMPUTE
+from opbench.graph.training_step import Training
+from opbench.graph.values import Node, Value
+from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
+from opbench.networks.records.training import AGAIN
+
+if TYPE_CHECKING:
+    from opbench.networks.plan.plan import Plan
+
+NONE: Mapping[str, int] = {}
+UNUSED: Mapping[str, tuple[str, ...]] = {"batchnorm2d_train": ("running_mean", "running_variance")}
+"""Inputs on which only those of an operator's results depend that are not computed again for."""
+MOST_RUNS = 2
+"""Of a node beside its first, so that there is an end."""
+CHEAP_FLOPS_PER_BYTE = 5
+"""Nodes of at most this are bound by memory on every GPU: to do one again costs about what its bytes take."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """One value that is computed again for those of its readers that are behind a moment, a node's number."""
+
+    value: str
+    moment: int
+    saved_bytes: int
+    """While that node runs."""
+    moved_bytes: int
+    """By computing it again."""
+
+
+def fitted(
+    training: Training,
+    memory_bytes: int,
+    chosen: Callable[[Graph, int | None], Plan],
+    workspaces: Callable[[Plan], Mapping[str, int]],
+) -> Plan:
+    """A plan of the step that takes so much memory at most.
+
+    First as it is, then with the same variants and values computed again, so that no bit changes; where that is not
+    enough, with slower variants that need less workspace, too. Raises UsageError with the least that would do.
+    `workspaces` has the bytes of each node's under a plan.
+    """
+    plan = chosen(training.graph, None)
+    sizes = workspaces(plan)
+    step, allowed, again = training, memory_bytes, list[tuple[str, int]]()
+    while True:
+        own = {node.name: sizes[original(node.name)] for node in step.graph.nodes}
+        excess = plan_memory(step.graph, own).peak_bytes - memory_bytes
+        if excess <= 0:
+            choices = {node.name: plan.choices[original(node.name)] for node in step.graph.nodes}
+            return replace(plan, choices=choices, again=tuple(again))
+        step, further = recomputed(step, allowed, sizes)
+        again += further
+        if not further:
+            if _most(step.graph, sizes)[0] > allowed:
+                return replace(chosen(step.graph, memory_bytes), again=tuple(again))
+            allowed -= max(excess, memory_bytes // 64)  # what lies between buffers needs room, too
+
+
+def recomputed(
+    training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NONE
+) -> tuple[Training, list[tuple[str, int]]]:
+    """The step with values computed again until what is live at once takes the limit at most, as far as that goes.
+
+    At the moment at which most is live, a value goes that is not needed just then and was computed by a cheap forward
+    node: the one that moves the fewest bytes for each byte saved. Its later readers read it from a second run of the
+    same problem on the same inputs, right before the first of them; the plan gives both the same variant, so no bit
+    changes. Running statistics are updated by the first run alone. `workspaces` has nodes' bytes beside their values.
+    Also returns what was done, for `replayed`.
+    """
+    done: list[tuple[str, int]] = []
+    while True:
+        most, moment = _most(training.graph, workspaces)
+        better = _better(training, moment, workspaces) if most > limit_bytes else None
+        if better is None:
+            return training, done
+        again, training = better
+        done.append((again.value, again.moment))
+
+
+def replayed(training: Training, again: Sequence[tuple[str, int]]) -> Training:
+    """The step with the values of a plan computed again; raises UsageError for one that it has not."""
+    for value, moment in again:
+        if value not in training.graph.values or training.graph.producer(value) is None:
+            raise UsageError(f"the plan computes '{value}' again, which the step does not compute; leave out --plan")
+        training = _with(training, value, moment)
+    return training
+
+
+def _most(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
+    """The most bytes that are live while a node runs, its workspace among them, and the number of the first such."""
+    live = live_bytes(graph)
+    totals = [live[node.name] + workspaces.get(original(node.name), 0) for node in graph.nodes]
+    return max(totals), totals.index(max(totals))
+
+
+def _better(training: Training, moment: int, workspaces: Mapping[str, int]) -> tuple[Again, Training] | None:
+    """The cheapest step to less at a moment that nowhere leads to more than was live there."""
+    graph = training.graph
+    name, before = graph.nodes[moment].name, _most(graph, workspaces)[0]
+    live = live_bytes(graph)[name]
+    cheapest = sorted(_candidates(training, moment), key=lambda a: (a.moved_bytes / a.saved_bytes, a.value))
+    for again in cheapest:
+        tried = _with(training, again.value, moment)
+        if _most(tried.graph, workspaces)[0] <= before and live_bytes(tried.graph)[name] < live:
+            return again, tried
+    return None
+
+
+def original(node: str) -> str:
+    """The node whose problem a node computes again; its own name for any other."""
+    return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
+
+
+# What could be computed again -------------------------------------------------------------------------------------
+
+
+def _candidates(training: Training, moment: int) -> list[Again]:
+    graph, groups = training.graph, training.groups
+    readers = _readers(graph)
+    runs = Counter(original(node.name) for node in graph.nodes)
+    found = []
+    for number, node in enumerate(graph.nodes[:moment]):
+        cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
+        first = node.name == original(node.name) and groups.get(node.name) == "forward"
+        if not first or not cheap or runs[node.name] > MOST_RUNS:
+            continue
+        for value in node.outputs.values():
+            late = [place for place in readers.get(value, ()) if place > moment]
+            now = moment in readers.get(value, ())
+            if not late or now or number == moment or not _is_own(graph, value):
+                continue
+            saved = aligned(graph.values[value].nbytes) - _kept_for_it(graph, node, readers, moment, late[0])
+            if saved > 0 and _repeats(graph, node, late[0]):
+                found.append(Again(value, moment, saved, node.problem.bytes()))
+    return found
+
+
+def _readers(graph: Graph) -> dict[str, list[int]]:
+    """Numbers of the nodes that read a value, or a view of it, in order."""
+    found: dict[str, list[int]] = {}
+    for number, node in enumerate(graph.nodes):
+        for base in dict.fromkeys(graph.base(name) for name in node.inputs.values()):
+            found.setdefault(base, []).append(number)
+    return found
+
+
+def _is_own(graph: Graph, value: str) -> bool:
+    """Whether it has memory of its own in the arena, of which all that is read is the whole."""
+    if graph.memory(value)[0] != value or value in graph.state or graph.base(value) in map(graph.base, graph.outputs):
+        return False
+    parts = (v for v in graph.values.values() if v.of and graph.base(v.name) == value)
+    return all(part.elements == graph.values[value].elements for part in parts)
+
+
+def _kept_for_it(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
+    """Bytes of the node's inputs that would live over the moment for this alone."""
+    bases = {graph.base(name) for name in node.inputs.values()}
+    own = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
+    return sum(aligned(graph.values[base].nbytes) for base in own if max(readers[base]) < moment < until)
+
+
+def _repeats(graph: Graph, node: Node, until: int) -> bool:
+    """Whether what a node reads still is what it was, as far as the value depends on it."""
+    written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
+    updated = {graph.values[name].updates for name in written} - {""}
+    unused = UNUSED.get(node.operator, ())
+    return all(
+        graph.base(name) not in updated or (tensor in unused and graph.base(name) == name)
+        for tensor, name in node.inputs.items()
+    )
+
+
+# Doing so ---------------------------------------------------------------------------------------------------------
+
+
+def _with(training: Training, value: str, moment: int) -> Training:
+    """The step whose nodes behind a moment read a value from a second run of the node that computes it."""
+    graph, values = training.graph, dict(training.graph.values)
+    node = graph.producer(value)
+    late = [number for number in _readers(graph).get(value, ()) if number > moment]
+    if node is None or not late:
+        return training
+    number = late[0]
+    before = {name for one in graph.nodes[:number] for name in one.outputs.values()}
+    views = [v.name for v in graph.values.values() if v.of and graph.base(v.name) == value]
+    names = _names(graph, (node.name, *node.outputs.values(), *views))
+    outputs = {}
+    for tensor, name in node.outputs.items():
+        outputs[tensor] = names[name]
+        shape = values[name]
+        values[names[name]] = Value(names[name], shape.shape, shape.dtype, shape.layout)
+    second = replace(
+        node,
+        name=names[node.name],
+        inputs={tensor: _updated(graph, name, before) for tensor, name in node.inputs.items()},
+        outputs=outputs,
+    )
+    nodes = list(graph.nodes[:number])
+    for reader in graph.nodes[number:]:
+        inputs = dict(reader.inputs)
+        for tensor, name in reader.inputs.items():
+            if graph.base(name) == value:
+                inputs[tensor] = names[value]
+                if name != value:  # another shape of it
+                    inputs[tensor] = f"{name}{names[value].removeprefix(value)}"
+                    values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
+        nodes.append(replace(reader, inputs=inputs))
+    nodes.insert(number, second)
+    said = next((lines for name, _, lines in training.said if name == RECOMPUTE), ())
+    words = (
+        f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
+        f"{units.si(graph.values[value].nbytes, 'B')} need not be kept"
+    )
+    others = tuple(entry for entry in training.said if entry[0] != RECOMPUTE)
+    return replace(
+        training,
+        graph=replace(graph, values=values, nodes=tuple(nodes)),
+        groups={**training.groups, second.name: training.groups.get(graph.nodes[number].name, "backward")},
+        said=(*others, (RECOMPUTE, True, (*said, words))),
+    )
+
+
+def _names(graph: Graph, names: Collection[str]) -> dict[str, str]:
+    """Names for a second run that nothing has yet."""
+    taken = {*graph.values, *(node.name for node in graph.nodes)}
+    ending = AGAIN
+    while any(f"{name}{ending}" in taken for name in names):
+        ending += AGAIN
+    return {name: f"{name}{ending}" for name in names}
+
+
+def _updated(graph: Graph, name: str, before: Collection[str]) -> str:
+    """What to read in place of a state that has been updated by then, and of which nothing depends: see UNUSED."""
+    return next((v.name for v in graph.values.values() if v.updates == name and v.name in before), name)

@@ -1,0 +1,398 @@
+"""One network run: passes, plan, verdict of every node, times of all and of each, as one record."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from opbench import paths, units
+from opbench._version import __version__
+from opbench.backend.base import Backend, Libraries, Timed
+from opbench.checking import backends
+from opbench.errors import UsageError, unknown
+from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
+from opbench.graph.graph import Graph
+from opbench.graph.saving import load
+from opbench.graph.values import Node
+from opbench.graph.zoo import NETWORKS
+from opbench.insight.defaults import target
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Arrays
+from opbench.networks.plan.choosing import Rewrite, planned, results_for, rewritten
+from opbench.networks.plan.data import DATA_OF
+from opbench.networks.plan.executor import Context, Network, require_fitting
+from opbench.networks.plan.inputs import trained_lenet
+from opbench.networks.plan.node_times import TIMING, node_samples, node_times
+from opbench.networks.plan.nodes import NodeCheck, check_nodes
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.peers import AGREEMENT, Peer, facts_of, peers, require_known, time_both
+from opbench.networks.plan.plan import Plan, load_plan, save_plan
+from opbench.networks.plan.preparing import PREPARE
+from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
+from opbench.networks.plan.torch_module import to_module
+from opbench.networks.plan.turns import NetworkTurns
+from opbench.networks.records.checkpoints import trained_weights
+from opbench.networks.records.network import (
+    NetworkVerdict,
+    NodeRecord,
+    NodeVerdict,
+    OutputVerdict,
+    PeerRecord,
+    Recognised,
+    Record,
+    Times,
+    keep_network,
+)
+from opbench.paths import next_command
+from opbench.records import to_json
+from opbench.results.files import make_folder
+from opbench.running.header import now
+from opbench.running.protocol import Open
+from opbench.running.revision import revision
+from opbench.running.runner import Progress, Tell
+from opbench.running.worker import Worker
+from opbench.timing.measurement import Measurement
+
+END_TO_END = 4.0
+"""Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
+
+
+def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
+    """Run a network as the options say, write `network.json` and `plan.json` into its folder, return the record.
+
+    Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
+    is not there or too small.
+    """
+    name = options.resolved()
+    committed(options.gpu)  # an unknown GPU is refused before anything runs
+    original = make_graph(options)
+    inputs = make_inputs(original, options)
+    original.check_inputs(inputs)
+    if options.compare:
+        _require_comparable(options, original)
+    catalog = Catalog(options.roots)
+    graph, said = rewritten(original, options)
+    if options.plan:
+        load_plan(options.plan, graph.name, "", options.precision)
+    results = results_for(graph, options, name, tell, catalog)
+    make_folder(options.out)
+    worker = Worker(Open(name, options.roots, options.seed), options.out / "worker.log")
+    try:
+        environment = worker.open()
+        gpu, sm_count = str(environment.get("gpu") or ""), int(str(environment["sm_count"]))
+        graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog, target(environment))
+        cases = plan.cases(graph, catalog)
+        require_fitting(graph, cases)
+        checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
+    finally:
+        worker.stop()  # so that the GPU's memory is the network's
+    network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE not in options.without)
+    decided.append(prepared_words(network))
+    try:
+        record = _measured(network, options, original, inputs, environment, checks, tell)
+    finally:
+        network.close()
+    record["passes"] = [to_json(step) for step in (*said, *decided)]
+    _add_choices(record["nodes"], plan)
+    keep_network(record, options.out)
+    save_plan(plan, options.out / "plan.json")
+    return record
+
+
+# What is run ------------------------------------------------------------------------------------------------------
+
+
+def make_graph(options: NetOptions) -> Graph:
+    """The network before any pass."""
+    if options.network.endswith(".json"):
+        return load(Path(options.network), Catalog(options.roots))
+    if options.network not in NETWORKS:
+        raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
+    try:
+        graph = NETWORKS[options.network](**options.sizes)
+    except TypeError as error:
+        raise UsageError(f"{options.network}: {error}; its sizes: opbench net list") from None
+    if options.weights == "digits" and options.network != "lenet":
+        raise UsageError(
+            f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
+            f"train it: {next_command('net train', options.network, data=DATA_OF[options.network], out='DIR')}"
+        )
+    return graph.with_weights(read_weights(options.weights)) if options.weights else graph
+
+
+def read_weights(source: str) -> dict[str, np.ndarray]:
+    """Weights by name from a file or a training's folder, or those that opbench ships."""
+    if source == "digits":
+        return trained_lenet()
+    if Path(source).is_dir():
+        return trained_weights(Path(source))
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        weights: dict[str, np.ndarray] = load_file(source)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"--weights {source}: cannot be read: {error}; a .safetensors file, or digits") from None
+    return weights
+
+
+def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
+    """Those given, else seeded normals."""
+    if options.inputs is not None:
+        return dict(options.inputs)
+    rng = np.random.default_rng(options.seed)
+    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+
+
+# Measuring --------------------------------------------------------------------------------------------------------
+
+
+def _checked(
+    graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: Tell
+) -> dict[str, NodeCheck]:
+    number = {node.name: place for place, node in enumerate(graph.nodes)}
+    tell(Progress("build", "the nodes' variants", 0, len(number)))
+
+    def on_start(node: str) -> None:
+        tell(Progress("check", node, number[node], len(number)))
+
+    return check_nodes(graph, cases, inputs, worker, options.time_limit_s, on_start)
+
+
+def _measured(
+    network: Network,
+    options: NetOptions,
+    original: Graph,
+    inputs: Arrays,
+    environment: Mapping[str, object],
+    checks: Mapping[str, NodeCheck],
+    tell: Tell,
+) -> Record:
+    """The record: verdicts, times and memory of one context.
+
+    A network of which a node is not right is not run as a whole: it might do anything. Its other nodes are timed.
+    """
+    graph, backend = network.graph, network.backend
+    left_out = [name for name, check in checks.items() if not check.right]
+    context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
+    outputs: Arrays = {}
+    ends: dict[str, OutputVerdict] = {}
+    total, between_s = None, None
+    samples_s: dict[str, list[float]] = {}
+    host: Times | None = None
+    told: dict[str, PeerRecord] = {}
+    fault = ""
+    try:
+        number = len(graph.nodes)
+        if not left_out:
+            tell(Progress("run", "the whole network", number, number))
+            outputs = context.run(inputs)
+            reference = original.reference_outputs(inputs) if options.check else {}
+            ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
+        ceilings = _ceilings(environment, backend, options.gpu)
+        if isinstance(backend, Timed):
+            if not left_out:
+                tell(Progress("measure", "the whole network", number, number))
+            clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
+            turns = NetworkTurns(context, inputs, AGREEMENT * allowed, whole=not left_out)
+            with contextlib.closing(turns), _peers(options, original, inputs, backend) as (found, versions):
+                if not left_out:
+                    facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
+                    both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
+                    total, host, told = both.total, both.host, both.peers
+                between_s = clock.between
+                samples_s = node_samples(context, clock, turns)
+            fault = turns.fault
+            total = None if fault else total
+    finally:
+        context.close()
+    memory = context.memory
+    nodes_s = node_times(samples_s)
+    nodes = [_node(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
+    own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
+    return {
+        "format": 1,
+        "opbench": __version__,
+        "started": now(),
+        "revision": revision(),
+        "command": list(options.command),
+        "network": graph.name,
+        "sizes": dict(options.sizes),
+        "batch": graph.values[graph.inputs[0]].shape[0],
+        "precision": options.precision,
+        "backend": backend.name,
+        "environment": environment,
+        "ceilings": ceilings.to_json() if ceilings else {},
+        "options": {
+            "graph": options.graph,
+            "parallel": options.parallel,
+            "layout": options.layout,
+            "memory_bytes": options.memory_bytes,
+        },
+        "memory": {
+            "peak_bytes": memory.peak_bytes,
+            "naive_bytes": memory.naive_bytes,
+            "lower_bound_bytes": memory.lower_bound_bytes,
+            "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
+            "prepared_bytes": sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
+            "offsets": dict(memory.offsets),
+            "workspaces": {
+                name: {"offset": offset, "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name)))}
+                for name, offset in memory.workspaces.items()
+            },
+        },
+        "values": {
+            v.name: {"shape": list(v.shape), "dtype": v.dtype, "layout": v.layout, "bytes": v.nbytes, "of": v.of}
+            for v in graph.values.values()
+        },
+        "weights": sorted(graph.weights),
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "nodes": nodes,
+        "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
+        "total": _times(total) if total else None,
+        "host": host,
+        "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
+        "between_s": between_s,
+        "classes": _classes(outputs, options.labels),
+        "check": _network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
+        "peers": told,
+    }
+
+
+def prepared_words(network: Network) -> Rewrite:
+    """What is prepared once, node by node."""
+    said = []
+    for node in network.graph.nodes:
+        if launches := network.preparation(node).launches:
+            kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
+            what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
+            said.append(f"{node.name}: {what} run once, when weights are written; {kept} are kept")
+    return Rewrite(PREPARE, network.prepare, tuple(said))
+
+
+def _require_comparable(options: NetOptions, original: Graph) -> None:
+    """Refuse a comparison that could not be made at the end, before anything runs."""
+    require_known(options.compare)
+    find_torch()
+    to_module(original)
+
+
+@contextlib.contextmanager
+def _peers(
+    options: NetOptions, original: Graph, inputs: Arrays, backend: Backend
+) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
+    """Make the peers that were asked for ready, with the versions of their libraries."""
+    if not options.compare or not isinstance(backend, Libraries):
+        yield {}, {}
+        return
+    gpu = TorchGpu(backend)
+    with peers(original, inputs, options.precision, gpu, options.compare_limit_s) as found:
+        yield found, versions_of(gpu.torch)
+
+
+def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> Ceilings | None:
+    """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
+    if not isinstance(backend, Timed):
+        return committed(gpu)
+    from opbench.running.probes import remembered
+
+    known = remembered()
+    if known:
+        return Ceilings.from_json(known)
+    words = str(environment.get("gpu", "")).lower().split()
+    return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
+
+
+def _node(
+    node: Node,
+    network: Network,
+    ceilings: Ceilings | None,
+    times: Mapping[str, float],
+    samples: Mapping[str, list[float]],
+    checks: Mapping[str, NodeCheck],
+) -> NodeRecord:
+    problem, case = node.problem, network.cases[node.name]
+    limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
+    bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
+    kernel_s, whole = times.get(node.name), sum(times.values())
+    check = checks.get(node.name)
+    return {
+        "name": node.name,
+        "operator": node.operator,
+        "problem": str(problem),
+        "case": case.name,
+        "title": case.variant.title,
+        "precision": case.precision,
+        "unit": case.unit,
+        "inputs": dict(node.inputs),
+        "outputs": dict(node.outputs),
+        "kernels": list(case.variant.kernels),
+        "launches_once": network.preparation(node).launches,
+        "prepared_bytes": sum(tensor.nbytes for tensor in network.prepared_tensors(node)),
+        "flops": problem.flops(),
+        "compulsory_bytes": problem.bytes(),
+        "kernel_s": kernel_s,
+        "samples_s": samples.get(node.name, []),
+        "share": kernel_s / whole if kernel_s is not None and whole else None,
+        "bound_s": bound[0] if bound else None,
+        "bound": bound[1] if bound else None,
+        "memory_level": problem.bandwidth(),
+        "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
+        "check": _verdict(check) if check else None,
+    }
+
+
+def _times(measured: Measurement) -> Times:
+    told: Times = to_json(measured)
+    return told
+
+
+def _verdict(check: NodeCheck) -> NodeVerdict:
+    told: NodeVerdict = to_json(check)
+    return {"right": check.right, **told}
+
+
+def _add_choices(nodes: list[NodeRecord], plan: Plan) -> None:
+    for node in nodes:
+        choice = plan.choices[node["name"]]
+        node["source"], node["tied_with"], node["lead"] = choice.source, list(choice.tied_with), choice.lead
+        node["alone_s"] = choice.kernel_s
+
+
+def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
+    """Return what a network's outputs may be off, relative and in norm, from the roundings of its nodes."""
+    steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+
+
+def _ends(
+    graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
+) -> dict[str, OutputVerdict]:
+    """The outputs against the float64 reference of the whole network as it was before all passes."""
+    allowed = allowed_norm(graph, cases)
+    found: dict[str, OutputVerdict] = {}
+    for name, out in outputs.items():
+        want = reference[name]
+        norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
+        found[name] = {"norm_error": norm, "allowed": allowed, "right": bool(norm <= allowed)}
+    return found
+
+
+def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
+    """What each picture is taken for, the largest of its scores, and what it is; None where that is not known."""
+    scores = next(iter(outputs.values()), None)
+    if not labels or scores is None or scores.ndim != 2:
+        return None
+    return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
+
+
+def _network_verdict(
+    checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
+) -> NetworkVerdict:
+    right = all(c.right for c in checks.values()) and all(e["right"] for e in ends.values()) and not fault
+    return {"outputs": dict(ends), "right": right, "missing": list(missing), "timed": fault}

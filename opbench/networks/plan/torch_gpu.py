@@ -1,0 +1,196 @@
+"""PyTorch on the GPU of a cuda backend. Every line of a comparison that needs a GPU is here."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from opbench.backend.base import Libraries
+from opbench.errors import EnvironmentFault
+from opbench.paths import pip_install
+from opbench.timing.clock import Launch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AGAIN_S = 5.0
+"""A compiler that catches the first signal to stop gets another after so long."""
+
+Result = TypeVar("Result")
+
+
+# What a comparison needs of PyTorch -------------------------------------------------------------------------------
+
+
+def find_torch(*, gpu: bool = True) -> ModuleType:
+    """Return PyTorch; raise EnvironmentFault if it is not installed, or sees no GPU although `gpu` asks for one."""
+    try:
+        import torch
+    except ImportError as error:
+        raise EnvironmentFault(
+            f"--compare torch: PyTorch cannot be imported ({error}): {pip_install('torch')}"
+        ) from None
+    if gpu and not torch.cuda.is_available():
+        raise EnvironmentFault(
+            f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build for this driver's CUDA"
+        )
+    found: ModuleType = torch
+    return found
+
+
+@contextlib.contextmanager
+def settings(torch: ModuleType, precision: str) -> Iterator[None]:
+    """Allow TF32 exactly if the precision is tf32, and let cuDNN try its algorithms; restore both afterwards.
+
+    In float64, which is computed once and never timed, cuDNN is off: it would spend seconds on trying algorithms.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled)
+        matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
+        cudnn.benchmark, cudnn.enabled = True, precision != "f64"
+        try:
+            yield
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled = before
+
+
+def versions_of(torch: ModuleType) -> dict[str, str]:
+    """Return the versions that a comparison depends on."""
+    cudnn = torch.backends.cudnn.version()
+    found = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn}
+    return {name: str(version) for name, version in found.items() if version}
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the first line of an error with its type: why PyTorch failed."""
+    first = (str(error).strip() or "no reason given").splitlines()[0]
+    return f"{type(error).__name__}: {first[:200]}"
+
+
+class TimeIsUp(BaseException):
+    """Not an Exception: a compiler that catches every Exception must not catch this one."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeIsUp in code that runs longer; 0 is no limit, nor is there one outside of the main thread."""
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# The GPU ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Captured(Generic[Result]):
+    """A call that was captured as one CUDA graph."""
+
+    replay: Launch
+    """Enqueues the graph on the backend's stream."""
+    result: Result
+    """What the call returned: tensors that each replay writes anew."""
+    call: Callable[[], Result]
+    """Keeps alive what the graph reads."""
+
+
+class TorchGpu:
+    """PyTorch on the GPU and the stream of a cuda backend."""
+
+    device = "cuda"
+
+    def __init__(self, backend: Libraries) -> None:
+        self.torch = find_torch()
+        self.stream = self.torch.cuda.ExternalStream(backend.stream_handle)
+        self._side = self.torch.cuda.Stream()
+
+    def place(self, array: np.ndarray) -> Tensor:
+        """Copy an array to the GPU."""
+        tensor: Tensor = self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        return tensor
+
+    def on_stream(self) -> contextlib.AbstractContextManager[object]:
+        """Within it, PyTorch's work goes to the backend's stream."""
+        context: contextlib.AbstractContextManager[object] = self.torch.cuda.stream(self.stream)
+        return context
+
+    def warm_up(self, call: Callable[[], object], calls: int) -> None:
+        """Call on a new side stream, as PyTorch asks before a capture; `capture` uses the same stream.
+
+        A stream of its own for each way: cuBLAS keeps a workspace for each stream, and one that was taken from the
+        memory of another way's graph would go with that graph.
+        """
+        cuda = self.torch.cuda
+        self._side = cuda.Stream()
+        self._side.wait_stream(cuda.current_stream())
+        with cuda.stream(self._side):
+            for _ in range(calls):
+                call()
+        cuda.current_stream().wait_stream(self._side)
+        cuda.synchronize()
+
+    def capture(self, call: Callable[[], Result]) -> Captured[Result]:
+        """Capture what a call launches as one CUDA graph, after `warm_up`."""
+        cuda = self.torch.cuda
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, stream=self._side):
+            result = call()
+
+        def replay() -> None:
+            with cuda.stream(self.stream):
+                graph.replay()
+
+        return Captured(replay, result, call)
+
+    def allocated_bytes(self) -> int:
+        """Return how much memory is allocated now."""
+        return int(self.torch.cuda.memory_allocated())
+
+    def peak_bytes(self, call: Callable[[], object], before: int | None = None) -> int:
+        """Return the most memory allocated during a call, beyond `before`, or beyond what was allocated at its start.
+
+        Libraries keep a workspace for each stream: call once on the same stream first.
+        """
+        self.synchronize()
+        self.torch.cuda.reset_peak_memory_stats()
+        before = self.allocated_bytes() if before is None else before
+        call()
+        self.synchronize()
+        return int(self.torch.cuda.max_memory_allocated()) - before
+
+    def synchronize(self) -> None:
+        """Wait for all work of the GPU."""
+        self.torch.cuda.synchronize()
+
+    def release(self) -> None:
+        """Give memory back that nothing uses."""
+        release(self.torch)
+
+
+def release(torch: ModuleType) -> None:
+    """Give GPU memory back that nothing uses."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()

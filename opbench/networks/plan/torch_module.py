@@ -1,0 +1,169 @@
+"""A network as a module of PyTorch: one line of plain calls, eager or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.training import STATISTICS
+from opbench.graph.values import Node
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.fx import Node as Call
+
+EPSILON = 1e-5
+"""What batch norm adds to a variance."""
+
+
+def to_module(
+    graph: Graph,
+    dtype: str = "float32",
+    device: str = "cpu",
+    *,
+    channels_last: bool = False,
+    training: bool = False,
+    masks: Mapping[str, np.ndarray] | None = None,
+) -> torch.fx.GraphModule:
+    """A `torch.fx.GraphModule` of a network as it was built (nchw): inputs in order to a tuple of its outputs.
+
+    Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees whole. With
+    `channels_last` weights of convolutions lie in that memory format. With `training` batch norm goes by its batch's
+    statistics, dropout drops (by `masks`, factors by node, where those are given), and what is learned is a parameter,
+    which `weight_of` finds. Raises UsageError, naming the node, for an operator that has no counterpart here.
+    """
+    import torch
+
+    root, trace = torch.nn.Module(), torch.fx.Graph()
+    known = {name: trace.placeholder(_identifier(name)) for name in graph.inputs}
+
+    def place(name: str, array: np.ndarray, *, learned: bool) -> Call:
+        tensor = torch.from_numpy(np.array(array)).to(device, getattr(torch, dtype))  # never the network's own memory
+        if channels_last and tensor.dim() == 4:
+            tensor = tensor.to(memory_format=torch.channels_last)
+        if learned:
+            root.register_parameter(name, torch.nn.Parameter(tensor))
+        else:
+            root.register_buffer(name, tensor)
+        return trace.get_attr(name)
+
+    norms = [node for node in graph.nodes if node.operator == "batchnorm2d"]
+    measured = {node.inputs[part] for node in norms for part in STATISTICS}
+    for number, (name, array) in enumerate(graph.weights.items()):
+        known[name] = place(f"weight{number}", array, learned=training and name not in measured)
+    factors = {
+        name: place(f"mask{number}", mask, learned=False) for number, (name, mask) in enumerate((masks or {}).items())
+    }
+
+    def get(name: str) -> Call:
+        value = graph.values[name]
+        if name not in known:  # a view of one that is there
+            known[name] = trace.call_function(torch.reshape, (get(value.of), tuple(value.shape)))
+        return known[name]
+
+    for node in graph.nodes:
+        given = {tensor: get(name) for tensor, name in node.inputs.items()}
+        if node.name in factors:
+            made = [trace.call_function(torch.mul, (given["x"], factors[node.name]))]
+        else:
+            made = _call(trace, graph, node, given, training)
+        known |= dict(zip(node.outputs.values(), made, strict=True))
+    trace.output(tuple(get(name) for name in graph.outputs))
+    trace.lint()
+    return torch.fx.GraphModule(root, trace, _identifier(graph.name)).eval()
+
+
+def weight_of(module: torch.fx.GraphModule, graph: Graph, name: str) -> Tensor:
+    """The tensor of a network's weight in a module of `to_module`."""
+    return getattr(module, f"weight{list(graph.weights).index(name)}")
+
+
+def _identifier(name: str) -> str:
+    cleaned = "".join(c if c.isalnum() else "_" for c in name)
+    return cleaned if cleaned[:1].isalpha() else f"n{cleaned}"
+
+
+def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool) -> list[Call]:
+    """The calls that compute a node's outputs, in the order of its problem's."""
+    import torch
+
+    functional, axes = torch.nn.functional, node.problem.axes
+    if axes.get("layout", "nchw") != "nchw":
+        raise UsageError(
+            f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw"
+        )
+
+    def call(function: Callable[..., object], *args: object, **options: object) -> Call:
+        return trace.call_function(function, args, options)
+
+    def window(function: Callable[..., object], **options: object) -> Call:
+        return call(function, given["x"], axes["window"], axes["stride"], axes["padding"], **options)
+
+    def upsampled(x: Call, scale: int | str, mode: int | str) -> Call:
+        corners = {"align_corners": False} if mode == "bilinear" else {}
+        return call(functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
+
+    def norm() -> Call:
+        parts = {"weight": given["scale"], "bias": given["shift"], "training": training, "eps": EPSILON}
+        return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
+
+    def joined() -> Call:
+        return call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1)
+
+    def conv(image: Call) -> Call:
+        geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
+        return call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
+
+    makers: dict[str, Callable[[], Call]] = {
+        "conv2d": lambda: conv(given["image"]),
+        "linear": lambda: call(functional.linear, given["x"], given["weight"], given["bias"]),
+        "matmul": lambda: call(torch.matmul, given["a"], given["b"]),
+        "relu": lambda: call(functional.relu, given["x"]),
+        "maxpool2d": lambda: window(functional.max_pool2d),
+        "avgpool2d": lambda: window(functional.avg_pool2d, count_include_pad=axes["divisor"] == "window"),
+        "upsample2d": lambda: upsampled(given["x"], axes["scale"], axes["mode"]),
+        "concat": lambda: call(torch.cat, (given["a"], given["b"]), 1),
+        "split": lambda: call(torch.split, given["x"], (axes["c1"], axes["c2"]), 1),
+        "upsample_concat": joined,
+        "upsample_concat_conv2d": lambda: conv(joined()),
+        "batchnorm2d": norm,
+        "softmax": lambda: call(functional.softmax, given["x"], dim=-1),
+        "elementwise": lambda: _elementwise(trace, graph, node, given),
+        "add": lambda: call(torch.add, *given.values()),
+        "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=training),
+    }
+    if node.operator not in makers or axes.get("training") == "yes":
+        raise UsageError(
+            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; leave out --compare torch"
+        )
+    out = makers[node.operator]()
+    if "relu" in str(axes.get("epilogue", "")):
+        out = call(functional.relu, out)
+    count = len(node.outputs)
+    return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
+
+
+def _elementwise(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
+    """a op b in the shapes of their values where those broadcast as in NumPy, else as the operator sees them."""
+    import torch
+
+    axes = node.problem.axes
+    operations = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+    a, b = given["a"], given["b"]
+    shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
+    if len(shapes[1]) <= len(shapes[0]) and all(
+        own in (1, other) for own, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
+    ):
+        return trace.call_function(operations[str(axes["op"])], (a, b))
+    seen = tuple(int(axes[axis]) for axis in ("outer", "channels", "inner"))
+    flat = {"none": seen, "channel": (seen[1], 1), "inner": (seen[2],), "scalar": (1,)}[str(axes["broadcast"])]
+    parts = (trace.call_function(torch.reshape, (a, seen)), trace.call_function(torch.reshape, (b, flat)))
+    (out,) = (graph.values[name] for name in node.outputs.values())
+    return trace.call_function(
+        torch.reshape, (trace.call_function(operations[str(axes["op"])], parts), tuple(out.shape))
+    )

@@ -1,0 +1,126 @@
+"""A network's timed replays: each on other inputs, over poisoned activations, and some of them judged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from opbench.backend.base import Buffer
+from opbench.checking.binding import allocate
+from opbench.checking.turns import MOST_COMPARISONS, judged_samples, secret_chance
+from opbench.kernels.operator import Arrays, Tensor
+from opbench.networks.plan.executor import Context
+from opbench.timing.clock import Launch
+
+CONTENTS = 3
+"""The given inputs, and as many times the same numbers moved along by a drawn number of elements."""
+
+
+class NetworkTurns:
+    """Renews a context before each timed replay, and compares drawn replays with untimed ones on the same inputs.
+
+    All values that no replay may find from the one before are poisoned: activations, outputs and workspaces. State is
+    set back. Close gives the memory of the further contents back.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        inputs: Mapping[str, np.ndarray],
+        allowed: float,
+        *,
+        whole: bool = True,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`allowed` is how far a replay may be from the untimed one, relative and in norm.
+
+        Without `whole`, nodes are missing: inputs change, but nothing is poisoned or judged.
+        """
+        self._context, self._allowed, self._whole = context, allowed, whole
+        self._chance = chance or secret_chance()
+        self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
+        self._queue: list[int] = []
+        self._content, self._number, self._comparisons = 0, 0, 0
+        self._owned: list[Mapping[str, Buffer]] = []
+        self.fault = ""
+        """What a judged replay got wrong."""
+        contents = [inputs, *(moved(inputs, self._chance) for _ in range(CONTENTS - 1))]
+        self._state = self._kept(list(context.network.graph.state), context.network.state)
+        self._inputs: list[Mapping[str, Buffer]] = []
+        self._outputs: list[Arrays] = []
+        for content in contents:
+            self._restore_state()
+            context.write(content)
+            self._inputs.append(self._kept(list(content), {name: context.buffer(name) for name in content}))
+            context.settle()  # as `run` has a stream of its own
+            self._outputs.append(context.run(content) if whole else {})
+
+    def _kept(self, names: list[str], buffers: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
+        values = self._context.network.graph.values
+        tensors = [Tensor(name, values[name].shape, values[name].dtype) for name in names]
+        self._owned.append(allocate(self._context.network.backend, tensors))
+        for name in names:
+            self._owned[-1][name].copy_from(buffers[name])
+        return self._owned[-1]
+
+    def _restore_state(self) -> None:
+        for name, kept in self._state.items():
+            self._context.network.state[name].copy_from(kept)
+
+    def renew(self) -> None:
+        """Poison all activations, write the next inputs and set the state back, on the device."""
+        if not self._queue:
+            self._queue = list(range(CONTENTS))
+            self._chance.shuffle(self._queue)
+        self._content = self._queue.pop()
+        if self._whole:
+            self._context.poison()
+        for name, kept in self._inputs[self._content].items():
+            self._context.buffer(name).copy_from(kept)
+        self._restore_state()
+
+    def next_launch(self) -> Launch:
+        """Renew the context and return its launch."""
+        self.renew()
+        return self._context.launch
+
+    def sampled(self) -> None:
+        """Count a replay, and compare its outputs where it was drawn."""
+        if self._number in self._schedule and not self.fault and self._comparisons < MOST_COMPARISONS:
+            self._context.settle()
+            self._comparisons += 1
+            wanted = self._outputs[self._content]
+            off = {name: norm_difference(out, wanted[name]) for name, out in self._context.read().items()}
+            worst = max(off, key=lambda name: off[name] if off[name] == off[name] else np.inf)
+            if not off[worst] <= self._allowed:
+                self.fault = (
+                    f"in timed replay {self._number + 1} the output {worst} differs by {off[worst]:.2g} in norm from "
+                    f"an untimed run on the same inputs ({self._allowed:.2g} allowed)"
+                )
+        self._number += 1
+
+    def close(self) -> None:
+        """Leave the context as after a run on the given inputs, and give the memory back; harmless twice."""
+        if self._owned:
+            for name, kept in self._inputs[0].items():
+                self._context.buffer(name).copy_from(kept)
+            self._restore_state()
+            self._context.network.backend.synchronize()
+        while self._owned:
+            self._context.network.backend.free(self._owned.pop())
+
+
+def moved(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
+    """Return inputs whose elements are moved along by a drawn number each, so that they stay valid values."""
+    found = {}
+    for name, array in inputs.items():
+        shift = chance.randrange(1, array.size) if array.size > 1 else 0
+        found[name] = np.roll(array.reshape(-1), shift).reshape(array.shape)
+    return found
+
+
+def norm_difference(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the difference of two arrays, relative to the norm of the other."""
+    return float(np.linalg.norm(one - other) / max(float(np.linalg.norm(other)), 1e-30))

@@ -1,0 +1,237 @@
+"""Which variant runs a problem: a book's, the user's own, what is measured here, or PyTorch's."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.graph.problems import ALLOWED
+from opbench.insight.defaults import ranked
+from opbench.kernels.case import Case, is_named
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, capturing, place_of, runner
+from opbench.networks.pytorch.peers import has_peer
+from opbench.results.book import Book, BookEntry, read_book
+
+MISSING = ("measure", "torch", "ranked")
+"""What to do with a problem that no book has."""
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """How variants are chosen; see `use`."""
+
+    book: Book = field(default_factory=lambda: Book("cold", ()))
+    missing: str = "measure"
+    precision: str | None = None
+    prefer: tuple[str, ...] = ()
+    catalog: Catalog = field(default_factory=Catalog)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What runs a problem on one device."""
+
+    runner: Runner | None
+    """None for PyTorch's own."""
+    why: str
+
+
+_settings = Choosing()
+_measured: dict[tuple[str, str, str, str], BookEntry] = {}
+"""What was measured in this process, by key."""
+_untimed: set[tuple[int, str, str]] = set()
+"""Problems of which nothing could be timed, by device."""
+_chosen: dict[tuple[str, str, int], Chosen] = {}
+CACHES: list[Callable[[], None]] = []
+"""What empties others' memory of what was chosen."""
+_LOCK = threading.RLock()
+
+
+def use(
+    book: Book | str | Path | None = None,
+    *,
+    missing: str = "measure",
+    precision: str | None = None,
+    prefer: Sequence[str] = (),
+    variants: Sequence[str | Path] = (),
+) -> None:
+    """Say how variants are chosen from now on, for all operators of this process.
+
+    A problem takes what the `book` (or its file) has measured as fastest on its GPU, PyTorch's own where that was.
+    What is not in it is measured once on the spot, PyTorch beside it, with `missing` "measure"; it goes to PyTorch
+    with "torch", and with "ranked" it gets what opbench ranks first unmeasured, which is also what CPU tensors get.
+    `precision` is the least precise arithmetic allowed to float32 tensors: "f32" or "tf32"; None does as PyTorch's own
+    switches say (`torch.backends.cuda.matmul`, `torch.backends.cudnn.conv`). `prefer` names variants, or globs of
+    them, that are taken ahead of everything where they fit; `variants` are further folders laid out as variants/.
+    """
+    global _settings  # noqa: PLW0603 (one process has one way to choose)
+    if missing not in MISSING:
+        raise UsageError(f"missing={missing!r}: {unknown('way', missing, MISSING)}")
+    if precision not in (None, "f32", "tf32"):
+        raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
+    found = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
+    catalog = Catalog(tuple(Path(root).resolve() for root in variants))
+    with _LOCK:
+        _settings = Choosing(found, missing, precision, tuple(prefer), catalog)
+        forget()
+
+
+def forget() -> None:
+    """Choose everything anew at its next call."""
+    with _LOCK:
+        _chosen.clear()
+        _untimed.clear()
+        for cache in CACHES:
+            cache()
+
+
+def settings() -> Choosing:
+    """What `use` said last."""
+    return _settings
+
+
+def book() -> Book:
+    """The book in use with what this process has measured beside it, to be saved: `book().save(Path("book.json"))`."""
+    entries = {entry.key: entry for entry in _settings.book.entries} | _measured
+    return Book(_settings.book.mode, tuple(entries[key] for key in sorted(entries)))
+
+
+def problem_of(operator: str, text: str) -> Operator:
+    """The problem that prints as `text`, of the catalog in use."""
+    return _settings.catalog.operator(operator).parse(text)
+
+
+def choice_for(operator: str, text: str, index: int) -> Chosen:
+    """What runs a problem on a device; chosen at the first call."""
+    found = _chosen.get((operator, text, index))
+    return found if found is not None else _choose(operator, text, index)
+
+
+def _choose(operator: str, text: str, index: int) -> Chosen:
+    if capturing(index):
+        raise UsageError(
+            f"{operator}{text} is met for the first time while a CUDA graph is captured; call it once before, as its "
+            "kernels are loaded then"
+        )
+    with _LOCK:
+        if (operator, text, index) not in _chosen:
+            place = place_of(index)
+            _chosen[operator, text, index] = _made(problem_of(operator, text), place)
+        return _chosen[operator, text, index]
+
+
+def _made(problem: Operator, place: DevicePlace) -> Chosen:
+    fitting = candidates(problem, place)
+    preferred = [c for pattern in _settings.prefer for c in fitting if is_named(c.name, pattern)]
+    if preferred:
+        return _running(preferred[:1], place, "preferred")
+    if place.index == CPU:
+        return _running(fitting, place, "ranked first")
+    entry = entry_for(problem, place)
+    if entry is None and _settings.missing == "torch" and has_peer(problem):
+        return Chosen(None, "not in the book")
+    if entry is None:
+        if (place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
+            return Chosen(None, "none of ours could be timed")
+        return _running(fitting, place, "ranked first, as nothing was measured")
+    if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
+        return Chosen(None, "PyTorch is faster")
+    named = [case for case in fitting if case.name == entry.winner.case]
+    if not named:
+        if has_peer(problem):
+            return Chosen(None, f"the book's {entry.winner.case} is not there")
+        return _running(fitting, place, "ranked first, as the book's is not there")
+    return _running(named, place, "fastest in the book")
+
+
+def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
+    """What is known of a problem's times on a device, measured now where the user has said so; None for nothing."""
+    precisions = allowed(problem, place)
+    entry = book().find(problem.name, problem, gpu=place.gpu, precisions=precisions)
+    if entry is None and _settings.missing == "measure":
+        from opbench.networks.pytorch.measuring import measured
+
+        if (place.index, problem.name, str(problem)) not in _untimed:
+            entry = measured(problem, candidates(problem, place), place)
+        if entry is not None:
+            _measured[entry.key] = entry
+        else:
+            _untimed.add((place.index, problem.name, str(problem)))
+    return entry
+
+
+def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
+    """Compile, side by side, what problems that will have to be measured need."""
+    if place.index == CPU or _settings.missing != "measure":
+        return
+    from opbench.networks.pytorch.measuring import compile_ahead
+
+    known = book()
+    new = [p for p in problems if not known.find(p.name, p, gpu=place.gpu, precisions=allowed(p, place))]
+    compile_ahead([candidates(problem, place) for problem in dict.fromkeys(new)], place)
+
+
+def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
+    """The first of some cases that the device takes; raises UsageError for none."""
+    reasons = []
+    for case in cases:
+        if reason := place.backend.unsupported(case.request()):
+            reasons.append(f"{case.variant.name}: {reason}")
+            continue
+        try:
+            return Chosen(runner(case, place), why)
+        except OpbenchError as error:
+            if len(cases) == 1:
+                raise
+            warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+            reasons.append(f"{case.variant.name}: {error}")
+    raise UsageError(f"no variant runs on {place.device}: {'; '.join(reasons[:2])}")
+
+
+# What could run it ------------------------------------------------------------------------------------------------
+
+
+def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
+    """Cases that fit a problem within the allowed precision, best first as `insight.defaults` ranks them."""
+    classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(problem.storage, allowed(problem, place))
+    ladder = [
+        variant
+        for variant in _settings.catalog.variants(problem.name)
+        if not variant.is_library and not variant.in_place and variant.reproducible
+    ]
+    fitting = [
+        Case(variant, config, problem)
+        for variant in ladder
+        for config in variant.configs
+        if variant.unmet(problem, config) is None and variant.precision in classes
+    ]
+    if not fitting:
+        why = "; ".join(f"{v.name} {v.unmet(problem, v.configs[0])}" for v in ladder[-2:])
+        raise UsageError(f"{problem.name}: no variant serves {problem}{f' ({why})' if why else ''}")
+    return ranked(fitting, place.chosen_for, product=any(variant.unit for variant in ladder))
+
+
+def allowed(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
+    """The classes in which a book ranks what is allowed of a problem's variants."""
+    if problem.storage in ("bf16", "f16"):
+        return (problem.storage,)
+    switches = "tf32" if place.index != CPU and _tf32(problem.name) else "f32"
+    return tuple(ALLOWED[_settings.precision or switches])
+
+
+def _tf32(operator: str) -> bool:
+    """Whether PyTorch itself may round float32 operands to TF32 in such a problem."""
+    switch = torch.backends.cudnn.conv if operator.startswith("conv2d") else torch.backends.cuda.matmul
+    said = getattr(switch, "fp32_precision", None)
+    if said is not None:
+        return str(said) == "tf32"
+    old = torch.backends.cudnn if operator.startswith("conv2d") else torch.backends.cuda.matmul
+    return bool(old.allow_tf32)

@@ -1,0 +1,332 @@
+"""A whole model by opbench: imported, rewritten and planned as `opbench net run` does, and given back as a module."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.importing import from_torch
+from opbench.graph.values import Node
+from opbench.kernels.operator import Operator
+from opbench.networks.plan.choosing import laid_out, rewritten
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.pytorch import peers
+from opbench.networks.pytorch.choice import choice_for, entry_for, prepare, problem_of
+from opbench.networks.pytorch.described import EPSILON
+from opbench.networks.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
+from opbench.networks.pytorch.layers import call
+from opbench.networks.pytorch.primitives import compute, eager, ordered, steps_back
+from opbench.networks.pytorch.replacing import LayerChoice, Replaced
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WARM_UP = 3
+"""Calls before a CUDA graph is recorded: kernels are loaded, and problems measured, in the first."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The values of a node, in the shapes in which it takes and gives them."""
+
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, node: Node, graph: Graph) -> Form:
+        """In the operator's order."""
+        outputs = (node.outputs[tensor.name] for tensor in node.problem.output_tensors())
+        return cls(
+            tuple((node.inputs[tensor.name], tensor.shape) for tensor in node.problem.input_tensors()),
+            tuple((name, graph.values[name].shape) for name in outputs),
+        )
+
+
+class CompiledNetwork(nn.Module):  # type: ignore[misc]
+    """A network as opbench runs it; made by `compile`.
+
+    Of a model in evaluation mode it holds the weights as they were, batch norms folded into convolutions. Of one in
+    training mode it shares the model's parameters and statistics, so that an optimiser of the model's trains it.
+    """
+
+    def __init__(self, graph: Graph, model: nn.Module, example: Sequence[Tensor], recorded: bool) -> None:
+        super().__init__()
+        self.network, self.training_mode = graph, model.training
+        self.index = example[0].get_device()
+        self._texts = [str(node.problem) for node in graph.nodes]
+        self._forms = [Form.of(node, graph) for node in graph.nodes]
+        self._own: dict[str, str] = {}
+        self._sources: dict[str, OwnTensor] = {}
+        if model.training:
+            self.model = model
+        for name, array in graph.weights.items():
+            value = graph.values[name]
+            if model.training and (source := _source(model, name)) is not None:
+                self._sources[name] = source
+                continue
+            if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
+                raise UsageError(f"{name}: is computed from a parameter when the network is made; it cannot be trained")
+            self._own[name] = f"constant{len(self._own)}"
+            made = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
+            self.register_buffer(self._own[name], made, persistent=not model.training)
+        self._norms = {
+            node.name: model.get_submodule(node.inputs["mean"].rpartition(".")[0])
+            for node in graph.nodes
+            if node.operator == "batchnorm2d" and model.training
+        }
+        self._recorded = recorded and self.index != CPU
+        self._trained_by: nn.Module | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._static: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def extra_repr(self) -> str:
+        """What it is of."""
+        return f"{self.network.name}: {len(self.network.nodes)} nodes"
+
+    def problems(self) -> list[tuple[str, Operator]]:
+        """What the nodes compute, by name, and on their way back where they are trained."""
+        found = []
+        for node in self.network.nodes:
+            problem = node.problem
+            if problem.name == "batchnorm2d" and self.training_mode:
+                problem = problem_of("batchnorm2d_train", str(problem))
+            if problem.name not in ("dropout", "layout2d"):
+                found.append((node.name, problem))
+            if self.training_mode and node.name in self._trained:
+                wanted = frozenset(t for t, v in node.inputs.items() if v not in self.network.inputs)
+                if problem.name == "batchnorm2d_train":
+                    wanted = frozenset(("x", "scale", "shift"))
+                for step in steps_back(problem, wanted) if wanted and problem.name != "dropout" else ():
+                    if step.operator:
+                        found.append((f"{node.name}.{step.operator}", problem_of(step.operator, step.text)))
+        return found
+
+    @property
+    def _trained(self) -> set[str]:
+        """Nodes that a gradient comes through: all but those that only see inputs, and no parameter."""
+        return {n.name for n in self.network.nodes if any(v not in self.network.inputs for v in n.inputs.values())}
+
+    def choices(self) -> Replaced:
+        """What runs each problem, with the times that are known."""
+        found = []
+        for name, problem in self.problems():
+            text = str(problem)
+            chosen = choice_for(problem.name, text, self.index)
+            entry = entry_for(problem, place_of(self.index)) if self.index != CPU else None
+            own = entry.winner.median_s if entry else None
+            theirs = entry.library.median_s if entry and entry.library else None
+            case = chosen.runner.case.name.removesuffix(text) if chosen.runner else ""
+            word = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
+            found.append(LayerChoice(name, f"{problem.name}{text}", word, theirs, own, case))
+        return Replaced(tuple(found))
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The model's outputs; inputs have the example's shapes."""
+        for name, given in zip(self.network.inputs, inputs, strict=True):
+            shape = self.network.values[name].shape
+            if tuple(given.shape) != shape or given.get_device() != self.index:
+                raise UsageError(
+                    f"{self.network.name}: '{name}' is {list(given.shape)} on {given.device}; it was compiled for "
+                    f"{list(shape)}: opbench.torch.compile(model, example)"
+                )
+        if not self._recorded or not eager(inputs) or any(t.requires_grad for t in inputs):
+            outputs = self._run(inputs)
+        elif not self.training_mode:
+            outputs = self._replayed(inputs)
+        elif self.training and torch.is_grad_enabled():
+            outputs = self._step(inputs)
+        else:
+            outputs = self._run(inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _step(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """By two CUDA graphs, forward and backward, recorded at the first call."""
+        if self._trained_by is None:
+            kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+            places = tuple(given.clone(memory_format=torch.preserve_format) for given in inputs)
+            made = torch.cuda.make_graphed_callables(_Recorded(self), places)
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(kept[name])  # recording has run it
+            self.__dict__["_trained_by"] = made  # no child: it holds this network
+        return list(self._trained_by(*inputs))  # type: ignore[misc]
+
+    def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """By a CUDA graph of all nodes, recorded at the first call."""
+        with torch.no_grad():
+            if self._graph is None:
+                self._record(inputs)
+            for place, given in zip(self._static[0], inputs, strict=True):
+                place.copy_(given)
+            assert self._graph is not None
+            self._graph.replay()
+            return [output.clone() for output in self._static[1]]
+
+    def _record(self, inputs: Sequence[Tensor]) -> None:
+        places = [given.clone(memory_format=torch.preserve_format) for given in inputs]
+        side = torch.cuda.Stream(self.index)
+        side.wait_stream(torch.cuda.current_stream(self.index))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._run(places)
+        torch.cuda.current_stream(self.index).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = self._run(places)
+        self._graph, self._static = graph, (places, outputs)
+
+    def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Node by node, each value let go of after its last reader."""
+        graph = self.network
+        known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
+        for number, node in enumerate(graph.nodes):
+            form = self._forms[number]
+            given = [ordered(self._value(known, name), shape) for name, shape in form.inputs]
+            found = self._computed(node, self._texts[number], given)
+            for (name, shape), tensor in zip(form.outputs, found, strict=False):
+                known[name] = ordered(tensor, shape)
+            for name in self._last.get(number, ()):
+                known.pop(name, None)
+        return [self._value(known, name) for name in graph.outputs]
+
+    @property
+    def _last(self) -> Mapping[int, Sequence[str]]:
+        """By node, the values that nobody reads after it."""
+        found: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
+        if found is None:
+            graph = self.network
+            last: dict[str, int] = {}
+            for number, node in enumerate(graph.nodes):
+                last |= dict.fromkeys((graph.base(name) for name in node.inputs.values()), number)
+            kept = {graph.base(name) for name in graph.outputs} | set(graph.inputs)
+            found = {}
+            for name, number in last.items():
+                if name not in kept:
+                    found.setdefault(number, []).append(name)
+            self.__dict__["_last_readers"] = found
+        return found
+
+    def _value(self, known: Mapping[str, Tensor], name: str) -> Tensor:
+        """A value in its physical order."""
+        if name in known:
+            return known[name]
+        if name in self.network.weights:
+            return getattr(self, self._own[name]) if name in self._own else self._parameter(name)
+        value = self.network.values[name]
+        whole = self._value(known, value.of)
+        if value.elements != self.network.values[value.of].elements:
+            whole = whole.reshape(-1)[value.offset : value.offset + value.elements]
+        return whole.reshape(value.shape)
+
+    def _parameter(self, name: str) -> Tensor:
+        """A parameter of the model in the order in which a node reads it."""
+        owner, attribute, columns = self._sources[name]
+        parameter: Tensor = getattr(owner, attribute)
+        if columns:
+            c, h, w = columns
+            return parameter.reshape(-1, c, h, w).permute(0, 2, 3, 1).reshape(parameter.shape)
+        return parameter.permute(0, 2, 3, 1) if name.endswith(".nhwc") else parameter
+
+    def _computed(self, node: Node, text: str, given: list[Tensor]) -> Sequence[Tensor]:
+        if node.operator == "layout2d":
+            to = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
+            if (seen := given[0].permute(to)).is_contiguous():
+                return [seen]
+        if node.operator == "dropout":
+            return [functional.dropout(given[0], int(node.problem.axes["percent"]) / 100, self.training)]
+        if node.operator == "batchnorm2d" and self.training_mode:
+            return self._normalised(node, given)
+        return compute(node.operator, text, given)
+
+    def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
+        """A batch norm of a model in training: by its batch, whose statistics the running ones follow."""
+        x, relu = peers.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
+        if not self.training:
+            out = functional.batch_norm(x, given[3], given[4], given[1], given[2], False, 0.0, EPSILON)
+            out = functional.relu(out) if relu else out
+        else:
+            norm = self._norms[node.name]
+            statistics = norm.running_mean, norm.running_var
+            out = call("batchnorm2d_train", (x, given[1], given[2], *statistics), (round(100 * norm.momentum), relu))
+            norm.num_batches_tracked.add_(1)
+        return [peers.physical(node.problem, out)]
+
+
+class _Recorded(nn.Module):  # type: ignore[misc]
+    """What PyTorch records of a network in training: all nodes, by the model's parameters."""
+
+    def __init__(self, network: CompiledNetwork) -> None:
+        super().__init__()
+        self.model, self._run = network.model, network._run
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs."""
+        return tuple(self._run(inputs))
+
+
+OwnTensor = tuple[nn.Module, str, tuple[int, ...]]
+"""The module that has a parameter or statistic, its name there, and the image whose order its columns are in."""
+
+
+def _source(model: nn.Module, name: str) -> OwnTensor | None:
+    """Where the parameter or statistic that a weight is stands; None for another weight."""
+    match = re.fullmatch(r"(?P<name>.+?)(?:\.nhwc(?:_(?P<c>\d+)x(?P<h>\d+)x(?P<w>\d+))?)?", name)
+    assert match
+    if match["name"] not in {*dict(model.named_parameters()), *dict(model.named_buffers())}:
+        return None
+    owner, _, attribute = match["name"].rpartition(".")
+    return model.get_submodule(owner), attribute, tuple(int(match[axis]) for axis in "chw") if match["c"] else ()
+
+
+def compile(
+    model: nn.Module, example: Tensor | Sequence[Tensor], *, layout: str = "auto", graph: bool | None = None
+) -> CompiledNetwork:
+    """A model as opbench runs it: imported from PyTorch, its nodes fused, and each node's variant chosen as `use` says.
+
+    `example` is what it is called with, in the sizes that it will have. A model in evaluation mode becomes one for
+    inference, on a GPU replayed as a CUDA graph unless `graph` is False; one in training mode stays trainable, with
+    gradients by opbench's backward operators, its parameters and statistics the model's own, and forward and backward
+    are a CUDA graph each where `graph` is True (`torch.cuda.make_graphed_callables`, whose rules hold). `layout` is
+    nchw, nhwc or auto, which is nhwc on a GPU. Raises UsageError, naming the node, for what there is no operator for.
+    """
+    inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
+    dtype = OURS.get(inputs[0].dtype, str(inputs[0].dtype))
+    if dtype not in ("f32", "bf16") or (dtype == "bf16" and model.training):
+        raise UsageError(
+            f"opbench.torch.compile: {inputs[0].dtype}{' in training' if model.training else ''} is not there; "
+            "torch.float32 is, and torch.bfloat16 for inference"
+        )
+    still = copy.deepcopy(model).eval().float().cpu()
+    with torch.no_grad():
+        network = from_torch(still, *(t.detach().float().cpu() for t in inputs), name=type(model).__name__)
+    keep = ("fold_batchnorm", "drop_dropout") if model.training else ()
+    index = inputs[0].get_device()
+    options = NetOptions(network=network.name, without=keep, precision=dtype, layout=layout, backend="cpu")
+    rewrote, _ = rewritten(network, options)
+    laid, _ = laid_out(rewrote, options, {}, place_of(index).chosen_for)
+    if model.training:
+        _require_trainable(model)
+        for parameter in model.parameters():
+            if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in laid.nodes}:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    made = CompiledNetwork(laid, model, inputs, not model.training if graph is None else graph)
+    prepare([problem for _, problem in made.problems()], place_of(index))
+    return made
+
+
+def _require_trainable(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            momentum = module.momentum
+            if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
+                raise UsageError(
+                    f"{name}: eps={module.eps}, momentum={momentum}; opbench trains with {EPSILON} and whole hundredths"
+                )

@@ -1,0 +1,221 @@
+"""Calls in PyTorch's terms as problems in opbench's: which problem, in which memory format, with results of which form.
+
+Each function takes an operator's tensors and numbers as `opbench.torch` does. They work on fake tensors too, of which
+nothing but form is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from opbench.errors import UsageError
+from opbench.networks.pytorch.devices import OURS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONTIGUOUS, LAST = torch.contiguous_format, torch.channels_last
+EPSILON = 1e-5
+"""What our batch norms add to a variance."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """One call."""
+
+    operator: str
+    names: tuple[str, ...]
+    """What the operator calls the tensors of the call, in order."""
+    axes: dict[str, int | str]
+    formats: tuple[torch.memory_format, ...]
+    """How each tensor has to lie."""
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype, torch.memory_format], ...]
+    fill: tuple[float, ...] = ()
+    """What stands for tensors that are None, each of `channels` numbers."""
+    channels: int = 0
+
+    @property
+    def text(self) -> str:
+        """The problem, as it may be read back; a size that a trace has left free is settled by it."""
+        values = {name: value if isinstance(value, str) else int(value) for name, value in self.axes.items()}
+        return f"({','.join(f'{name}={value}' for name, value in values.items())})"
+
+
+def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
+    """Our name of a tensor's type; raises UsageError for one that the operator has not."""
+    name = OURS.get(tensor.dtype)
+    if name not in known:
+        allowed = ", ".join(known)
+        raise UsageError(f"opbench.torch.{operator}: {tensor.dtype} is not there; {allowed} are: x.to(torch.bfloat16)")
+    return str(name)
+
+
+def _same(operator: str, tensors: Sequence[Tensor | None]) -> None:
+    """Refuse tensors of several types or devices."""
+    given = [t for t in tensors if t is not None]
+    for other in given[1:]:
+        if other.dtype != given[0].dtype or other.device != given[0].device:
+            raise UsageError(
+                f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {other.dtype} on {other.device}; "
+                "all of one type and device are needed"
+            )
+
+
+def is_last(image: Tensor, weight: Tensor | None = None) -> bool:
+    """Whether a call works in channels_last: where the image lies so, or the weights where the image's form is open."""
+    plain, last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
+    if plain != last or weight is None:
+        return bool(last and not plain)
+    return bool(weight.is_contiguous(memory_format=LAST) and not weight.is_contiguous())
+
+
+def _image(operator: str, image: Tensor, what: str = "image") -> tuple[int, int, int, int]:
+    if image.dim() != 4:
+        raise UsageError(f"opbench.torch.{operator}: {what} {list(image.shape)} is not allowed; four axes are needed")
+    n, c, h, w = image.shape
+    return n, c, h, w
+
+
+def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
+    for name, part in parts.items():
+        if part is not None and tuple(part.shape) != (channels,):
+            raise UsageError(f"opbench.torch.{operator}: {name} {list(part.shape)} is not allowed; [{channels}] is")
+
+
+def one(operator: str, what: str, value: int | Sequence[int]) -> int:
+    """A number that PyTorch has for each side and opbench for both."""
+    if isinstance(value, int):
+        return value
+    sides = set(value)
+    if len(sides) != 1:
+        raise UsageError(f"opbench.torch.{operator}: {what}={value} is not allowed; one number for all sides is")
+    return int(sides.pop())
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Described:
+    """x [..., k], weight [n, k], bias [n]."""
+    _same("linear", (x, weight, bias))
+    dtype = _dtype("linear", x, ("f32", "bf16", "f16"))
+    if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
+        raise UsageError(
+            f"opbench.torch.linear: x {list(x.shape)} with weight {list(weight.shape)}; [..., k] and [n, k] are needed"
+        )
+    n, k = weight.shape
+    _per_channel("linear", n, bias=bias)
+    rows = x.numel() // k if k else 0
+    axes = {"m": rows, "n": n, "k": k, "epilogue": "bias_relu" if relu else "bias", "dtype": dtype}
+    outputs = (((*x.shape[:-1], n), x.dtype, CONTIGUOUS),)
+    return Described("linear", ("x", "weight", "bias"), axes, (CONTIGUOUS,) * 3, outputs, (0.0,), n)
+
+
+def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relu: bool) -> Described:
+    """image [n, c, h, w], weight [k, c, r, s], bias [k]."""
+    _same("conv2d", (image, weight, bias))
+    dtype = _dtype("conv2d", image, ("f32", "bf16"))
+    n, c, h, w = _image("conv2d", image)
+    k, own, r, s = _image("conv2d", weight, "weight")
+    if own != c:
+        raise UsageError(
+            f"opbench.torch.conv2d: an image of {c} channels with filters of {own}; groups are not there, one is"
+        )
+    _per_channel("conv2d", k, bias=bias)
+    last = is_last(image, weight)
+    p, q = (h + 2 * padding - r) // stride + 1, (w + 2 * padding - s) // stride + 1
+    if p < 1 or q < 1:
+        raise UsageError(f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into {h}x{w} with padding {padding}")
+    axes: dict[str, int | str] = dict(zip("nchwkrs", (n, c, h, w, k, r, s), strict=True))
+    epilogue = "bias_relu" if relu else "bias" if bias is not None else "none"
+    axes |= {"stride": stride, "padding": padding, "layout": "nhwc" if last else "nchw", "epilogue": epilogue}
+    names = ("image", "weight", "bias") if epilogue != "none" else ("image", "weight")
+    form = LAST if last else CONTIGUOUS
+    outputs = (((n, k, p, q), image.dtype, form),)
+    return Described("conv2d", names, {**axes, "dtype": dtype}, (form, form, CONTIGUOUS), outputs, (0.0,), k)
+
+
+def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> Described:
+    """x [n, c, h, w]."""
+    dtype = _dtype("maxpool2d", x, ("f32", "bf16"))
+    n, c, h, w = _image("maxpool2d", x, "x")
+    p, q = (h + 2 * padding - window) // stride + 1, (w + 2 * padding - window) // stride + 1
+    last = is_last(x)
+    axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride}
+    axes |= {"padding": padding, "layout": "nhwc" if last else "nchw", "dtype": dtype}
+    form = LAST if last else CONTIGUOUS
+    return Described("maxpool2d", ("x",), axes, (form,), (((n, c, p, q), x.dtype, form),))
+
+
+def batchnorm2d(
+    x: Tensor, scale: Tensor | None, shift: Tensor | None, mean: Tensor | None, variance: Tensor | None, relu: bool
+) -> Described:
+    """x [n, c, h, w], the others [c], by running statistics; all of one type."""
+    _same("batchnorm2d", (x, scale, shift, mean, variance))
+    axes, form = _normalised(x, relu)
+    _per_channel("batchnorm2d", x.shape[1], weight=scale, bias=shift, running_mean=mean, running_var=variance)
+    names = ("x", "scale", "shift", "mean", "variance")
+    outputs = ((tuple(x.shape), x.dtype, form),)
+    fill = (1.0, 0.0, 0.0, 1.0)
+    return Described("batchnorm2d", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, x.shape[1])
+
+
+def batchnorm2d_train(
+    x: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    momentum: int,
+    relu: bool,
+) -> Described:
+    """x [n, c, h, w], the others [c] and float32, by the batch's statistics; gives the new running ones, too."""
+    for name, part in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
+        if part is not None and (part.dtype != torch.float32 or part.device != x.device):
+            raise UsageError(
+                f"opbench.torch.batchnorm2d: {name} is {part.dtype} on {part.device}; in training it is torch.float32 "
+                f"on {x.device}, whatever images are stored in"
+            )
+    axes, form = _normalised(x, relu)
+    c = x.shape[1]
+    _per_channel("batchnorm2d", c, weight=scale, bias=shift, running_mean=mean, running_var=variance)
+    names = ("x", "scale", "shift", "running_mean", "running_variance")
+    outputs = ((tuple(x.shape), x.dtype, form), *(((c,), torch.float32, CONTIGUOUS),) * 4)
+    axes["momentum_percent"] = momentum
+    fill = (1.0, 0.0, 0.0, 1.0)
+    return Described("batchnorm2d_train", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, c)
+
+
+def _normalised(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.memory_format]:
+    dtype = _dtype("batchnorm2d", x, ("f32", "bf16"))
+    n, c, h, w = _image("batchnorm2d", x, "x")
+    last = is_last(x)
+    axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "layout": "nhwc" if last else "nchw"}
+    axes |= {"dtype": dtype, "epilogue": "relu" if relu else "none"}
+    return axes, LAST if last else CONTIGUOUS
+
+
+def softmax(x: Tensor) -> Described:
+    """x [..., cols], over the last axis."""
+    dtype = _dtype("softmax", x, ("f32", "bf16"))
+    if not x.dim():
+        raise UsageError("opbench.torch.softmax: a number has no axis; [..., cols] is needed")
+    cols = x.shape[-1]
+    rows = x.numel() // cols if cols else 0
+    axes: dict[str, int | str] = {"rows": rows, "cols": cols, "dtype": dtype}
+    return Described("softmax", ("x",), axes, (CONTIGUOUS,), ((tuple(x.shape), x.dtype, CONTIGUOUS),))
+
+
+def l1_loss(x: Tensor, target: Tensor) -> Described:
+    """x and target of one shape; gives the loss as one number and x's gradient."""
+    _same("l1_loss", (x, target))
+    dtype = _dtype("l1_loss", x, ("f32", "bf16"))
+    if x.shape != target.shape:
+        raise UsageError(
+            f"opbench.torch.l1_loss: x {list(x.shape)} and target {list(target.shape)}; one shape is needed"
+        )
+    last = is_last(x, target) if x.dim() == 4 else False
+    form = LAST if last else CONTIGUOUS
+    outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, form))
+    return Described("l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (form, form), outputs)

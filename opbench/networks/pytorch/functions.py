@@ -1,0 +1,205 @@
+"""What a model calls: the layers with PyTorch's own arguments, under autocast too, and any other operator by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from opbench.errors import UsageError
+from opbench.kernels.operator import Operator
+from opbench.networks.pytorch.choice import settings
+from opbench.networks.pytorch.described import EPSILON, one
+from opbench.networks.pytorch.devices import OURS
+from opbench.networks.pytorch.layers import call
+from opbench.networks.pytorch.primitives import compute
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOWER = (torch.float32, torch.bfloat16, torch.float16)
+
+
+_any_autocast = torch._C._is_any_autocast_enabled
+
+
+def _autocast() -> bool:
+    """Whether there may be autocast; only in code that is being compiled it has to be looked at more closely."""
+    return bool(torch.compiler.is_compiling() or _any_autocast())
+
+
+def _lowered(*tensors: Tensor | None) -> Sequence[Tensor | None]:
+    """Under autocast in its type, as PyTorch's own matrix products are."""
+    first = tensors[0]
+    if not _autocast() or first is None or not torch.is_autocast_enabled(first.device.type):
+        return tensors
+    dtype = torch.get_autocast_dtype(first.device.type)
+    return [t.to(dtype) if t is not None and t.dtype in LOWER else t for t in tensors]
+
+
+def _raised(*tensors: Tensor) -> Sequence[Tensor]:
+    """Under autocast in float32, as PyTorch's own sums of exponentials and losses are."""
+    if not _autocast() or not torch.is_autocast_enabled(tensors[0].device.type):
+        return tensors
+    return [t.float() if t.dtype in LOWER else t for t in tensors]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """x @ weight.T + bias, then max(., 0) with `relu`: as `torch.nn.functional.linear`; x may have more axes."""
+    return call("linear", (x, weight, bias), (relu,), _lowered)
+
+
+def conv2d(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    *,
+    relu: bool = False,
+) -> Tensor:
+    """As `torch.nn.functional.conv2d` of one group, without dilation; a channels_last image is not copied."""
+    sides = one("conv2d", "stride", stride), one("conv2d", "padding", padding)
+    return call("conv2d", (image, weight, bias), (*sides, relu), _lowered)
+
+
+def maxpool2d(
+    x: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+) -> Tensor:
+    """As `torch.nn.functional.max_pool2d`, but that a NaN loses every comparison."""
+    window = one("maxpool2d", "kernel_size", kernel_size)
+    step = window if stride is None else one("maxpool2d", "stride", stride)
+    return call("maxpool2d", (x,), (window, step, one("maxpool2d", "padding", padding)))
+
+
+def batchnorm2d(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = EPSILON,
+    *,
+    relu: bool = False,
+) -> Tensor:
+    """As `torch.nn.functional.batch_norm`; in training the running statistics follow in place.
+
+    By running statistics and with gradients, and where those are float32 beside a bf16 image, it is PyTorch's own.
+    """
+    if eps != EPSILON:
+        raise UsageError(f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is")
+    if training:
+        return call("batchnorm2d_train", (x, weight, bias, running_mean, running_var), (_hundredths(momentum), relu))
+    if running_mean is None or running_var is None:
+        raise UsageError(
+            "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
+        )
+    if _by_pytorch(x, weight, bias, running_mean):
+        out = functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+        return functional.relu(out) if relu else out
+    return call("batchnorm2d", (x, weight, bias, running_mean, running_var), (relu,))
+
+
+def _hundredths(momentum: float) -> int:
+    percent = round(100 * momentum)
+    if abs(percent - 100 * momentum) > 1e-9:
+        raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
+    return percent
+
+
+def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
+    """Whether a batch norm by running statistics is PyTorch's: there is no rule for its gradients, and one type."""
+    dtype = x.dtype
+    if mean.dtype != dtype or (weight is not None and weight.dtype != dtype):
+        return True
+    if not torch.is_grad_enabled():
+        return False
+    return any(t is not None and t.requires_grad for t in (x, weight, bias))
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """As `torch.nn.functional.softmax`; another axis than the last is moved there and back."""
+    if dim == -1 or dim == x.dim() - 1:
+        return call("softmax", (x,), (), _raised)
+    return call("softmax", (x.movedim(dim, -1),), (), _raised).movedim(-1, dim)
+
+
+def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """As `torch.nn.functional.l1_loss`, for the mean or the sum."""
+    if reduction not in ("mean", "sum"):
+        raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
+    loss = call("l1_loss", (x, target), (), _raised)
+    if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        loss = loss.to(x.dtype)
+    return loss * x.numel() if reduction == "sum" else loss
+
+
+# Operators by name ----------------------------------------------------------------------------------------------------
+
+
+def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
+    """An operator of the catalog in use, a user's own too, as a function of tensors in its physical order.
+
+    Arrays of other libraries come in without a copy by DLPack, and a result goes out so: cupy.from_dlpack(out). It
+    takes the inputs in the operator's order, or by name, and by name what they do not show: modes, strides and so
+    on. Axes are read from the shapes. It is `torch.ops.opbench.compute` with that problem, and differentiable where the
+    operator has a rule for its gradients.
+    """
+    kind = settings().catalog.operator(name)
+
+    def apply(*tensors: Tensor, **more: Tensor | int | str) -> Tensor | tuple[Tensor, ...]:
+        modes = {key: value for key, value in more.items() if isinstance(value, (int, str))}
+        names = _input_names(kind, modes)
+        arrays = dict(zip(names, tensors, strict=False)) | {k: v for k, v in more.items() if k not in modes}
+        given = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
+        if missing := [tensor for tensor in names if tensor not in given]:
+            raise UsageError(
+                f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
+            )
+        inputs = [given[tensor] for tensor in names]
+        axes = _axes(kind, modes, dict(zip(names, inputs, strict=True)))
+        text = str(kind.from_axes(axes))
+        found = compute(name, text, inputs)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    apply.__name__, apply.__doc__ = name, kind.__doc__
+    return apply
+
+
+def _draft(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
+    """An operator of which only the modes are known, as its tensors' axes depend on those alone."""
+    draft = object.__new__(kind)
+    for mode, default in kind.modes().items():
+        object.__setattr__(draft, mode, modes.get(mode, default))
+    for key, value in modes.items():
+        object.__setattr__(draft, key, value)
+    return draft
+
+
+def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]:
+    return list(_draft(kind, modes).inputs)
+
+
+def _axes(kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]) -> dict[str, object]:
+    """The axes of a problem from its inputs' shapes; its `dtype` from their type."""
+    axes: dict[str, object] = dict(modes)
+    if "dtype" in kind.choices and "dtype" not in axes:
+        first = next(iter(tensors.values()))
+        axes["dtype"] = OURS.get(first.dtype, str(first.dtype))
+    for name, declared in _draft(kind, modes).inputs.items():
+        sizes, sides = tensors[name].shape, declared.split()
+        if len(sizes) != len(sides):
+            raise UsageError(f"{kind.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is")
+        for side, size in zip(sides, sizes, strict=True):
+            if side in kind.__dataclass_fields__ and axes.setdefault(side, int(size)) != int(size):
+                raise UsageError(
+                    f"{kind.name}: '{name}' {list(sizes)} has {side}={size}; another input has {axes[side]}"
+                )
+    return axes

@@ -1,0 +1,122 @@
+"""Calls whose form was met before, recognised by the guards of PyTorch's compiler instead of in Python.
+
+What decides how a call runs are its tensors' types, shapes, strides, element types, devices, whether they want
+gradients, and whether anything traces, transforms or watches the call. To read all that from Python takes longer than
+to launch a kernel; one call of a guard compares it with what it was, in a tenth of a microsecond a call and half of
+that a tensor. Whatever is not recognised goes the long way, which is what remembers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from opbench.networks.pytorch.choice import CACHES
+
+try:
+    from torch._C._dynamo.guards import TensorGuards as _guards
+except ImportError:
+    _guards = None
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from opbench.networks.pytorch.plans import CallPlan
+
+MOST = 8
+"""Forms that are remembered of calls of one operator whose first tensors are of one shape and whose numbers agree."""
+
+_any_autocast = torch._C._is_any_autocast_enabled
+_trusted: bool | None = None
+
+
+class KnownForm(NamedTuple):
+    """Calls of one form."""
+
+    fits: Callable[..., bool]
+    run: Callable[[Sequence[Tensor | None]], list[Tensor]]
+    """Its plan."""
+    wanted: bool
+    """Whether a tensor wants gradients."""
+    differentiated: Callable[..., Tensor] | None
+    """The plan to autograd; None until such a call has been met where gradients are enabled."""
+
+
+KNOWN: dict[object, tuple[KnownForm, ...]] = {}
+CACHES.append(KNOWN.clear)
+
+
+def remember(
+    name: str,
+    tensors: Sequence[Tensor | None],
+    numbers: tuple[object, ...],
+    plan: CallPlan,
+    differentiated: Callable[..., Tensor] | None,
+) -> None:
+    """Recognise calls of this form from now on; `differentiated` where they were to be."""
+    first = tensors[0]
+    assert first is not None
+    key = name, first.shape, numbers
+    # Under autocast a guard would not tell to which type.
+    if not _any_autocast() and trusted():
+        known = tuple(form for form in KNOWN.get(key, ()) if not form.fits(*tensors))
+        if len(known) < MOST:
+            wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+            KNOWN[key] = (*known, KnownForm(guard(tensors), plan.__call__, wanted, differentiated))
+
+
+def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
+    """Whether other tensors, None among them, are as these and nothing else is going on than now."""
+    # PyTorch's guards know no None and take no tensor twice.
+    same = [next((p for p, other in enumerate(tensors[:place]) if other is t), None) for place, t in enumerate(tensors)]
+    places = [
+        place for place, (t, first) in enumerate(zip(tensors, same, strict=True)) if t is not None and first is None
+    ]
+    check: Callable[..., bool] = _guards(
+        *(tensors[place] for place in places), dynamic_dims_sizes=None, dynamic_dims_strides=None
+    ).check
+    if len(places) == len(tensors):
+        return check
+    tied = [(place, first) for place, first in enumerate(same) if place not in places]
+
+    def fits(*given: Tensor | None) -> bool:
+        for place, first in tied:
+            if given[place] is not (None if first is None else given[first]):
+                return False
+        return check(*[given[place] for place in places])
+
+    return fits
+
+
+def trusted() -> bool:
+    """Whether this PyTorch's guards tell apart what they have to; they are no part of what it promises to keep."""
+    global _trusted  # noqa: PLW0603 (asked once a process)
+    if _trusted is None:
+        try:
+            _trusted = _guards is not None and _tells_apart()
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            _trusted = False
+    return _trusted
+
+
+def _tells_apart() -> bool:
+    x = torch.zeros(2, 3)
+    fits = guard([x])
+    others = [x.t(), x[:1], x.new_zeros(3, 2), x.new_zeros(2, 6)[:, ::2], x.double(), torch._neg_view(x), x.to("meta")]
+    others += [torch.nn.Parameter(x), x.clone().requires_grad_(), None]
+    with torch.inference_mode():
+        others.append(torch.zeros(2, 3))
+    if not fits(x.clone()) or any(fits(other) for other in others):
+        return False
+    seen = []
+    with torch.autocast("cpu", torch.bfloat16):
+        seen.append(fits(x))
+
+    def transformed(row: Tensor) -> Tensor:
+        seen.extend([fits(row), fits(x)])
+        return row
+
+    torch.vmap(transformed)(torch.zeros(1, 2, 3))
+    return not any(seen)

@@ -1,0 +1,155 @@
+"""A problem timed where it is met first: what could serve it, side by side with PyTorch's own way."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from opbench._version import __version__
+from opbench.backend.base import Timed
+from opbench.errors import OpbenchError
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator, from_storage
+from opbench.networks.plan.choosing import TUNING
+from opbench.networks.pytorch import peers
+from opbench.networks.pytorch.devices import TORCH_DTYPES, CudaRunner, DevicePlace, on_backend_stream
+from opbench.results.book import BookEntry, BookTime
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import measure
+
+MOST = 6
+"""Cases that are compiled and timed of a problem met for the first time: compiling takes seconds each."""
+PEER = "torch"
+
+
+def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
+    """The fastest of the first fitting cases with PyTorch's time, from a cold L2; None where nothing can be timed.
+
+    A case whose result is not PyTorch's in float64, within what its operator allows, has no time, and is told of.
+    """
+    able = compiled(fitting, place)
+    if not isinstance(place.backend, Timed) or not able:
+        return None
+    with torch.no_grad(), on_backend_stream(place) as stream:
+        inputs = _inputs(problem, place)
+        launches: dict[str, Callable[[], None]] = {}
+        expected: list[torch.Tensor] = []
+        if peers.has_peer(problem):
+            wide = [t.double() if t.is_floating_point() else t for t in inputs]
+            expected = peers.compute(problem, wide)  # in float64: PyTorch's float32 may be TF32
+
+            def ask() -> None:
+                with torch.cuda.stream(torch.cuda.ExternalStream(stream)), torch.no_grad():
+                    peers.compute(problem, inputs)
+
+            launches[PEER] = ask
+        precisions = {}
+        for case in able:
+            run = _bound(case, place, inputs, stream, expected)
+            if run is not None:
+                launches[case.name], precisions[case.name] = run, case.precision
+        torch.cuda.synchronize()
+        if not precisions:
+            return None
+        found = measure(place.backend.clock("cold"), launches, TUNING)
+    times = {name: _time(name, problem, one, able) for name, one in found.items()}
+    own = sorted((time for name, time in times.items() if name != PEER), key=lambda time: time.median_s)
+    ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
+    return BookEntry(
+        problem.name,
+        str(problem),
+        precisions[own[0].case],
+        place.gpu,
+        place.compute_capability,
+        own[0],
+        ties,
+        times.get(PEER),
+    )
+
+
+def compiled(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
+    """The first fitting cases that the device takes and that compile; they are compiled side by side."""
+    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ready = list(pool.map(lambda case: _compiles(case, place), able))
+    return [case for case, good in zip(able, ready, strict=True) if good]
+
+
+def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None:
+    """Compile what many problems will be measured with, all side by side."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for cases in ladders:
+            able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
+            for case in able:
+                pool.submit(_compiles, case, place)
+
+
+def _compiles(case: Case, place: DevicePlace) -> bool:
+    try:
+        place.backend.compile(case.request())
+    except OpbenchError as error:
+        warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
+    """The problem's own inputs on the device."""
+    arrays = problem.make_inputs(0)
+    found = []
+    for tensor in problem.input_tensors():
+        given = torch.from_numpy(from_storage(arrays[tensor.name], tensor.dtype).copy())
+        found.append(given.to(place.device, TORCH_DTYPES[tensor.dtype]))
+    return found
+
+
+def _bound(
+    case: Case, place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
+) -> Callable[[], None] | None:
+    """The case's launch on outputs of its own, run once; None for one that fails or gives another result."""
+    outputs = [
+        torch.empty(t.shape, dtype=TORCH_DTYPES[t.dtype], device=place.device) for t in case.problem.output_tensors()
+    ]
+    addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
+    try:
+        runner = CudaRunner(case, place)
+        runner.launch_on(addresses, stream)
+        torch.cuda.synchronize()
+    except OpbenchError as error:
+        warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+        return None
+    allowed = case.problem.allowance(case.precision).norm
+    for declared, out, right in zip(case.problem.output_tensors(), outputs, expected, strict=False):
+        wide, other = out.double(), right.double()
+        off = float(torch.linalg.vector_norm(wide - other) / torch.linalg.vector_norm(other).clamp_min(1e-30))
+        if not off <= allowed:
+            words = f"{case.name}: its {declared.name} is {off:.2g} from float64, {allowed:.2g} is allowed: not used"
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
+            return None
+
+    def launch() -> None:
+        runner.launch_on(addresses, stream)
+
+    launch.outputs = outputs  # type: ignore[attr-defined]  # which it writes, and so must live as long
+    return launch
+
+
+def _time(name: str, problem: Operator, found: Measurement, cases: Sequence[Case]) -> BookTime:
+    off = found.offset_s or 0.0
+    median, low, high = (max(1e-9, t - off) for t in (found.median_s, found.low_s, found.high_s))
+    hashes = {case.name: case.variant.source_sha256 for case in cases}
+    return BookTime(
+        f"{problem.name}/{PEER}{problem}" if name == PEER else name,
+        median,
+        min(low, median),
+        max(high, median),
+        hashes.get(name, ""),
+        __version__,
+        datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "measured as it was met",
+    )

@@ -1,0 +1,193 @@
+"""PyTorch's own way of each operator, on arrays in the operator's physical order: for what a book gives to PyTorch.
+
+An image in nhwc is a permuted view to PyTorch, channels_last, so that nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.nn import functional
+
+from opbench.kernels.operator import Operator
+
+PeerCall = Callable[..., tuple[torch.Tensor, ...]]
+"""Takes the problem and its inputs, gives its outputs."""
+aten = torch.ops.aten
+
+
+def logical(problem: Operator, array: torch.Tensor) -> torch.Tensor:
+    """An array as PyTorch sees it: of an image or filters in nhwc a view in nchw."""
+    return array.permute(0, 3, 1, 2) if array.dim() == 4 and problem.axes.get("layout") == "nhwc" else array
+
+
+def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
+    """The opposite: PyTorch's tensor in the operator's order, a view."""
+    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 and problem.axes.get("layout") == "nhwc" else tensor
+
+
+def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What PyTorch makes of a problem whose operator is in `PEERS`, dense and in the declared types."""
+    seen = [logical(problem, array) for array in inputs]
+    found = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
+    shaped = zip(found, problem.output_tensors(), strict=True)
+    return [tensor.reshape(declared.shape).contiguous() for tensor, declared in shaped]
+
+
+def _a(problem: Operator, name: str) -> int:
+    return int(problem.axes[name])
+
+
+def _relu(problem: Operator, out: torch.Tensor) -> tuple[torch.Tensor]:
+    return (out.relu_() if "relu" in str(problem.axes.get("epilogue", "")) else out,)
+
+
+def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _relu(problem, functional.linear(x, weight, bias))
+
+
+def _linear_dgrad(
+    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *out: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    dx = dout @ weight
+    return (torch.where(out[0] > 0, dx, 0.0) if out else dx,)
+
+
+def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    dweight = (dout.T @ x).float()
+    return (dweight, dout.sum(0, dtype=torch.float32)) if problem.axes["bias"] == "yes" else (dweight,)
+
+
+def _conv2d(
+    problem: Operator, image: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    out = functional.conv2d(image, weight, bias[0] if bias else None, _a(problem, "stride"), _a(problem, "padding"))
+    return _relu(problem, out)
+
+
+def _conv2d_backward(
+    problem: Operator, dout: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, mask: tuple[bool, bool, bool]
+) -> list[torch.Tensor]:
+    sides = [[_a(problem, name)] * 2 for name in ("stride", "padding")]
+    bias = [_a(problem, "k")] if mask[2] else None
+    found: list[torch.Tensor] = aten.convolution_backward(
+        dout, image, weight, bias, *sides, [1, 1], False, [0, 0], 1, list(mask)
+    )
+    return found
+
+
+def _conv2d_dgrad(
+    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *other: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    n, c, h, w = (_a(problem, axis) for axis in "nchw")
+    last = problem.axes["layout"] == "nhwc"
+    image = dout.new_empty(n, c, h, w).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    dimage = _conv2d_backward(problem, dout, image, weight, (True, False, False))[0]
+    if problem.axes["epilogue"] == "add":
+        return (dimage + other[0],)
+    return (torch.where(other[0] > 0, dimage, 0.0) if problem.axes["epilogue"] == "mask" else dimage,)
+
+
+def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    k, c, r, s = (_a(problem, axis) for axis in "kcrs")
+    last = problem.axes["layout"] == "nhwc"
+    weight = dout.new_empty(k, c, r, s).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    with_bias = problem.axes["bias"] == "yes"
+    _, dweight, dbias = _conv2d_backward(problem, dout, image, weight, (False, True, with_bias))
+    return (dweight.float(), dbias.float()) if with_bias else (dweight.float(),)
+
+
+def _window(problem: Operator) -> tuple[int, int, int]:
+    return _a(problem, "window"), _a(problem, "stride"), _a(problem, "padding")
+
+
+def _maxpool2d(problem: Operator, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (functional.max_pool2d(x, *_window(problem)),)
+
+
+def _maxpool2d_backward(
+    problem: Operator, x: torch.Tensor, dout: torch.Tensor, *skip: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    sides = [[size] * 2 for size in _window(problem)]
+    _, places = aten.max_pool2d_with_indices(x, *sides)
+    dx = aten.max_pool2d_with_indices_backward(dout, x, *sides, [1, 1], False, places)
+    if problem.axes["epilogue"] == "mask":
+        return (torch.where(x > 0, dx, 0.0),)
+    return (dx + skip[0] if skip else dx,)
+
+
+def _batchnorm2d(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    scale, shift, mean, variance = parts
+    return _relu(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon(problem)))
+
+
+def _epsilon(problem: Operator) -> float:
+    return float(getattr(problem, "epsilon"))  # noqa: B009 (a class variable of the operators that have one)
+
+
+def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    scale, shift, mean, variance = parts
+    mean, variance = mean.clone(), variance.clone()
+    momentum = _a(problem, "momentum_percent") / 100
+    out, own, rstd = aten.native_batch_norm(x, scale, shift, mean, variance, True, momentum, _epsilon(problem))
+    return (*_relu(problem, out), own, rstd, mean, variance)
+
+
+def _batchnorm2d_backward(
+    problem: Operator, x: torch.Tensor, dout: torch.Tensor, *parts: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    scale, shift, mean, rstd = parts
+    if problem.axes["epilogue"] == "relu":
+        view = (1, -1, 1, 1)
+        passes = (x.float() - mean.view(view)) * (rstd * scale).view(view) + shift.view(view) > 0
+        dout = torch.where(passes, dout, 0.0)
+    found: tuple[torch.Tensor, ...] = aten.native_batch_norm_backward(
+        dout, x, scale, None, None, mean, rstd, True, _epsilon(problem), [True, True, True]
+    )
+    return found
+
+
+def _softmax(problem: Operator, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (torch.softmax(x, 1),)
+
+
+def _softmax_backward(problem: Operator, out: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (aten._softmax_backward_data(dout, out, 1, out.dtype),)
+
+
+def _relu_backward(problem: Operator, out: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (aten.threshold_backward(dout, out, 0),)
+
+
+def _l1_loss(problem: Operator, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    count = _a(problem, "n") * _a(problem, "micro")
+    difference = x - target
+    return difference.float().abs().sum().reshape(1) / count, difference.sign() / count
+
+
+PEERS: dict[str, PeerCall] = {
+    "linear": _linear,
+    "linear_dgrad": _linear_dgrad,
+    "linear_wgrad": _linear_wgrad,
+    "conv2d": _conv2d,
+    "conv2d_dgrad": _conv2d_dgrad,
+    "conv2d_wgrad": _conv2d_wgrad,
+    "maxpool2d": _maxpool2d,
+    "maxpool2d_backward": _maxpool2d_backward,
+    "batchnorm2d": _batchnorm2d,
+    "batchnorm2d_train": _batchnorm2d_train,
+    "batchnorm2d_backward": _batchnorm2d_backward,
+    "softmax": _softmax,
+    "softmax_backward": _softmax_backward,
+    "relu_backward": _relu_backward,
+    "l1_loss": _l1_loss,
+}
+"""By operator."""
+
+
+def has_peer(problem: Operator) -> bool:
+    """Whether PyTorch can stand in: it notes positions in another form, and has no statistics of one pixel."""
+    if problem.name == "batchnorm2d_train" and _a(problem, "n") * _a(problem, "h") * _a(problem, "w") == 1:
+        return False
+    return problem.name in PEERS and "positions" not in (*problem.inputs, *problem.outputs)

@@ -1,0 +1,366 @@
+"""`opbench::compute`: any operator's problem on tensors in its physical order, differentiable by the operator's rule.
+
+Traced programs hold it as a call with the operator's and the problem's names; an eager call goes straight to `execute`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from opbench.errors import UsageError
+from opbench.kernels.gradient import GRADIENT, Gradient, bound, like_tensor, rule
+from opbench.kernels.operator import Operator
+from opbench.networks.pytorch import peers
+from opbench.networks.pytorch.choice import CACHES, choice_for, problem_of, settings
+from opbench.networks.pytorch.devices import (
+    EMPTY,
+    MISALIGNED,
+    TORCH_DTYPES,
+    CudaRunner,
+    current_device,
+    current_stream,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAMESPACE = "opbench"
+library = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Where the operators are registered."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A problem with the shapes and types of its tensors."""
+
+    problem: Operator
+    inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+    outputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+    ways: dict[frozenset[str], WayBack] = field(default_factory=dict, compare=False)
+    """Back to some of the inputs."""
+
+
+_signatures: dict[object, Signature] = {}
+CACHES.append(_signatures.clear)
+
+
+def signature(operator: str, text: str) -> Signature:
+    """Of the problem that prints as `text`."""
+    found = _signatures.get((operator, text))
+    if found is None:
+        problem = problem_of(operator, text)
+        inputs, outputs = (
+            tuple((t.name, t.shape, TORCH_DTYPES[t.dtype]) for t in tensors)
+            for tensors in (problem.input_tensors(), problem.output_tensors())
+        )
+        found = _signatures[operator, text] = Signature(problem, inputs, outputs)
+    return found
+
+
+class ReadyProblem:
+    """A problem on one device with what runs it."""
+
+    def __init__(self, operator: str, text: str, index: int) -> None:
+        known = self.signature = signature(operator, text)
+        self.index = index
+        self.runner = choice_for(operator, text, index).runner
+        self._inputs = known.inputs
+        self._outputs = [(shape, _dense_strides(shape), dtype) for _, shape, dtype in known.outputs]
+        self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs; inputs that lie otherwise are copied."""
+        index, addresses = self.index, []
+        ready = list(inputs)
+        for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
+            if given.shape != shape or given.dtype != dtype or given.get_device() != index:
+                raise self._refused(given, place)
+            if not given.is_contiguous():
+                ready[place] = given.contiguous()
+            address = ready[place].data_ptr()
+            if address & MISALIGNED:
+                ready[place] = ready[place].clone()
+                address = ready[place].data_ptr()
+            addresses.append(address)
+        if self._launching is None:
+            return self._slowly(ready)
+        if current_device() != index:
+            with torch.cuda.device(index):
+                return self(ready)
+        found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
+        for tensor in found:
+            addresses.append(tensor.data_ptr())
+        self._launching.launch_on(addresses, current_stream(index))
+        return found
+
+    def _slowly(self, ready: Sequence[Tensor]) -> list[Tensor]:
+        ready = [tensor.detach() for tensor in ready]
+        if self.runner is None:
+            return peers.compute(self.signature.problem, ready)
+        found = [torch.empty(shape, dtype=dtype) for shape, _, dtype in self._outputs]
+        self.runner.launch([*ready, *found])
+        return found
+
+    def _refused(self, given: Tensor, place: int) -> UsageError:
+        name, shape, dtype = self._inputs[place]
+        problem = self.signature.problem
+        return UsageError(
+            f"{problem.name}{problem}: '{name}' is {given.dtype} {list(given.shape)} on {given.device}; "
+            f"{dtype} {list(shape)} on one device with the others is needed"
+        )
+
+
+_ready: dict[tuple[str, str, int], ReadyProblem] = {}
+CACHES.append(_ready.clear)
+
+
+def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs of a problem, computed now.
+
+    Raises UsageError for inputs of other shapes, types or devices.
+    """
+    return ready_problem(operator, text, inputs[0].get_device())(inputs)
+
+
+def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
+    """A problem on a device; made ready once."""
+    key = (operator, text, index)
+    ready = _ready.get(key)
+    if ready is None:
+        ready = _ready[key] = ReadyProblem(*key)
+    return ready
+
+
+def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+def _fake(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
+    return [inputs[0].new_empty(shape, dtype=dtype) for _, shape, dtype in signature(operator, text).outputs]
+
+
+# Gradients --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BackwardStep:
+    """One problem of a backward pass, tied to tensors by name."""
+
+    operator: str
+    text: str
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    """What is read, in the operator's order, in which shape."""
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+    """What each output is called, in which shape; "" for one that nobody asked for."""
+
+
+def steps_back(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
+    """What takes a problem's results back to the wanted inputs, by its operator's rule; raises UsageError for none."""
+    names = [name for name in problem.inputs if name in wanted]
+    return tuple(_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator"))
+
+
+def _step(problem: Operator, entry: Gradient) -> BackwardStep:
+    if not entry.operator:
+        (source,), (to,) = entry.inputs.values(), entry.outputs.values()
+        return BackwardStep("", "", ((source, ()),), ((to, like_tensor(problem, to).shape),))
+    own = bound(entry, settings().catalog.operator, problem.name)
+    inputs = tuple((entry.inputs[t.name], t.shape) for t in own.input_tensors())
+    outputs = tuple(
+        (tied, like_tensor(problem, tied).shape) if (tied := entry.outputs.get(t.name, "")) else ("", ())
+        for t in own.output_tensors()
+    )
+    return BackwardStep(entry.operator, str(own), inputs, outputs)
+
+
+class WayBack:
+    """What takes one problem's results back to some of its inputs: what is kept for it, and the problems to solve.
+
+    Tensors come as PyTorch has them: in any shape of theirs, and images and filters of a problem in nhwc in nchw; those
+    of `compute`, which are in the operator's order, where `logical` is False.
+    """
+
+    def __init__(self, problem: Operator, wanted: frozenset[str], *, logical: bool = True) -> None:
+        self.wanted = wanted
+        self.steps = steps_back(problem, wanted)
+        inputs, outputs = list(problem.inputs), list(problem.outputs)
+        forward = {*inputs, *outputs}
+        names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
+        self.kept = [(inputs.index(n), True) if n in inputs else (outputs.index(n), False) for n in names]
+        """Where each tensor to keep is found: among the inputs, else among the outputs."""
+        nhwc = logical and problem.axes.get("layout") == "nhwc"
+        shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
+        self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
+        read = {name for step in self.steps for name, _ in step.inputs}
+        self._given = [
+            (place, GRADIENT + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
+            for place, t in enumerate(problem.output_tensors())
+            if GRADIENT + t.name in read
+        ]
+        self._found = [
+            (inputs.index(name), GRADIENT + name, nhwc and len(shapes[name]) == 4) for name in inputs if name in wanted
+        ]
+
+    def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
+        """The saved tensors and the one gradient by name as the steps read them; None where they read another one."""
+        if [place for place, *_ in self._given] != [0]:
+            return None
+        ((_, own, form, is_turned, _),) = self._given
+        tensors = zip(self._names, saved, strict=True)
+        found = [(name, ordered(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
+        return [*found, (own, ordered(gradient, form, is_turned))]
+
+    @property
+    def found(self) -> Sequence[tuple[int, str, bool]]:
+        """The place among the inputs of each gradient, its name, and whether it is an image's that is turned."""
+        return self._found
+
+    def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+        """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros.
+
+        Of the outputs' gradients at least one is there; of those that no step reads none need be.
+        """
+        known: dict[str, Tensor] = {}
+        for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
+            known[name] = ordered(tensor, shape, turned)
+        for place, name, shape, turned, dtype in self._given:
+            given = gradients[place] if place < len(gradients) else None
+            if given is None:
+                like = next(gradient for gradient in gradients if gradient is not None)
+                known[name] = like.new_zeros(shape, dtype=dtype)
+            else:
+                known[name] = ordered(given, shape, turned)
+        # A backward pass that is itself differentiated must be seen; every other one need not be.
+        call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
+        for step in self.steps:
+            given_now = [ordered(known[name], shape or known[name].shape) for name, shape in step.inputs]
+            found = call(step.operator, step.text, given_now) if step.operator else given_now
+            for (name, shape), tensor in zip(step.outputs, found, strict=True):
+                if name:
+                    known[name] = ordered(tensor, shape)
+        return [
+            (place, known[name].permute(0, 3, 1, 2) if turned else known[name]) for place, name, turned in self._found
+        ]
+
+
+def ordered(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
+    """A tensor of PyTorch's in the operator's order and shape."""
+    if turned:
+        tensor = tensor.permute(0, 2, 3, 1)
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
+
+
+def way_back(known: Signature, wanted: frozenset[str]) -> WayBack:
+    """The way of a problem whose tensors are in the operator's order."""
+    found = known.ways.get(wanted)
+    if found is None:
+        found = known.ways[wanted] = WayBack(known.problem, wanted, logical=False)
+    return found
+
+
+def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Sequence[Tensor]) -> None:
+    operator, text, tensors = inputs
+    known = signature(str(operator), str(text))
+    given: list[Tensor] = list(tensors)  # type: ignore[call-overload]
+    wanted = frozenset(place[0] for place, tensor in zip(known.inputs, given, strict=True) if tensor.requires_grad)
+    ctx.signature, ctx.way, ctx.error = known, None, ""
+    try:
+        ctx.way = way = way_back(known, wanted)
+    except UsageError as error:
+        ctx.error = str(error)
+        return
+    ctx.save_for_backward(*((given if own else output)[place] for place, own in way.kept))
+
+
+def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """By place among the inputs."""
+    known: Signature = ctx.signature
+    if ctx.error:
+        raise UsageError(ctx.error)
+    found: list[Tensor | None] = [None] * len(known.inputs)
+    if all(gradient is None for gradient in gradients):
+        return found
+    for place, tensor in ctx.way.pulled(ctx.saved_tensors, gradients):
+        dtype = known.inputs[place][2]
+        found[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    return found
+
+
+def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
+    return None, None, _gradients(ctx, gradients)
+
+
+def applied(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """Of PyTorch's `apply` the part that does not look for functorch, under whose transforms nothing comes this way."""
+    found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
+    return found
+
+
+class Computed(torch.autograd.Function):  # type: ignore[misc]
+    """`compute` without PyTorch's dispatcher."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, operator: str, text: str, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The outputs."""
+        found = execute(operator, text, tensors)
+        ctx.set_materialize_grads(False)
+        _keep(ctx, (operator, text, tensors), found)
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
+        """The inputs' gradients."""
+        return None, None, *_gradients(ctx, gradients)
+
+
+_applied = applied(Computed)
+
+
+def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """A problem on tensors in the operator's order, differentiable, by the shortest way."""
+    found: Sequence[Tensor]
+    if not eager(inputs):
+        found = torch.ops.opbench.compute.default(operator, text, list(inputs))
+    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        found = _applied(operator, text, *inputs)
+    else:
+        found = execute(operator, text, inputs)
+    return found
+
+
+library.define("compute(str operator, str problem, Tensor[] inputs) -> Tensor[]")
+for _key in ("CPU", "CUDA"):
+    library.impl("compute", execute, _key)
+torch.library.register_fake(f"{NAMESPACE}::compute", _fake, lib=library)
+torch.library.register_autograd(f"{NAMESPACE}::compute", _back, setup_context=_keep, lib=library)
+
+
+# Eager or seen ----------------------------------------------------------------------------------------------------
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_functions = torch._C._len_torch_function_stack
+_tracing = torch._C._get_tracing_state
+_transforms = torch._C._functorch.peek_interpreter_stack
+_profiling = torch.autograd._profiler_enabled
+
+
+def eager(tensors: Collection[Tensor | None]) -> bool:
+    """Whether nobody watches, traces or transforms the calls on these: then a kernel may be called directly.
+
+    A tensor whose memory holds the negative of its numbers is PyTorch's to resolve.
+    """
+    if _compiling() or _modes() or _functions() or _profiling() or _tracing() is not None or _transforms() is not None:
+        return False
+    for tensor in tensors:  # noqa: SIM110 (a generator costs a quarter of a microsecond)
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg()):
+            return False
+    return True

@@ -1,0 +1,290 @@
+"""Layers of a model swapped where the book measured ours as faster, with a table of what was decided."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from opbench import units
+from opbench.errors import OpbenchError, UsageError
+from opbench.kernels.operator import Operator
+from opbench.networks.pytorch import described, functions
+from opbench.networks.pytorch.choice import entry_for, prepare, problem_of, settings, use
+from opbench.networks.pytorch.described import EPSILON, Described
+from opbench.networks.pytorch.devices import CPU, OURS, DevicePlace, place_of
+from opbench.networks.pytorch.primitives import steps_back
+from opbench.report.columns import aligned
+from opbench.results.book import Book, BookEntry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class OpbenchLinear(nn.Linear):  # type: ignore[misc]
+    """The layer by opbench; what opbench has not, such as float64, by PyTorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x @ weight.T + bias."""
+        return functions.linear(x, self.weight, self.bias) if _served(x, self.weight) else super().forward(x)
+
+
+class OpbenchConv2d(nn.Conv2d):  # type: ignore[misc]
+    """The layer by opbench; what opbench has not by PyTorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The convolution."""
+        if not _served(x, self.weight):
+            return super().forward(x)
+        return functions.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+
+
+class OpbenchMaxPool2d(nn.MaxPool2d):  # type: ignore[misc]
+    """The layer by opbench; what opbench has not by PyTorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest of each window."""
+        if x.dtype not in SERVED:
+            return super().forward(x)
+        return functions.maxpool2d(x, self.kernel_size, self.stride, self.padding)
+
+
+class OpbenchBatchNorm2d(nn.BatchNorm2d):  # type: ignore[misc]
+    """The layer by opbench, in training and by running statistics."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised image."""
+        if x.dtype not in SERVED or not x.numel():
+            return super().forward(x)
+        own = self.training or self.running_mean is None
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        mean, variance = self.running_mean, self.running_var
+        return functions.batchnorm2d(x, mean, variance, self.weight, self.bias, own, self.momentum or 0.0, self.eps)
+
+
+class OpbenchSoftmax(nn.Softmax):  # type: ignore[misc]
+    """The layer by opbench; what opbench has not by PyTorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Exponentials over their sum."""
+        return functions.softmax(x, self.dim) if x.dtype in SERVED and self.dim is not None else super().forward(x)
+
+
+SERVED = (torch.float32, torch.bfloat16)
+SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: OpbenchLinear,
+    nn.Conv2d: OpbenchConv2d,
+    nn.MaxPool2d: OpbenchMaxPool2d,
+    nn.BatchNorm2d: OpbenchBatchNorm2d,
+    nn.Softmax: OpbenchSoftmax,
+}
+
+
+def _served(x: Tensor, weight: Tensor) -> bool:
+    """Whether opbench has the types, as autocast makes them."""
+    if not functions._autocast():
+        return x.dtype in SERVED and x.dtype == weight.dtype
+    if torch.is_autocast_enabled(x.device.type):
+        return bool(torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
+    return x.dtype in SERVED and x.dtype == weight.dtype
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """What was decided of one layer, and by which times."""
+
+    layer: str
+    problem: str
+    choice: str
+    """ "opbench", or "PyTorch" with the reason."""
+    pytorch_s: float | None = None
+    ours_s: float | None = None
+    """Forward, and backward where it is trained; of each problem the faster."""
+    case: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was swapped."""
+        return self.choice == "opbench"
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The layers of a model, and what was decided of each."""
+
+    choices: tuple[LayerChoice, ...]
+
+    def __str__(self) -> str:
+        rows = [
+            [c.layer, units.time(c.pytorch_s), units.time(c.ours_s), c.choice, c.problem, c.case] for c in self.choices
+        ]
+        head = ["layer", "PyTorch", "ours", "choice", "problem", "variant"]
+        swapped = sum(choice.ours for choice in self.choices)
+        return "\n".join([*aligned(head, rows, left=[0, 3, 4, 5]), f"{swapped} of {len(rows)} layers by opbench"])
+
+
+def replace(
+    model: nn.Module, book: Book | str | Path | None = None, *, example: Tensor | Sequence[Tensor], verbose: bool = True
+) -> Replaced:
+    """Swap, in place, the layers that are measured as faster by opbench than by PyTorch; returns and prints the table.
+
+    `example` is what the model is called with: from one call come the shapes, types and memory formats of its layers.
+    `book` is as `use` takes it; without one the settings stay as they are. A layer is swapped where the whole 95 %
+    interval of ours lies below PyTorch's; of a model in training mode its backward problems count too. What the book
+    has not is measured first where the settings say so, else it stays PyTorch's. Parameters, buffers, hooks and the
+    names in `state_dict` stay.
+    """
+    if book is not None:
+        use(book, missing=settings().missing, precision=settings().precision)
+    inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
+    names = {module: name for name, module in model.named_modules() if type(module) in SWAPPED}
+    choices = []
+    everything = _seen(model, inputs, list(names))
+    _prepare(everything)
+    for module, seen in everything.items():
+        choice = _decided(names[module], module, seen)
+        choices.append(choice)
+        if choice.ours:
+            _swap(model, names[module], module)
+    found = Replaced(tuple(choices))
+    if verbose:
+        print(found)
+    return found
+
+
+def _prepare(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
+    """Compile what will be measured of all layers at once."""
+    problems: dict[int, list[Operator]] = {}
+    for module, seen in everything.items():
+        with contextlib.suppress(OpbenchError):  # which is told when the layer is decided
+            problems.setdefault(seen[0][0].get_device(), []).extend(_needed(module, seen)[1])
+    for index, needed in problems.items():
+        prepare(needed, place_of(index))
+
+
+def _swap(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a layer that shares all with the old one in its place."""
+    kind = SWAPPED[type(module)]
+    new = object.__new__(kind)
+    new.__dict__ = module.__dict__
+    if not name:
+        raise UsageError("the model is one layer; put it into a container, such as torch.nn.Sequential")
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, new)
+
+
+def _seen(
+    model: nn.Module, inputs: Sequence[Tensor], layers: Sequence[nn.Module]
+) -> dict[nn.Module, list[tuple[Tensor, Tensor]]]:
+    """What each layer is called with and gives in one call, in the order of the calls; the model's state is kept."""
+    found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+
+    def note(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+        found.setdefault(module, []).append((arguments[0].detach(), output.detach()))
+
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])
+    return found
+
+
+def _decided(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
+    """By the times of all problems of a layer."""
+    try:
+        shown, needed = _needed(module, seen)
+    except OpbenchError as error:
+        return LayerChoice(name, "", f"PyTorch: {str(error).removeprefix('opbench.torch.')}")
+    index = seen[0][0].get_device()
+    if index == CPU:
+        return LayerChoice(name, shown, "PyTorch: the host has no clock of ours")
+    place = place_of(index)
+    entries = [entry_for(problem, place) for problem in needed]
+    return _compared(name, shown, entries, needed, place)
+
+
+def _needed(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
+    """A layer's first problem in words, and all that it has: those of its way back too where it is trained."""
+    calls = [_call_of(module, x) for x, _ in seen]
+    problems = [problem_of(call.operator, call.text) for call in calls]
+    needed = list(problems)
+    if module.training and (not list(module.parameters()) or any(p.requires_grad for p in module.parameters())):
+        needed += [back for problem in problems for back in _backward(problem, calls[0])]
+    return f"{problems[0].name}{problems[0]}", needed
+
+
+def _backward(problem: Operator, call: Described) -> list[Operator]:
+    wanted = frozenset(name for name in problem.inputs if name in call.names and not name.startswith("running"))
+    steps = steps_back(problem, wanted)
+    return [problem_of(step.operator, step.text) for step in steps if step.operator]
+
+
+def _compared(
+    name: str, shown: str, entries: Sequence[BookEntry | None], problems: Sequence[Operator], place: DevicePlace
+) -> LayerChoice:
+    known = [entry for entry in entries if entry is not None]
+    lacking = [p for e, p in zip(entries, problems, strict=True) if e is None or e.library is None]
+    if lacking:
+        return LayerChoice(name, shown, f"PyTorch: no times of {lacking[0].name}{lacking[0]} on {place.gpu}")
+    theirs = [entry.library for entry in known if entry.library is not None]
+    ours = [min(entry.winner, other, key=lambda t: t.median_s) for entry, other in zip(known, theirs, strict=True)]
+    total, own = sum(t.median_s for t in theirs), sum(t.median_s for t in ours)
+    high, low = sum(t.high_s for t in ours), sum(t.low_s for t in theirs)
+    mine = any(entry.winner is time for entry, time in zip(known, ours, strict=True))
+    choice = "opbench" if mine and high < low else "PyTorch: as fast" if own < total else "PyTorch: faster"
+    cases = " ".join(e.winner.case.removesuffix(e.problem) for e, t in zip(known, ours, strict=True) if e.winner is t)
+    return LayerChoice(name, shown, choice, total, own, cases)
+
+
+def _call_of(module: nn.Module, x: Tensor) -> Described:
+    """A layer's call as a problem; raises UsageError for what opbench's operators have not."""
+    match module:
+        case nn.Linear():
+            x, weight, bias = functions._lowered(x, module.weight, module.bias)
+            return described.linear(x, weight, bias, False)
+        case nn.Conv2d():
+            if module.groups != 1 or set(module.dilation) != {1} or module.padding_mode != "zeros":
+                raise UsageError(f"groups={module.groups}, dilation={module.dilation}, {module.padding_mode}")
+            if isinstance(module.padding, str):
+                raise UsageError(f"padding='{module.padding}'")
+            x, weight, bias = functions._lowered(x, module.weight, module.bias)
+            stride = described.one("conv2d", "stride", module.stride)
+            padding = described.one("conv2d", "padding", module.padding)
+            return described.conv2d(x, weight, bias, stride, padding, False)
+        case nn.MaxPool2d():
+            if module.dilation not in (1, (1, 1)) or module.ceil_mode or module.return_indices:
+                raise UsageError(f"dilation={module.dilation}, ceil_mode={module.ceil_mode}")
+            sizes = (module.kernel_size, module.stride or module.kernel_size, module.padding)
+            window, stride, padding = (described.one("maxpool2d", "sizes", size) for size in sizes)
+            return described.maxpool2d(x, window, stride, padding)
+        case nn.BatchNorm2d():
+            return _norm(module, x)
+        case nn.Softmax():
+            if module.dim is None or module.dim % x.dim() != x.dim() - 1:
+                raise UsageError(f"softmax over axis {module.dim}: it would be copied")
+            return described.softmax(x)
+    raise UsageError(f"{type(module).__name__} has no counterpart")
+
+
+def _norm(module: nn.BatchNorm2d, x: Tensor) -> Described:
+    momentum = module.momentum
+    if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
+        raise UsageError(f"eps={module.eps}, momentum={momentum}")
+    parts = (module.weight, module.bias, module.running_mean, module.running_var)
+    if module.training:
+        return described.batchnorm2d_train(x, *parts, round(100 * momentum), False)
+    if OURS.get(x.dtype) == "bf16" and any(part is not None and part.dtype != x.dtype for part in parts):
+        raise UsageError("bf16 images by float32 statistics")
+    return described.batchnorm2d(x, *parts, False)

@@ -1,0 +1,126 @@
+"""A way back whose tensors lie as kernels read them: addresses alone, without looking at anything again.
+
+`WayBack` goes by names and checks, reshapes and turns every tensor; where that has changed no memory, the next call
+whose tensors are as these (a guard says so) launches the same kernels on the new ones' addresses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from opbench.networks.pytorch.devices import EMPTY, MISALIGNED, CudaRunner, current_device, current_stream
+from opbench.networks.pytorch.known_forms import guard, trusted
+from opbench.networks.pytorch.primitives import WayBack, eager, ready_problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST = 4
+"""Forms of gradients that are remembered of calls of one form."""
+
+
+@dataclass(frozen=True)
+class StraightStep:
+    """One problem of a way back."""
+
+    runner: CudaRunner
+    inputs: tuple[int, ...]
+    """By number: the saved tensors, the gradient, then the outputs of all steps."""
+    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int | None], ...]
+    """Shape, strides and type of each, and whose gradient it is: the place of a tensor of the call."""
+
+
+class StraightBack:
+    """From a call's saved tensors and its output's gradient to its tensors' gradients."""
+
+    def __init__(self, steps: Sequence[StraightStep], index: int, found: Sequence[Tensor | None]) -> None:
+        """`found` are gradients as they have to be."""
+        self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
+        self._index, self._none = index, [None] * len(found)
+        types = {whose: dtype for step in steps for _, _, dtype, whose in step.outputs if whose is not None}
+        self._rounded = [(p, t.dtype) for p, t in enumerate(found) if t is not None and t.dtype != types[p]]
+
+    def __call__(self, saved: Sequence[Tensor], gradient: Tensor) -> tuple[Tensor | None, ...] | None:
+        """The gradients, enqueued; None where a tensor begins at an address that kernels do not take."""
+        index = self._index
+        if current_device() != index:
+            with torch.cuda.device(index):
+                return self(saved, gradient)
+        places = []
+        for tensor in (*saved, gradient):
+            place = tensor.data_ptr()
+            if place & MISALIGNED:
+                return None
+            places.append(place)
+        found: list[Tensor | None] = self._none.copy()
+        made = []  # what a later step reads must not be given to its outputs
+        stream = current_stream(index)
+        for runner, inputs, outputs in self._steps:
+            addresses = []
+            for number in inputs:
+                addresses.append(places[number])
+            for shape, strides, dtype, whose in outputs:
+                out = EMPTY(shape, strides, dtype)
+                made.append(out)
+                place = out.data_ptr()
+                addresses.append(place)
+                places.append(place)
+                if whose is not None:
+                    found[whose] = out
+            runner.launch_on(addresses, stream)
+        for whose, dtype in self._rounded:
+            found[whose] = found[whose].to(dtype)  # type: ignore[union-attr]
+        return tuple(found)
+
+
+KnownBack = tuple[Callable[..., bool], "StraightBack | None"]
+"""A guard of saved tensors and gradient, and their way; None where more than addresses is to be seen to."""
+
+
+def remember_back(
+    known: list[KnownBack], way: WayBack, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+) -> None:
+    """Recognise such tensors from now on, of which the way gave what was `found`."""
+    tensors = (*saved, gradient)
+    if len(known) == MOST or torch.is_grad_enabled() or not trusted() or not eager(tensors):
+        return
+    if not any(fits(*tensors) for fits, _ in known):
+        known.append((guard(tensors), _straight(way, saved, gradient, found)))
+
+
+def _straight(
+    way: WayBack, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+) -> StraightBack | None:
+    tensors = way.as_read(saved, gradient)
+    if tensors is None:
+        return None
+    numbers: dict[str, int] = {}
+    for number, (given, (name, seen)) in enumerate(zip((*saved, gradient), tensors, strict=True)):
+        if not seen.is_contiguous() or seen.data_ptr() != given.data_ptr():
+            return None
+        numbers[name] = number
+    wanted = {name: (place, turned) for place, name, turned in way.found}
+    index, steps, count = gradient.get_device(), [], len(tensors)
+    for step in way.steps:
+        if not step.operator:
+            return None
+        ready = ready_problem(step.operator, step.text, index)
+        if not isinstance(ready.runner, CudaRunner):
+            return None
+        outputs = []
+        for (name, _), (_, shape, dtype) in zip(step.outputs, ready.signature.outputs, strict=True):
+            whose, turned = wanted.pop(name, (None, False))
+            like = torch.empty(shape, device="meta") if whose is None else found[whose]
+            form = torch.channels_last if turned else torch.contiguous_format
+            if like is None or not like.is_contiguous(memory_format=form) or like.numel() != math.prod(shape):
+                return None
+            outputs.append((tuple(like.shape), tuple(like.stride()), dtype, whose))
+        steps.append(StraightStep(ready.runner, tuple(numbers[name] for name, _ in step.inputs), tuple(outputs)))
+        for name, _ in step.outputs:
+            numbers[name], count = count, count + 1
+    return None if wanted else StraightBack(steps, index, found)

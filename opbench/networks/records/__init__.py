@@ -1,0 +1,1 @@
+"""What network.json, train.json and checkpoints hold."""

@@ -1,0 +1,7 @@
+"""A network's report: one record, network.json, drawn as a self-contained page and told on the terminal."""
+
+from __future__ import annotations
+
+from opbench.networks.records.network import FILE, is_network, keep_network, read_network
+
+__all__ = ["FILE", "is_network", "keep_network", "read_network"]

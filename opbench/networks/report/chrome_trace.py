@@ -1,0 +1,57 @@
+"""A network's run as Chrome's trace events (Trace Event Format, complete events), which Perfetto opens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from opbench.errors import UsageError
+from opbench.export import write_files
+from opbench.networks.records.network import Record, read_network
+
+
+def export_trace(network: Path, path: Path) -> Path:
+    """Write the run of a network as Chrome's trace events; returns the file."""
+    return write_files({path: trace(read_network(network))})[0]
+
+
+def trace(record: Record) -> bytes:
+    """Its nodes one after the other, each as long as it took by itself.
+
+    Where launches overlap the whole is shorter than their sum: both stand in the metadata. Times in microseconds, as
+    the format has them. Raises UsageError where nothing was timed.
+    """
+    times = [node.get("kernel_s") for node in record["nodes"]]
+    if not any(times):
+        raise UsageError(
+            f"this run of {record['network']} has no times (backend {record['backend']}); measure it: opbench net run"
+        )
+    events: list[dict[str, object]] = [
+        {
+            "ph": "M",
+            "pid": 0,
+            "tid": 0,
+            "name": "process_name",
+            "args": {"name": f"{record['network']} {record['precision']}"},
+        },
+        {"ph": "M", "pid": 0, "tid": 0, "name": "thread_name", "args": {"name": "nodes, each by itself"}},
+    ]
+    at = 0.0
+    for node, time_s in zip(record["nodes"], times, strict=True):
+        details = {"case": node["case"], "roof_share": node.get("roof_share"), "bound": node.get("bound")}
+        events.append(
+            {
+                "ph": "X",
+                "pid": 0,
+                "tid": 0,
+                "name": node["name"],
+                "cat": node["operator"],
+                "ts": round(at * 1e6, 3),
+                "dur": round((time_s or 0.0) * 1e6, 3),
+                "args": {key: value for key, value in details.items() if value is not None},
+            }
+        )
+        at += time_s or 0.0
+    total = (record.get("total") or {}).get("median_s")
+    metadata = {"sum_of_nodes_s": at, "whole_s": total}
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "metadata": metadata}, indent=1).encode() + b"\n"

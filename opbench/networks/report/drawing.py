@@ -1,0 +1,182 @@
+"""The graph drawn: a box a node, filled as far as its share of the time, with variant, time and share of the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from opbench import units
+from opbench.networks.records.network import NodeRecord, Record, base, variant_of
+from opbench.networks.report.layout import Box, Layout, Sizes, layered
+from opbench.networks.report.words import headline_name, node_sentence, shape_words
+from opbench.report.charts.chart import Chart, shortened
+from opbench.report.charts.svg import INK, MUTED, PAPER
+
+KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
+"""Colour of a node by what bounds it; of a layout conversion its own."""
+WRONG = "#D55E00"
+NAME, SMALL, TINY = 8.5, 7.4, 6.6
+"""Sizes of text, in points."""
+
+
+def graph_chart(record: Record) -> Chart:
+    """The network as boxes and edges."""
+    items, edges = _items(record)
+    layout = layered(items, list(edges))
+    figure = Figure(figsize=(layout.width / 72, layout.height / 72))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, layout.width)
+    axes.set_ylim(layout.height, 0)
+    axes.axis("off")
+    for edge, value in edges.items():
+        _draw_edge(axes, layout, edge, skip=value in _reused(edges) and edge != _nearest(edges, value, items))
+    largest = max((node.get("share") or 0.0 for node in record["nodes"]), default=0.0)
+    points: dict[str, str] = {}
+    labelled: set[str] = set()
+    for (source, _), value in edges.items():
+        if value not in labelled:
+            labelled.add(value)
+            _label_value(axes, layout, source, record, value)
+    for name in items:
+        box = layout.boxes[name]
+        node = next((n for n in record["nodes"] if name == f"node {n['name']}"), None)
+        if node is None:
+            _draw_end(axes, box, layout.sizes, name.partition(" ")[2])
+        else:
+            gid = f"n{len(points)}"
+            _draw_node(axes, box, layout.sizes, node, record, largest, gid)
+            points[gid] = node_sentence(node)
+    timed = largest > 0
+    return Chart(
+        "network-graph",
+        figure,
+        f"{headline_name(record)} as it ran",
+        f"{len(record['nodes'])} nodes from {', '.join(record['inputs'])} to {', '.join(record['outputs'])}. "
+        "The table below holds the same numbers.",
+        points,
+        _legend(record, timed),
+    )
+
+
+def _legend(record: Record, timed: bool) -> str:
+    kinds = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
+    if not any(node.get("bound") for node in record["nodes"]):
+        kinds = "What bounds a node is not known, as no ceilings are"
+    conversions = "; yellow ones convert a layout" if record.get("conversions") else ""
+    filled = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
+    return f"{filled}{kinds}{conversions}. Under each box stands the shape of what it hands on."
+
+
+def _items(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
+    """Inputs, nodes and outputs in order, and each edge with the value that it carries."""
+    source = {base(record, name): f"input {name}" for name in record["inputs"]}
+    items = list(source.values())
+    edges: dict[tuple[str, str], str] = {}
+    for node in record["nodes"]:
+        here = f"node {node['name']}"
+        items.append(here)
+        for name in node["inputs"].values():
+            if (origin := source.get(base(record, name))) is not None:
+                edges[origin, here] = base(record, name)
+        source |= {base(record, name): here for name in node["outputs"].values()}
+    for name in record["outputs"]:
+        items.append(f"output {name}")
+        if (origin := source.get(base(record, name))) is not None:
+            edges[origin, f"output {name}"] = base(record, name)
+    return items, edges
+
+
+def _reused(edges: Mapping[tuple[str, str], str]) -> set[str]:
+    values = list(edges.values())
+    return {value for value in values if values.count(value) > 1}
+
+
+def _nearest(edges: Mapping[tuple[str, str], str], value: str, items: list[str]) -> tuple[str, str]:
+    """The edge of a value that leads to its first reader."""
+    return min((edge for edge, carried in edges.items() if carried == value), key=lambda edge: items.index(edge[1]))
+
+
+def _draw_edge(axes: Axes, layout: Layout, edge: tuple[str, str], *, skip: bool) -> None:
+    xs, ys = zip(*layout.routes[edge], strict=True)
+    colour = INK if skip else MUTED
+    axes.plot(xs, ys, color=colour, linewidth=1.3 if skip else 1.0, solid_joinstyle="round", zorder=1)
+    head = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+    axes.annotate("", (xs[-1], ys[-1]), xytext=(xs[-2], ys[-2]), arrowprops=head, zorder=1)
+
+
+def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value: str) -> None:
+    box = layout.boxes[source]
+    way = -1 if box.upward else 1
+    y = box.y + way * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
+    said = shape_words(record["values"].get(value) or {})
+    axes.text(box.x + 6, y, said, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
+
+
+def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
+    """An input or output of the network: a small rounded box."""
+    width, height = 12 + 5.6 * len(name), 0.62 * sizes.height
+    shape = FancyBboxPatch(
+        (box.x - width / 2, box.y - height / 2),
+        width,
+        height,
+        boxstyle="round,pad=0,rounding_size=9",
+        facecolor=PAPER,
+        edgecolor=MUTED,
+        linewidth=1.0,
+        zorder=3,
+    )
+    axes.add_patch(shape)
+    axes.text(box.x, box.y, name, fontsize=SMALL, color=INK, va="center", ha="center", parse_math=False, zorder=4)
+
+
+def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Record, largest: float, gid: str) -> None:
+    converts = node["name"] in (record.get("conversions") or ())
+    wrong = (node.get("check") or {}).get("right") is False
+    colour = KINDS["conversion" if converts else str(node.get("bound") or "")]
+    left, top = box.x - sizes.width / 2, box.y - sizes.height / 2
+    axes.add_patch(Rectangle((left, top), sizes.width, sizes.height, facecolor=PAPER, edgecolor="none", zorder=3))
+    share = (node.get("share") or 0.0) / largest if largest else 0.0
+    if share:
+        axes.add_patch(
+            Rectangle((left, top), share * sizes.width, sizes.height, facecolor=colour, alpha=0.32, zorder=3.1)
+        )
+    axes.add_patch(
+        Rectangle(
+            (left, top),
+            sizes.width,
+            sizes.height,
+            facecolor="none",
+            edgecolor=WRONG if wrong else colour,
+            linewidth=2.2 if wrong else 1.1,
+            zorder=3.2,
+            gid=gid,
+        )
+    )
+    axes.add_patch(Rectangle((left, top), 3.5, sizes.height, facecolor=colour, edgecolor="none", zorder=3.3))
+    _write_node(axes, box, sizes, node, wrong=wrong)
+
+
+def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: bool) -> None:
+    """Name, operator and time above; variant, share of the time and of the peak below."""
+    variant, config = variant_of(node)
+    left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
+    upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height
+    time = units.time(node.get("kernel_s")) if node.get("kernel_s") is not None else ""
+    share, roof = node.get("share"), node.get("roof_share")
+    told = [units.percent(share)] if share is not None else []
+    told += [f"{units.percent(roof)} of peak"] if roof is not None else []
+    told += ["WRONG"] if wrong else []
+    below = " · ".join(told)
+    room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
+    words: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
+    operator = f"{node['operator']} {node.get('precision', '')}".rstrip()
+    name = shortened(str(node["name"]), 26)
+    axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **words)
+    axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **words)
+    axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **words)
+    axes.text(left, lower, shortened(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **words)
+    axes.text(right, lower, below, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **words)

@@ -1,0 +1,170 @@
+"""A network's timeline, and the map of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from opbench import units
+from opbench.networks.records.network import Life, MemoryRecord, Record, lives, node_sum
+from opbench.networks.report.drawing import KINDS
+from opbench.networks.report.words import node_sentence, size
+from opbench.report.charts.chart import COLOURS, Chart, shortened
+from opbench.report.charts.svg import INK
+
+GAP = "#8a93a0"
+
+
+def timeline_chart(record: Record) -> Chart | None:
+    """The nodes in order, each a bar from where the one before ended; its lower bound is the dark part."""
+    total = node_sum(record)
+    if not total:
+        return None
+    nodes, gap = record["nodes"], record.get("gap_s") or 0.0
+    rows = len(nodes) + (gap > 0)
+    height = 0.75 + 0.235 * rows
+    figure = Figure(figsize=(10.0, height))
+    names = [shortened(str(node["name"]), 22) for node in nodes] + ["gaps"] * (gap > 0)
+    left = 0.02 + 0.0078 * max(map(len, names))
+    axes = figure.add_axes((left, 0.5 / height, 0.99 - left, 1 - 0.6 / height))
+    scale, unit = time_scale(total)
+    end, points, at = (total + max(gap, 0.0)) * scale, {}, 0.0
+    for number, node in enumerate(nodes):
+        kind = "conversion" if node["name"] in (record.get("conversions") or ()) else str(node.get("bound") or "")
+        kernel_s = node.get("kernel_s") or 0.0
+        width, least = kernel_s * scale, min(node.get("bound_s") or 0.0, kernel_s) * scale
+        gid = f"t{number}"
+        axes.barh(number, width, left=at, height=0.66, color=KINDS[kind], alpha=0.4, linewidth=0.8)
+        axes.patches[-1].set_gid(gid)
+        if least:
+            axes.barh(number, least, left=at, height=0.66, color=KINDS[kind], linewidth=0.8)
+        roof = f", {units.percent(node['roof_share'])}" if node.get("roof_share") is not None else ""
+        _beside(axes, number, at, width, end, f"{units.time(kernel_s)}{roof}")
+        points[gid] = node_sentence(node)
+        at += width
+    if gap > 0:
+        axes.barh(len(nodes), gap * scale, left=at, height=0.66, color=GAP, linewidth=0.8)
+        _beside(axes, len(nodes), at, gap * scale, end, units.time(gap))
+    axes.set_xlim(0, 1.005 * end)
+    axes.set_ylim(rows - 0.4, -0.6)
+    axes.set_yticks(range(rows), names, parse_math=False, fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"time ({unit})")
+    axes.grid(True, axis="x")
+    return Chart(
+        "network-timeline",
+        figure,
+        "Timeline",
+        f"{len(nodes)} nodes in order, {units.time(total)} together.",
+        points,
+        "Each node's kernels, in order; the dark part is the lower bound by the measured peaks, and the share is the "
+        "bound divided by the time. " + _gap_words(record),
+    )
+
+
+def time_scale(total_s: float) -> tuple[float, str]:
+    """What makes seconds the numbers of an axis that ends there, and their unit."""
+    return (1e6, "µs") if total_s < 2e-3 else (1e3, "ms")
+
+
+def byte_scale(top: int) -> tuple[float, str]:
+    """Bytes in a unit for an axis that ends there, and that unit."""
+    return next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
+
+
+def life_sentence(life: Life, names: Sequence[str]) -> str:
+    """What a value says when it is pointed at, by the nodes' names."""
+    return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
+
+
+def _gap_words(record: Record) -> str:
+    """What the nodes' sum and the whole's time differ by."""
+    gap = record.get("gap_s")
+    if gap is None:
+        return ""
+    if gap > 0:
+        return f"The gaps between them add up to {units.time(gap)}: the whole less the sum of its nodes."
+    return f"The whole takes {units.time(-gap)} less than the sum of its nodes: they overlap where one ends."
+
+
+def _beside(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
+    """A bar's words on the side where there is room."""
+    right = begin + width < 0.8 * end
+    axes.annotate(
+        words,
+        (begin + width if right else begin, row),
+        xytext=(4 if right else -4, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left" if right else "right",
+        fontsize=7.6,
+        color=INK,
+        parse_math=False,
+    )
+
+
+def memory_chart(record: Record) -> Chart | None:
+    """Every value as a rectangle: from the node that makes it to the last that reads it, where it lies in memory."""
+    found = lives(record)
+    if not found:
+        return None
+    nodes, memory = record["nodes"], record["memory"]
+    figure = Figure(figsize=(10.0, 4.4))
+    axes = figure.add_axes((0.07, 0.25, 0.92, 0.71))
+    top = max(life.offset + life.nbytes for life in found)
+    unit, word = byte_scale(top)
+    points = {}
+    for number, life in enumerate(found):
+        gid = f"m{number}"
+        points[gid] = _draw_life(axes, life, unit, COLOURS[number % len(COLOURS)], gid, record, top)
+    axes.set_xlim(-0.5, len(nodes) - 0.5)
+    axes.set_ylim(0, 1.08 * max(top, memory.get("lower_bound_bytes") or 0) / unit)
+    _limits(axes, memory, unit)
+    names = [shortened(str(node["name"]), 18) for node in nodes]
+    axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7, parse_math=False)
+    axes.set_ylabel(f"offset ({word})")
+    axes.grid(True, axis="y")
+    naive = memory.get("naive_bytes")
+    return Chart(
+        "network-memory",
+        figure,
+        "Memory",
+        f"{len(found)} values over {len(nodes)} nodes, {size(top)} at the peak.",
+        points,
+        "Each value from the node that makes it to the last that reads it, at its place in the one buffer that all "
+        "share." + (f" A buffer for each value would take {size(naive)}." if naive else ""),
+    )
+
+
+def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
+    """Lines at the plan's peak and at the least that any plan needs."""
+    peak, least = memory.get("peak_bytes"), memory.get("lower_bound_bytes")
+    label = "peak = lower bound" if peak == least else "peak"
+    for nbytes, words, style, x, side in ((peak, label, "-", 1.0, "right"), (least, "lower bound", "--", 0.0, "left")):
+        if not nbytes or (side == "left" and nbytes == peak):
+            continue
+        axes.axhline(nbytes / unit, color=INK, linewidth=0.9, linestyle=style)
+        below = side == "left" and nbytes > 0.93 * (peak or 0)  # between lines so near, the words would meet the other
+        axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if below else 3),
+                      xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
+                      va="top" if below else "bottom", fontsize=8)  # fmt: skip
+
+
+def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
+    """One value's rectangle, with its name where it fits; returns what it says."""
+    x, width = life.first - 0.47, life.last - life.first + 0.94
+    place = (x, life.offset / unit)
+    axes.add_patch(
+        Rectangle(
+            place, width, life.nbytes / unit, facecolor=colour, alpha=0.45, edgecolor=colour, linewidth=1.0, gid=gid
+        )
+    )
+    room = int(width / len(record["nodes"]) * 660 / 4.6)
+    if life.nbytes > 0.045 * top and room >= 4:
+        middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
+        axes.text(*middle, shortened(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
+                  parse_math=False, clip_on=True)  # fmt: skip
+    return life_sentence(life, [node["name"] for node in record["nodes"]])

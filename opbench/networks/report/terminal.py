@@ -1,0 +1,77 @@
+"""A network's run on a terminal, or in a pipe, where each node is one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from opbench import units
+from opbench.networks.records.network import NodeRecord, Record, by_time, node_sum, variant_of
+from opbench.networks.report import words
+from opbench.report.columns import aligned
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_network(record: Record, console: Console) -> None:
+    """The nodes, slowest first, then the run in sentences."""
+    console.print(Text(words.headline_name(record), style="bold"), soft_wrap=True)
+    wrong = {n["name"]: n for n in record["nodes"] if (n.get("check") or {}).get("right") is False}
+    names = [node["name"] for node in by_time(record)]
+    head, *lines = _table(record)
+    console.print(Text(f"  {head}", style="dim"), soft_wrap=True)
+    for name, line in zip(names, lines, strict=True):
+        console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
+    for name, node in wrong.items():
+        reason = (node.get("check") or {}).get("reason") or "beyond its tolerance"
+        console.print(Text(f"  {name} ({node['case']}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
+    for sentence in words.headline(record):
+        console.print(Text(sentence.replace("`", "")), soft_wrap=True)
+    for notice in words.notices(record):
+        console.print(Text(f"! {notice}", style="yellow"), soft_wrap=True)
+
+
+def _table(record: Record) -> list[str]:
+    """The heading, then a line a node."""
+    if node_sum(record) is None:
+        work = [
+            (
+                n["name"],
+                n["operator"],
+                _variant(n),
+                units.si(n.get("flops") or None, "FLOP"),
+                _bytes(n),
+                units.time(n.get("bound_s")),
+                _verdict(n),
+            )
+            for n in by_time(record)
+        ]
+        return aligned(("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6))
+    rows = [
+        (
+            n["name"],
+            n["operator"],
+            _variant(n),
+            units.time(n.get("kernel_s")),
+            units.percent(n.get("share")),
+            units.percent(n.get("roof_share")),
+            _verdict(n),
+        )
+        for n in by_time(record)
+    ]
+    return aligned(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
+
+
+def _variant(node: NodeRecord) -> str:
+    return "".join(variant_of(node)) + (f" ({node['precision']})" if node.get("precision", "f32") != "f32" else "")
+
+
+def _bytes(node: NodeRecord) -> str:
+    return words.size(node.get("compulsory_bytes"))
+
+
+def _verdict(node: NodeRecord) -> str:
+    right = (node.get("check") or {}).get("right")
+    return "not checked" if right is None else "right" if right else words.fault(node)

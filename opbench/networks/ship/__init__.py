@@ -1,0 +1,1 @@
+"""A network as one C++ program."""

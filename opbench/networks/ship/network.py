@@ -1,0 +1,307 @@
+"""A network as one program: kernels called in order from the host, by name, in memory that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node
+from opbench.kernels.case import Case
+from opbench.kernels.launch import BuildRequest
+from opbench.kernels.operator import DTYPES, Tensor
+from opbench.networks.plan.executor import require_fitting
+from opbench.networks.plan.memory import MemoryPlan, plan_memory
+from opbench.networks.plan.preparing import constants, prepared_once, workspace_of
+from opbench.shipping.choosing import ShipTarget, require_own
+from opbench.shipping.compiling import CompiledText, architecture, compile_text
+from opbench.shipping.launching import LaunchCode, aligned, launch_code, safe
+from opbench.shipping.pieces import DeviceText, KernelText, device_text, pieces
+from opbench.shipping.source import kernels_and_launching, updates
+from opbench.shipping.words import banner, quoted, support, wrapped
+
+
+@dataclass(frozen=True)
+class NodeCode:
+    """A node with its launches."""
+
+    node: Node
+    code: LaunchCode
+    kept: tuple[Tensor, ...] = ()
+    """What its launches that prepare fill, once, and its others read."""
+    scratch: tuple[Tensor, ...] = ()
+    """What they need meanwhile."""
+    workspace: tuple[Tensor, ...] = ()
+    """What is filled anew each time."""
+
+    @property
+    def function(self) -> str:
+        """What it is called in the source."""
+        return safe(self.node.name)
+
+
+@dataclass(frozen=True)
+class NetworkProgram:
+    """Everything that the source is made of."""
+
+    name: str
+    gpu: ShipTarget
+    arch: str
+    graph: Graph
+    nodes: tuple[NodeCode, ...]
+    memory: MemoryPlan
+    found: tuple[KernelText, ...]
+    text: DeviceText
+    compiled: CompiledText
+    norm: float
+    """What all of an output may be off by, relative to its length."""
+    command: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What each value is called in the source."""
+
+
+def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm: float, command: str) -> NetworkProgram:
+    """A network as a program; raises UsageError for a node whose case cannot be shipped, and for a step of training."""
+    if graph.state:
+        raise UsageError(f"{graph.name}: it has state that a run changes, as training has; what is shipped infers")
+    require_fitting(graph, cases)
+    for case in cases.values():
+        require_own(case, gpu)
+    by_request = pieces(cases[node.name] for node in graph.nodes)
+    found = tuple(by_request.values())
+    text = device_text(found)
+    arch = architecture(found, gpu.arch)
+    compiled = compile_text(text, found, arch)
+    nodes = tuple(_node(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
+    sizes = {one.node.name: sum(aligned(t.nbytes) for t in one.workspace) for one in nodes}
+    memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
+    return NetworkProgram(
+        safe(graph.name), gpu, arch, graph, nodes, memory, found, text, compiled, norm, command, _names(graph)
+    )
+
+
+def _node(
+    graph: Graph,
+    node: Node,
+    case: Case,
+    by_request: Mapping[BuildRequest, KernelText],
+    sm_count: int,
+    compiled: CompiledText,
+) -> NodeCode:
+    made = prepared_once(graph, node, case)
+    written = set(node.inputs) - set(constants(graph, node))
+    piece = by_request[case.request()]
+    code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(made.launches))
+    every = case.workspace(sm_count)
+    kept = tuple(t for t in every if t.name in made.kept)
+    scratch = tuple(t for t in every if t.name in set(made.workspaces) - set(made.kept))
+    return NodeCode(node, code, kept, scratch, tuple(workspace_of(graph, node, case, sm_count)))
+
+
+def _names(graph: Graph) -> dict[str, str]:
+    """A name in C++ for every value, each its own."""
+    found: dict[str, str] = {}
+    taken = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
+    for value in graph.values:
+        name = safe(value)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        found[value] = name
+    return found
+
+
+# The source -------------------------------------------------------------------------------------------------------
+
+
+def program_text(program: NetworkProgram) -> str:
+    """The whole of it."""
+    n = program.name
+    includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
+    parts = [
+        "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_contents(program)]),
+        "\n".join(f"#include <{name}>" for name in includes),
+        *kernels_and_launching(program.text, program.found, program.compiled, [one.code for one in program.nodes]),
+        *(support.text(part) for part in ("memory", "tensors", "judge", "timing", "program")),
+        "// ---- the layers: a function each, named as in the network " + "-" * 63,
+        "namespace layer {\n\n"
+        + "\n\n".join(wrapped(_layer(one)) for one in program.nodes)
+        + "\n\n}  // namespace layer",
+        f"// ---- {n} " + "-" * (114 - len(n)),
+        wrapped(_main(program)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _contents(program: NetworkProgram) -> list[str]:
+    graph = program.graph
+    lines = [
+        f"// {graph.name}: {', '.join(_told(graph, name) for name in graph.inputs)} to "
+        f"{', '.join(_told(graph, name) for name in graph.outputs)}, {len(graph.nodes)} layers.",
+        "// In this order: kernels, each in a namespace of its own; what launches them; a function a layer; main(),",
+        "// which reads the weights and an input, calls the layers in order, and compares with the float64 reference.",
+        "//",
+    ]
+    width = max(len(one.node.name) for one in program.nodes)
+    lines += [f"//   {one.node.name:{width}}  {one.code.case.name}" for one in program.nodes]
+    return lines
+
+
+def _told(graph: Graph, name: str) -> str:
+    value = graph.values[name]
+    layout = f" {value.layout}" if len(value.shape) == 4 else ""
+    return f"{name} {value.dtype}{list(value.shape)}{layout}"
+
+
+def _layer(one: NodeCode) -> str:
+    """A layer's function, and that which prepares it where something does."""
+    code, name = one.code, one.function
+    tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
+    words = {t.name for t in one.kept}
+    functions = []
+    if code.once.lines:
+        given = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
+        given += [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.scratch else [])
+        lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
+        lines += _function(f"prepare_{name}", given, [*_places(one.scratch), *(f"    {x}" for x in code.once.lines)])
+        functions.append("\n".join(lines))
+    given = tensors + [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.workspace else [])
+    named = {*code.rest.reads, *code.updates, *code.updates.values()}
+    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.kept) if t.name not in named]
+    lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
+    lines += _function(
+        name,
+        given,
+        [
+            *_places(one.workspace),
+            *(f"    (void){x};" for x in idle),
+            *updates(code),
+            *(f"    {line}" for line in code.rest.lines),
+        ],
+    )
+    return "\n\n".join([*functions, "\n".join(lines)])
+
+
+def _function(name: str, given: Iterable[str], body: Iterable[str]) -> list[str]:
+    head = f"static cudaError_t {name}({', '.join([*given, 'cudaStream_t stream'])}) {{"
+    return [head, *body, "    return cudaSuccess;", "}"]
+
+
+def _places(tensors: Iterable[Tensor]) -> list[str]:
+    lines, offset = [], 0
+    for tensor in tensors:
+        what = f"{tensor.elements} of {tensor.dtype}"
+        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {what}")
+        offset += aligned(tensor.nbytes)
+    return lines
+
+
+def _main(program: NetworkProgram) -> str:
+    graph, names, n = program.graph, program.names, program.name
+    digits = program.arch.removeprefix("sm_").rstrip("a")
+    lines = [
+        "int main(int count, char** words) {",
+        f'    require_gpu({digits[:-1]}, {digits[-1]}, {str(program.arch.endswith("a")).lower()}, "{program.arch}");',
+        f'    const Tensors file("{n}_weights.safetensors");',
+        f'    const Tensors example(count > 1 ? words[1] : "{n}_example.safetensors");',
+        "",
+        "    // Weights, as the kernels read them.",
+    ]
+    for name in graph.weights:
+        content = f"file.at({quoted(name)}, {graph.values[name].nbytes}), {graph.values[name].nbytes}"
+        lines.append(f"    const Memory {names[name]}({content});  // {_told(graph, name)}")
+    lines += [
+        "",
+        "    // What lives between layers, in one piece: where two share a place, one is done before the other begins.",
+        f"    const Memory arena({program.memory.peak_bytes});",
+        *(_placed(program, name) for name in _in_order(graph)),
+    ]
+    lines += _preparations(program)
+    lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
+    for one in program.nodes:
+        given = [names[value] for _, value in one.node.tensors()]
+        given += [_kept(one, tensor) for tensor in one.kept]
+        if one.workspace:
+            given.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
+        lines.append(f"        TRY(layer::{one.function}({', '.join([*given, 'stream'])}));")
+    lines += ["        return cudaSuccess;", "    };", "", "    // An input, the run, and what came out."]
+    for name in graph.inputs:
+        nbytes = graph.values[name].nbytes
+        copied = f"{names[name]}, example.at({quoted(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
+        lines.append(f'    check(cudaMemcpy({copied}), "the input");')
+    lines += [
+        f'    check_launched(run(nullptr), "{n}");',
+        f'    check(cudaDeviceSynchronize(), "{n}");',
+        "    bool right = true;",
+    ]
+    types = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
+    for name in graph.outputs:
+        value, result = graph.values[name], f"{names[name]}_result"
+        kind, shape = types[value.dtype], ", ".join(map(str, value.shape))
+        judged = f"judged(example, {quoted(name)}, {result}.content, {kind}, 1, {program.norm!r})"
+        lines += [
+            f"    const Result {result}({quoted(name)}, {names[name]}, {value.nbytes}, {kind});",
+            f'    {result}.write("{n}_output.safetensors", "[{shape}]");'
+            if len(graph.outputs) == 1
+            else f'    {result}.write("{n}_{names[name]}.safetensors", "[{shape}]");',
+            f'    if (example.has("{name}.reference")) right &= {judged};',
+        ]
+    lines += [
+        "    time_of(run);",
+        "    time_of_graph(run);",
+        '    std::printf(right ? "all right\\n" : "WRONG\\n");',
+        "    return right ? 0 : 1;",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _in_order(graph: Graph) -> list[str]:
+    """Values that are no weights: inputs and what layers make, as they come to be, then those that lie in others."""
+    made = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
+    every = dict.fromkeys((*made, *graph.values))
+    own = [name for name in every if name not in graph.weights]
+    return sorted(own, key=lambda name: graph.base(name) != name)
+
+
+def _placed(program: NetworkProgram, name: str) -> str:
+    """Where a value lies that is no weight: in the arena, or in another's memory."""
+    graph, value = program.graph, program.graph.values[name]
+    base, start, _ = graph.place(name)
+    if base == name:
+        place, told = f"at(arena.address, {program.memory.offsets[name]})", _told(graph, name)
+    else:
+        of = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
+        place, told = f"at({of}, {start * DTYPES[value.dtype].itemsize})", f"{_told(graph, name)}, of {base}"
+    return f"    void* const {program.names[name]} = {place};  // {told}"
+
+
+def _kept(one: NodeCode, tensor: Tensor) -> str:
+    return f"{one.function}_{safe(tensor.name)}"
+
+
+def _preparations(program: NetworkProgram) -> list[str]:
+    """What runs once, with memory of its own."""
+    lines: list[str] = []
+    for one in program.nodes:
+        if not one.code.once.lines:
+            continue
+        lines += [f"    const Memory {_kept(one, tensor)}({tensor.nbytes});" for tensor in one.kept]
+        values = {tensor.name: program.names[value] for tensor, value in one.node.tensors()}
+        given = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
+        given += [_kept(one, tensor) for tensor in one.kept]
+        call = f"layer::prepare_{one.function}({', '.join([*given, *(['scratch'] if one.scratch else []), 'nullptr'])})"
+        line = f'check_launched({call}, "prepare_{one.function}");'
+        if one.scratch:
+            size = sum(aligned(tensor.nbytes) for tensor in one.scratch)
+            lines += [
+                "    {",
+                f"        const Memory scratch({size});",
+                f"        {line}",
+                '        check(cudaDeviceSynchronize(), "what is made of the weights");',
+                "    }",
+            ]
+        else:
+            lines.append(f"    {line}")
+    return ["", "    // What kernels make of the weights, once.", *lines] if lines else []

@@ -1,0 +1,157 @@
+"""A network as files: what `opbench ship alexnet --plan plan.json` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from opbench import units
+from opbench._version import __version__
+from opbench.errors import UsageError
+from opbench.gpu.limits.products import MULTIPROCESSORS
+from opbench.graph.graph import Graph
+from opbench.insight.defaults import target as chosen_for
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Arrays, to_storage
+from opbench.networks.plan.choosing import planned, rewritten
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.plan import Plan
+from opbench.networks.plan.running import END_TO_END, make_graph, make_inputs
+from opbench.networks.ship.network import NetworkProgram, make_program, program_text
+from opbench.shipping.building import cmakelists, makefile, table
+from opbench.shipping.choosing import ShipTarget, target
+from opbench.shipping.folder import require_free, write_folder
+from opbench.shipping.numbers_file import Numbers
+from opbench.shipping.shipping import Shipped
+from opbench.shipping.words import licence
+
+
+def ship_network(
+    options: NetOptions, *, gpu: str, test: bool, replace: bool, tell: Callable[[str], None] = lambda words: None
+) -> Shipped:
+    """Write a network's program; raises UsageError, CompileError or EnvironmentFault, writing nothing."""
+    out = options.out
+    require_free(out, replace)
+    device = target(gpu)
+    original = make_graph(options)
+    inputs = make_inputs(original, options)
+    original.check_inputs(inputs)
+    graph, _ = rewritten(original, options)
+    catalog = Catalog(options.roots)
+    graph, plan, _ = planned(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment(device)))
+    _require_alike(plan, device, options)
+    cases = plan.cases(graph, catalog)
+    tell(f"compiling {len(graph.nodes)} layers")
+    command = " ".join(("opbench", *options.command))
+    program = make_program(graph, cases, device, _norm(graph, cases), command)
+    reference: Arrays = {}
+    if test:
+        tell("float64 reference of the network")
+        reference = original.reference_outputs(inputs)
+    files = _files(program, inputs, reference)
+    write_folder(out, files, _manifest(program, options), replace)
+    size = units.si(sum(map(len, files.values())), "B")
+    notes = (f"no cubin: {program.compiled.why_not}",) if program.compiled.why_not else ()
+    return Shipped(out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.found)} kernel texts, {size}")
+
+
+def _environment(gpu: ShipTarget) -> dict[str, object]:
+    """As a backend would tell of such a GPU."""
+    digits = gpu.arch.removeprefix("sm_")
+    capability = f"{digits[:-1]}.{digits[-1]}"
+    assert (int(digits[:-1]), int(digits[-1])) in MULTIPROCESSORS
+    return {"compute_capability": capability, "gpu": gpu.name, "sm_count": gpu.sm_count}
+
+
+def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
+    """Raise UsageError for a plan of another GPU's."""
+    if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
+        raise UsageError(f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})")
+
+
+def _norm(graph: Graph, cases: dict[str, Case]) -> float:
+    """What an output may be off by, as a run of the network is judged."""
+    steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
+    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+
+
+def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[str, bytes]:
+    graph, n = program.graph, program.name
+    weights, example = Numbers(), Numbers()
+    for name, array in graph.weights.items():
+        dtype = graph.values[name].dtype
+        weights.add(name, to_storage(array, dtype), dtype)
+    for name, array in inputs.items():
+        dtype = graph.values[name].dtype
+        example.add(name, to_storage(array, dtype), dtype)
+    for name in graph.outputs:
+        if name in reference:
+            example.add(f"{name}.reference", reference[name].astype(np.float64), "f64")
+    told = {"made by": program.command, "network": graph.name}
+    cubin = f"{n}.{program.arch}.cubin"
+    files = {
+        f"{n}.cu": program_text(program).encode(),
+        f"{n}_weights.safetensors": weights.content(told),
+        f"{n}_example.safetensors": example.content({**told, "reference": "float64, NumPy"}),
+        "Makefile": makefile(n, program.arch, "network", cubin).encode(),
+        "CMakeLists.txt": cmakelists(n, program.arch, "network").encode(),
+        "README.md": _readme(program, cubin).encode(),
+        "LICENSE": licence(),
+        **{name: text.encode() for name, text in program.text.headers.items()},
+    }
+    return files | ({cubin: program.compiled.cubin} if program.compiled.cubin else {})
+
+
+def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, object]:
+    return {
+        "opbench": __version__,
+        "command": program.command,
+        "network": options.network,
+        "sizes": dict(options.sizes),
+        "precision": options.precision,
+        "gpu": program.gpu.name,
+        "arch": program.arch,
+        "cases": {one.code.case.name: one.code.case.variant.source_sha256 for one in program.nodes},
+    }
+
+
+def _readme(program: NetworkProgram, cubin: str) -> str:
+    n, graph = program.name, program.graph
+    rows = [("layer", "problem", "variant", "kernels")]
+    for one in program.nodes:
+        case = one.code.case
+        variant = case.name.removesuffix(str(case.problem))
+        rows.append((one.node.name, f"{one.node.operator}{case.problem}", variant, ", ".join(case.variant.kernels)))
+    taken, alone = program.memory.peak_bytes, program.memory.naive_bytes
+    weights = sum(graph.values[name].nbytes for name in graph.weights)
+    lines = [
+        f"# {n} as one program for {program.gpu.name} ({program.arch})",
+        "",
+        f"Made by `{program.command}` (opbench {__version__}, MIT License). `{n}.cu` is all of it: kernels, a",
+        f"function a layer, and `main()`, which calls them in order. `{n}_weights.safetensors` has the weights as the",
+        f"kernels read them, `{n}_example.safetensors` an input and the float64 reference's result.",
+        "",
+        "```sh",
+        "make test                                          # nvcc; exit code 0: as the reference has it",
+        f"make clean && make test cubin=1                    # g++ alone, with the kernels of {cubin}",
+        f"./{n} mine.safetensors                             # another input, under the same name and shape",
+        "TIME=1 make test                                   # the time of a run, launch by launch and as a CUDA graph",
+        "```",
+        "",
+        *table(rows),
+        "",
+        f"Memory: {units.si(weights, 'B')} of weights; {units.si(taken, 'B')} for all that lives between layers, in",
+        f"one piece ({units.si(alone, 'B')} if nothing shared a place).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def is_network(name: str) -> bool:
+    """Whether a name is a network's, or a saved one's file."""
+    from opbench.graph.zoo import NETWORKS
+
+    return name in NETWORKS or (name.endswith(".json") and Path(name).is_file())

@@ -1,0 +1,1 @@
+"""Training: steps, losses, ranks, checkpoints, what comes of them beside PyTorch."""

@@ -1,0 +1,210 @@
+"""Our step of training beside PyTorch's: the same numbers first, then the times of all ways, interleaved."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opbench.backend.base import Backend, Libraries, Timed
+from opbench.graph.layouts import permuted_from
+from opbench.graph.training_step import Training
+from opbench.kernels.operator import Arrays
+from opbench.networks.plan.executor import Network
+from opbench.networks.plan.node_times import TIMING, node_samples, node_times
+from opbench.networks.plan.options import ChoosingOptions
+from opbench.networks.plan.peers import require_known
+from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, in_one_line, versions_of
+from opbench.networks.plan.torch_module import to_module
+from opbench.networks.records.training import Comparison, FirstStepRecord, StepPeer, StepTimes
+from opbench.networks.train.steps import Step
+from opbench.networks.train.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
+from opbench.records import to_json
+from opbench.timing.clock import Launch
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import measure
+
+ALLOWED = {"f32": (1e-5, 1e-3, 2e-2), "tf32": (5e-3, 0.1, 0.3), "bf16": (2e-2, 0.7, 0.9)}
+"""By precision how far our first step may be from PyTorch's, relative and in norm: its loss, the gradient of each
+weight, and what the step changes of all parameters. Both sides round: in float32 one ReLU or pooling that falls the
+other way is some 1e-4 of a gradient, in bf16 tens of layers add up to tenths; a computation that is another is off by
+1 or more. Adam's first step is the learning rate with the gradient's sign: where a gradient is about 0 it falls either
+way, and a share f of such parameters is 2 sqrt(f) of the change, 0.02 for one in ten thousand."""
+TIMES = 2.0
+"""How much farther than PyTorch's step in a precision ours may be from PyTorch's in float64. On random pictures UNet's
+gradients are what is left of sums that cancel: rounding in tf32 is 0.24 of one there, in float32 0.01 (PyTorch's own in
+nchw 0.0085, in nhwc 0.012), as a share f of ReLUs and poolings that fall the other way is sqrt(f) of such a sum."""
+LEAST_SHARE = 0.01
+"""A gradient of less than this of all gradients' norm is judged by that: one that cancels to 0 is noise in both."""
+OWN = "opbench"
+AMONG_S = 1.0
+"""Of each among several: a step of a tenth of a second then has ten samples, and all seven take half a minute."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Whom a step is compared with, and on what."""
+
+    names: Sequence[str]
+    problem: StepProblem
+    training: Training
+    given: Arrays
+    """The state that follows from the data."""
+    limit_s: float = ChoosingOptions.compare_limit_s
+    """How long each of PyTorch's ways may compile and warm up."""
+
+    def __post_init__(self) -> None:
+        require_known(self.names)
+
+    def require(self, backend: str) -> None:
+        """Refuse what could not be compared at the end, before anything runs."""
+        if self.names:
+            find_torch(gpu=backend == "cuda")
+            to_module(self.problem.network, training=True)
+
+    def measured(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
+        """Times of our step and its nodes where there is a clock, and the comparison where one is asked for.
+
+        It trains on and writes the state anew: whatever is to be kept is read before.
+        """
+        comparison = self._compared(network, step, backend) if self.names else None
+        if not isinstance(backend, Timed):
+            return {}, comparison
+        with self._ways(backend) as found:
+            ready = {name: way.launch for name, way in found.items() if way.launch}
+            called = [name for name, way in found.items() if not way.captured]
+            fault = ""
+            try:
+                cold, hot = _timed(backend, {OWN: step.launch, **ready}, called)
+            except Exception as error:  # such as memory that PyTorch did not get any more
+                fault = in_one_line(error)
+            if comparison is not None:
+                comparison["ways"] = {
+                    name: {"error": way.error or fault} if way.error or fault else _told(name, way, cold, hot)
+                    for name, way in found.items()
+                }
+        if fault:
+            cold, hot = _timed(backend, {OWN: step.launch})
+        nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
+        return {"cold": to_json(cold[OWN]), "hot": to_json(hot[OWN]), "nodes_s": nodes_s}, comparison
+
+    @contextlib.contextmanager
+    def _ways(self, backend: Backend) -> Iterator[Mapping[str, StepWay]]:
+        if not self.names or not isinstance(backend, Libraries):
+            yield {}
+            return
+        with step_ways(self.problem, TorchGpu(backend), self.limit_s) as found:
+            yield found
+
+    def _compared(self, network: Network, step: Step, backend: Backend) -> Comparison:
+        told: FirstStepRecord
+        try:
+            device = "cuda" if isinstance(backend, Libraries) else "cpu"
+            precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
+            theirs = first_step(self.problem, device)
+            own, before = self._own_first_step(network, step), self.problem.network.weights
+            told = differences(own, exact, before, precision, theirs)
+        except Exception as error:  # the training is done, and its record is to be kept
+            told = {"right": False, "said": f"PyTorch's step was not computed: {in_one_line(error)}"}
+        return {"first_step": told, "ways": {}, "versions": versions_of(find_torch(gpu=False))}
+
+    def _own_first_step(self, network: Network, step: Step) -> FirstStep:
+        """From the network's own weights, whatever was trained since."""
+        training = self.training
+        network.write_state(training.graph.state)
+        network.write_state(self.given)
+        step.launch()
+        step.context.settle()
+        kept = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
+        total = training.exchange.total if training.exchange else "gradients"
+        state = network.read_state("losses", total, "parameters", *kept)
+        if "rates" in state:  # whose last the optimiser multiplies gradients by, where PyTorch changes them themselves
+            state[total] *= state["rates"][3]
+        plain = {
+            permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
+            for name, (_, shape) in training.parameters.items()
+        }
+        gradients, parameters = training.weights({**state, "parameters": state[total]}), training.weights(state)
+        return FirstStep(
+            float(state["losses"][0]),
+            {name: gradients[name] for name in plain},
+            {name: parameters[name] for name in plain},
+        )
+
+
+def _timed(
+    backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
+) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
+    """Time all of them in turns, from a cold L2 and back to back; those `called` from Python may wait for the device.
+
+    The stream is held for the others, ours among them, until everything is queued.
+    """
+    unheld = launches.keys() & set(called)
+    options = replace(TIMING, budget_s=AMONG_S) if len(launches) > 1 else TIMING
+    cold, hot = (measure(backend.clock(mode), launches, options, unheld=unheld) for mode in ("cold", "hot"))
+    return cold, hot
+
+
+def differences(
+    own: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], precision: str, rounded: FirstStep | None = None
+) -> FirstStepRecord:
+    """How far our first step from the weights `before` is from PyTorch's in float64, judged, in words.
+
+    Where PyTorch's own step in our precision, `rounded`, is far from that, too, ours may be TIMES as far. Weights that
+    only PyTorch trains, such as a bias that the batch norm behind it subtracts, are not compared.
+    """
+    found, worst = _apart(own, exact, before, own.gradients)
+    theirs = _apart(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
+    allowed = [max(limit, TIMES * error) for limit, error in zip(ALLOWED[precision], theirs, strict=True)]
+    what = ("loss", f"gradient of {worst}", "change of the parameters")
+    wrong = [
+        f"the {name} by {error:.2g} ({limit:.2g} allowed)"
+        for name, error, limit in zip(what, found, allowed, strict=True)
+        if not error <= limit
+    ]
+    off = "loss {:.1g}, gradients {:.1g}, the parameters' change {:.1g}"
+    words = f"PyTorch's first step is the same: {off.format(*found)} off"
+    if rounded is not None:
+        words += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
+    if wrong:
+        words = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
+    return {
+        "right": not wrong,
+        "said": words,
+        "loss": own.loss,
+        "peer_loss": (rounded or exact).loss,
+        "errors": {"loss": found[0], "gradients": found[1], "parameters": found[2]},
+        "allowed": dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
+        "worst_gradient": worst,
+        "compared": len(own.gradients),
+    }
+
+
+def _apart(
+    step: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], names: Iterable[str]
+) -> tuple[tuple[float, float, float], str]:
+    """A step's loss, its worst gradient and what it changes, off another's, relative; the worst gradient's name."""
+    names = list(names)
+    whole = _norm(exact.gradients[name] for name in names)
+    errors = {
+        name: float(np.linalg.norm(step.gradients[name] - exact.gradients[name]))
+        / max(float(np.linalg.norm(exact.gradients[name])), LEAST_SHARE * whole, 1e-30)
+        for name in names
+    }
+    worst = max(errors, key=lambda name: errors[name])
+    apart = _norm(step.parameters[name] - exact.parameters[name] for name in names)
+    change = _norm(exact.parameters[name] - before[name] for name in names)
+    loss = abs(step.loss - exact.loss) / max(abs(exact.loss), 1e-30)
+    return (loss, errors[worst], apart / max(change, 1e-30)), worst
+
+
+def _norm(arrays: Iterator[np.ndarray]) -> float:
+    return math.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in arrays))
+
+
+def _told(name: str, way: StepWay, cold: Mapping[str, Measurement], hot: Mapping[str, Measurement]) -> StepPeer:
+    times: StepPeer = {"cold": to_json(cold[name]), "hot": to_json(hot[name])}
+    return {**times, "captured": way.captured is not None, "peak_bytes": way.peak_bytes}

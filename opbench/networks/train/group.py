@@ -1,0 +1,304 @@
+"""What ranks and the process that started them say to each other; the group is the all-reduce where no library is.
+
+Messages pass through one pair of connected sockets a rank, which only that rank inherits: nobody else can speak. Each
+rank gives signs of life, so that one that was stopped, or waits for its device for ever, ends the training as a death
+does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numpy as np
+
+from opbench.backend.base import Buffer
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.networks.plan.data import DataSet
+from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.training_record import NotFinite
+from opbench.running.runner import Progress, Tell
+from opbench.timing.clock import Launch
+
+T = TypeVar("T")
+
+
+BEAT_S = 1.0
+"""Between two signs of life of a rank."""
+SILENT_S = 8.0
+"""A rank that gives none for so long hangs: stopped, or in a call that lets no thread of it run."""
+STARTING_S = 60.0
+"""What a process may take until its first one, and the device until it has been waited for once."""
+MANY_TIMES = 4.0
+"""How much longer than ever before a rank may wait for its device, if that is above SILENT_S, before it hangs."""
+
+
+class RankLost(LaunchError):
+    """A rank died or hangs; the others were ended."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a rank trains."""
+
+    rank: int
+    network: Path
+    data: DataSet
+    options: TrainOptions
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An array of float32 follows; the answer is its sum over the ranks, in their order."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The answer is what all ranks sent, in their order."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What was raised in a rank."""
+
+    kinds: tuple[str, ...]
+    """Names of its class and that one's bases."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The rank has ended as it should."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The rank lives."""
+
+    waited_s: float
+    """For its device, in one go until now."""
+    allowed_s: float
+    """How long that may be."""
+
+
+Together = Sum | Gather
+"""What all ranks ask at once."""
+
+
+class RankGroup:
+    """A rank's own end: what it asks all others, in the same order as they do."""
+
+    def __init__(self, pipe: Connection, rank: int, ranks: int) -> None:
+        self._pipe, self.rank, self.ranks = pipe, rank, ranks
+        self._sending = threading.Lock()
+        self._since, self._longest = 0.0, 0.0
+        """Since when it waits for its device, 0 for not at all; and the longest that it ever did."""
+
+    def beat(self) -> None:
+        """Begin to give signs of life, from a thread of their own."""
+
+        def beating() -> None:
+            with contextlib.suppress(OSError):  # nobody listens any more
+                while True:
+                    self._send(self._standing())
+                    time.sleep(BEAT_S)
+
+        threading.Thread(target=beating, daemon=True).start()
+
+    def _standing(self) -> Beat:
+        since = self._since
+        waited_s = time.monotonic() - since if since else 0.0
+        return Beat(waited_s, max(SILENT_S, MANY_TIMES * self._longest) if self._longest else STARTING_S)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For the device, which ends what it was given, unless it or another rank has stopped."""
+        self._since = time.monotonic()
+        yield
+        self._longest, self._since = max(self._longest, time.monotonic() - self._since), 0.0
+
+    def _send(self, message: object, array: np.ndarray | None = None) -> None:
+        with self._sending:  # one after the other, whichever thread they come from
+            self._pipe.send(message)
+            if array is not None:
+                self._pipe.send_bytes(np.ascontiguousarray(array).data.cast("B"))
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """Its sum over all ranks, rounded once for each, in their order."""
+        self._send(Sum(), array)
+        return np.frombuffer(self._pipe.recv_bytes(), np.float32).reshape(array.shape)
+
+    def all_reduce(self, buffer: Buffer) -> Launch:
+        """A launch that adds a buffer over all ranks, in place."""
+        return lambda: buffer.write(self.sum(buffer.read()))
+
+    def gather(self, value: T) -> list[T]:
+        """What each rank has."""
+        self._send(Gather(value))
+        return cast(list[T], self._pipe.recv())
+
+    def share(self, value: T) -> T:
+        """What rank 0 has."""
+        return self.gather(value)[0]
+
+    def agree(self, what: str, value: object) -> None:
+        """Raise UsageError unless all ranks have the same."""
+        first, *others = self.gather(value)
+        if any(other != first for other in others):
+            raise UsageError(
+                f"the ranks have not the same {what}: run them with one opbench, one plan and one data set"
+            )
+
+    def tell(self, standing: Standing | Progress) -> None:
+        """How far the training is, or --tune."""
+        self._send(standing)
+
+    def done(self) -> None:
+        """The last word."""
+        self._send(Done())
+
+    def failed(self, error: BaseException) -> None:
+        """The last word of one that cannot go on."""
+        message = str(error) if isinstance(error, OpbenchError) else f"{type(error).__name__}: {error}"
+        self._send(Failed(tuple(kind.__name__ for kind in type(error).__mro__), message))
+
+
+Obituary = Callable[[int, str], str]
+"""What is said of a rank that is lost: of one that hangs how, of one that died nothing."""
+
+
+def serve(
+    pipes: Sequence[Connection],
+    tell: Callable[[Standing], None],
+    obituary: Obituary,
+    progress: Tell = lambda progress: None,
+) -> None:
+    """Answer the ranks until all are done; raises what one of them raised, and RankLost for one that died or hangs."""
+    server = _Server(pipes, obituary)
+    for rank, message in server.messages():
+        if isinstance(message, Standing):
+            tell(message)
+        elif isinstance(message, Progress):
+            progress(message)
+        elif isinstance(message, Failed):
+            raise _revived(message)
+        elif isinstance(message, Done):
+            server.done.add(rank)
+        elif len(server.asked) == len(pipes):
+            server.answer()
+
+
+@dataclass
+class _Server:
+    """The other end of all ranks' pipes."""
+
+    pipes: Sequence[Connection]
+    obituary: Obituary
+    asked: dict[int, tuple[Together, np.ndarray | None]] = field(default_factory=dict)
+    """What ranks wait for each other with."""
+    done: set[int] = field(default_factory=set)
+    beats: dict[int, Beat] = field(default_factory=dict)
+    heard: dict[int, float] = field(default_factory=dict)
+    """When each was last heard."""
+
+    def messages(self) -> Iterator[tuple[int, object]]:
+        """Each with its rank, as they come; raises RankLost."""
+        for pipe in self.pipes:
+            limit(pipe, SILENT_S)
+        looked = time.monotonic()
+        self.heard = dict.fromkeys(range(len(self.pipes)), looked)
+        while len(self.done) < len(self.pipes):
+            going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
+            away_s = time.monotonic() - looked  # stopped, or busy with what was told: nobody was silent meanwhile
+            self.heard = {rank: heard + away_s for rank, heard in self.heard.items()}
+            ready = wait([self.pipes[rank] for rank in going], BEAT_S)
+            looked = time.monotonic()
+            for rank in going:
+                if self.pipes[rank] in ready:
+                    yield rank, self._read(rank)
+            self._look_for_one_that_hangs(looked)
+
+    def _read(self, rank: int) -> object:
+        pipe = self.pipes[rank]
+        try:
+            message = pipe.recv()
+            self.heard[rank] = time.monotonic()
+            if isinstance(message, Beat):
+                self.beats[rank] = message
+            elif isinstance(message, Together):
+                self.asked[rank] = message, self._array(pipe) if isinstance(message, Sum) else None
+        except BlockingIOError:
+            raise RankLost(self.obituary(rank, f"it did not end within {SILENT_S:g} s what it began to say")) from None
+        except (EOFError, OSError):
+            raise RankLost(self.obituary(rank, "")) from None
+        return message
+
+    def _array(self, pipe: Connection) -> np.ndarray:
+        return np.frombuffer(pipe.recv_bytes(), np.float32)
+
+    def _look_for_one_that_hangs(self, now: float) -> None:
+        going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
+        for rank in going:
+            allowed_s = SILENT_S if rank in self.beats else STARTING_S
+            if now - self.heard[rank] > allowed_s:
+                raise RankLost(self.obituary(rank, f"it gave no sign of life for {allowed_s:g} s"))
+        beats = {rank: self.beats[rank] for rank in going if rank in self.beats}
+        late = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
+        if late and all(rank in late or rank in self.asked for rank in going):
+            how = f"it has waited for its device for {beats[late[0]].waited_s:.0f} s"
+            raise RankLost(self.obituary(late[0], how))
+
+    def answer(self) -> None:
+        """What all ranks asked at once, to each of them."""
+        asked = [self.asked[rank] for rank in range(len(self.pipes))]
+        self.asked.clear()
+        messages, arrays = [message for message, _ in asked], [array for _, array in asked if array is not None]
+        first = messages[0]
+        assert all(type(message) is type(first) for message in messages), messages
+        total = in_order(arrays) if isinstance(first, Sum) else None
+        values = [message.value for message in messages if isinstance(message, Gather)]
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                if total is not None:
+                    pipe.send_bytes(total.data.cast("B"))
+                else:
+                    pipe.send(values)
+            except BlockingIOError:
+                raise RankLost(self.obituary(rank, f"it took no answer for {SILENT_S:g} s")) from None
+            except OSError:
+                raise RankLost(self.obituary(rank, "")) from None
+
+
+def limit(pipe: Connection, seconds: float) -> None:
+    """Let what is sent, or read in part, raise BlockingIOError where the other end does not go on for so long."""
+    span = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(pipe.fileno())) as both:
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+
+
+def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum in float32, rounded once for each array behind the first."""
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    return total
+
+
+KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
+
+
+def _revived(failed: Failed) -> OpbenchError:
+    kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
+    return kind(failed.message)

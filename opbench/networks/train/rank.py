@@ -1,0 +1,51 @@
+"""One rank of a training, started by `ranks`: `python -m opbench.networks.train.rank DESCRIPTOR NAME`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+from opbench.errors import OpbenchError
+from opbench.graph.saving import load
+from opbench.kernels.folders import Catalog
+from opbench.networks.train.group import Job, RankGroup
+from opbench.networks.train.training import Trainer
+
+
+def main() -> None:
+    """Take the job, train, and say how it ended."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    pipe = Connection(int(sys.argv[1]))
+    job: Job = pipe.recv()
+    group = RankGroup(pipe, job.rank, job.options.recipe.ranks)
+    group.beat()
+    try:
+        network = load(job.network, Catalog(job.options.roots))
+        trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)
+        if job.rank == 0:
+            trainer.run(group.tell)
+        else:
+            trainer.follow()
+    except OpbenchError as error:
+        group.failed(error)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        traceback.print_exc()
+        group.failed(error)
+        sys.exit(1)
+    group.done()
+    sys.stdout.flush()
+    os._exit(0)  # whatever a library would still wait for
+
+
+def _end_with_the_parent() -> None:
+    """A rank that waits for others on its device would wait for ever."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

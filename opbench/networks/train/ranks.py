@@ -1,0 +1,126 @@
+"""Training on several devices: a process for each, and one that starts them, answers them and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from opbench import paths
+from opbench.checking import backends
+from opbench.graph.graph import Graph
+from opbench.graph.saving import save
+from opbench.networks.plan.data import DataSet
+from opbench.networks.records.training import TrainingRecord, read_training
+from opbench.networks.train.group import STARTING_S, Job, limit, serve
+from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.training import Trainer
+from opbench.running.runner import Tell
+
+LEAVING_S = 5.0
+"""What a rank that is done may take to leave by itself."""
+LAST_WORDS = 400
+"""Characters of a rank's log that are quoted when it dies."""
+
+
+def train_network(
+    network: Graph,
+    data: DataSet,
+    options: TrainOptions,
+    tell: Callable[[Standing], None] = lambda standing: None,
+    progress: Tell = lambda progress: None,
+) -> TrainingRecord:
+    """Train a network, on several devices where the recipe has several ranks; returns the record.
+
+    Raises what `Trainer.run` does, EnvironmentFault for fewer devices than ranks before anything runs, and RankLost
+    where a process dies: the others are ended then, as they are whatever else ends this one.
+    """
+    recipe = options.recipe
+    if recipe.ranks == 1:
+        return Trainer(network, data, options, progress=progress).run(tell)
+    environments = backends.rank_environments(options.backend, recipe.ranks)
+    options = replace(options, backend=backends.resolve(options.backend), out=options.out.absolute())
+    with tempfile.TemporaryDirectory(prefix="opbench-ranks-") as folder:
+        file = Path(folder) / "network.json"
+        save(network, file)
+        jobs = [Job(rank, file, data, options) for rank in range(recipe.ranks)]
+        _Processes(jobs, environments, Path(folder)).run(tell, progress)
+    return read_training(options.out)
+
+
+class _Processes:
+    """The ranks' processes; none outlives a call of `run`, nor this process."""
+
+    def __init__(self, jobs: Sequence[Job], environments: Sequence[Mapping[str, str]], logs: Path) -> None:
+        self._jobs, self._environments, self._logs = jobs, environments, logs
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+
+    def run(self, tell: Callable[[Standing], None], progress: Tell) -> None:
+        """Start them, and answer them to their end."""
+        try:
+            for job, environment in zip(self._jobs, self._environments, strict=True):
+                self._start(job.rank, environment)
+            for job, pipe in zip(self._jobs, self._pipes, strict=True):
+                limit(pipe, STARTING_S)
+                try:
+                    pipe.send(job)
+                except OSError:
+                    break  # it died or hangs: that is told when it is listened to
+            serve(self._pipes, tell, self._obituary, progress)
+            for process in self._processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LEAVING_S)
+        finally:
+            self._end()
+
+    def _start(self, rank: int, environment: Mapping[str, str]) -> None:
+        ours, theirs = Pipe()
+        command = paths.python("-m", "opbench.networks.train.rank", str(theirs.fileno()), f"rank{rank}")
+        env = paths.child_environment(environment)
+        with self._log(rank).open("wb") as log:
+            # A pipe that nobody writes to: it ends with this process, however that ends, and the rank with it.
+            process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=env,
+                start_new_session=True,  # an interrupt from the keyboard is for this process, which ends the others
+            )
+        theirs.close()
+        self._processes.append(process)
+        self._pipes.append(ours)
+
+    def _log(self, rank: int) -> Path:
+        return self._logs / f"rank{rank}.log"
+
+    def _obituary(self, rank: int, hangs: str) -> str:
+        process, ranks = self._processes[rank], len(self._jobs)
+        fate = f"hangs: {hangs}" if hangs else f"died: {_cause(process.wait())}"
+        words = self._log(rank).read_text(errors="replace").strip()[-LAST_WORDS:].replace("\n", " / ")
+        ended = "all" if hangs else "the others"
+        return (
+            f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {words}' if words else ''}; "
+            f"{ended} were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
+            f"--accumulate {ranks * self._jobs[0].options.recipe.accumulate} on one device in its place"
+        )
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.wait()
+            pipe.close()
+            if process.stdin:
+                process.stdin.close()
+
+
+def _cause(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

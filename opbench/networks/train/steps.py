@@ -1,0 +1,250 @@
+"""A step of training as launches: micro-batch after micro-batch, the exchange between, and what is done once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from opbench import nvtx
+from opbench.backend.base import Buffer, Recorder, Recording
+from opbench.graph.training_step import Training
+from opbench.kernels.operator import DTYPES, Tensor
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.records.training import ExchangedPart, ExchangeTimes
+from opbench.networks.train.buckets import buckets, micro_batch
+from opbench.networks.train.train_options import TrainOptions
+from opbench.timing.clock import Launch
+
+WARM_UP, REPEATS = 3, 20
+"""Steps that are left out, and that are timed."""
+AllReduce = Callable[[Buffer], Launch]
+"""What makes a launch that adds a buffer over all ranks, in place."""
+_Launched = tuple[str, Launch, Mapping[str, str]]
+"""A node's name and launch, and states in whose place it works on others."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One launch of a step, the earlier ones that it waits for by their numbers, and what it is."""
+
+    launch: Launch
+    after: tuple[int, ...]
+    name: str
+    """Of the node, or of what is exchanged."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """States in whose place it works on others."""
+    nbytes: int = 0
+    """That pass between ranks; 0 for a node."""
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether it is no node, but passes between ranks."""
+        return self.nbytes > 0
+
+
+class Step:
+    """A step's launches on memory of its own, as one CUDA graph where there are such and `graph`.
+
+    The first of several micro-batches writes its gradients where their sum is to be, each further one beside it, and is
+    added. With `all_reduce` that sum is then added over the ranks, bucket by bucket as the backward pass finishes them;
+    what does not wait for a bucket runs beside its exchange. `bucket_bytes` is the least of a bucket.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        training: Training,
+        *,
+        graph: bool = True,
+        parallel: bool = False,
+        all_reduce: AllReduce | None = None,
+        bucket_bytes: int = TrainOptions.bucket_bytes,
+    ) -> None:
+        self.training, self._parallel, self._backend = training, parallel, network.backend
+        whole = training.exchange is None
+        self.context = Context(network, graph=graph and whole, parallel=parallel)
+        self._graph: Recording | None = None
+        self.pieces: list[Piece] = []
+        self._sinks: list[int] = []
+        """Pieces that nobody has waited for yet."""
+        self._last_exchange = -1
+        try:
+            if training.exchange is None:
+                self._phase([(name, launch, {}) for name, launch in self.context.launches.items()])
+                return
+            self._exchange = training.exchange
+            self._describe(all_reduce, bucket_bytes)
+            if graph and isinstance(self._backend, Recorder):
+                self._graph = self._recorded(self._backend)
+        except BaseException:
+            self.close()
+            raise
+
+    # What a step is -----------------------------------------------------------------------------------------------
+
+    def _describe(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
+        exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
+        each = [node.name for node in micro_batch(self.training, exchange)]
+        overlapped = all_reduce is not None and not exchange.adds
+        self._phase(self._first(each), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce)
+        for _ in range(self.training.recipe.accumulate - 1):
+            self._phase([(name, launches[name], {}) for name in each])
+            self._phase([(exchange.adds, launches[exchange.adds], {})])
+        if all_reduce is not None and not overlapped:
+            self._reduce(all_reduce, (0, self._elements), tuple(self._sinks))
+        self._phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
+
+    def _first(self, each: Sequence[str]) -> list[_Launched]:
+        """The launches of the first micro-batch: as the others', but their gradients go where the sum is to be."""
+        graph, exchange = self.training.graph, self._exchange
+        instead = {exchange.written: exchange.total} if exchange.adds else {}
+        found: list[_Launched] = []
+        for name in each:
+            node = graph.node(name)
+            writes = any(graph.base(value) == exchange.written for value in node.outputs.values())
+            if instead and writes:
+                found.append((name, self.context.bound(node, instead), instead))
+            else:
+                found.append((name, self.context.launches[name], {}))
+        return found
+
+    def _phase(
+        self,
+        launches: Sequence[_Launched],
+        buckets: Sequence[tuple[int, tuple[int, int]]] = (),
+        all_reduce: AllReduce | None = None,
+    ) -> None:
+        """Nodes in their order, behind all that came before; each bucket's exchange behind the node that fills it."""
+        behind, numbers = tuple(self._sinks), dict[str, int]()
+        self._sinks = [] if launches else self._sinks
+        due, before = dict(buckets), list[int]()
+        for index, (name, launch, instead) in enumerate(launches):
+            if self._parallel:
+                before = [numbers[n] for n in self.training.graph.waits_for(name) if n in numbers]
+            number = numbers[name] = self._add(Piece(launch, tuple(sorted(before)) or behind, name, instead))
+            before = [number]
+            if index in due and all_reduce is not None:
+                self._reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
+
+    def _reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
+        """One range of the arena over all ranks, behind the range before: ranks must take them in one order."""
+        first, end = span
+        arena = self.context.buffer(self._exchange.total)
+        part = Tensor(f"{self._exchange.total}[{first}:{end}]", (end - first,), "f32")
+        view = self._backend.view(arena, part, first * DTYPES["f32"].itemsize)
+        last = (self._last_exchange,) if self._last_exchange >= 0 else ()
+        waits = tuple(sorted({*after, *last}))
+        self._last_exchange = self._add(Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes))
+
+    def _add(self, piece: Piece) -> int:
+        number = len(self.pieces)
+        self.pieces.append(piece)
+        self._sinks = [sink for sink in self._sinks if sink not in piece.after] + [number]
+        return number
+
+    @property
+    def _elements(self) -> int:
+        return self.training.graph.values[self._exchange.total].elements
+
+    # Running it ---------------------------------------------------------------------------------------------------
+
+    def _recorded(self, backend: Recorder) -> Recording:
+        """Everything once outside of the graph, to load its code and to meet the other ranks; then all in one."""
+        network = self.context.network
+        for piece in self.pieces:
+            piece.launch()
+        backend.synchronize()
+        written = {value.updates for value in network.graph.values.values()} - {""}
+        written |= {self._exchange.written, self._exchange.total}
+        network.write_state({name: network.graph.state[name] for name in sorted(written)})
+        return backend.graph([(piece.launch, piece.after) for piece in self.pieces])
+
+    def launch(self) -> None:
+        """Enqueue the whole step."""
+        if self._graph is not None:
+            self._graph.launch()
+        elif self.training.exchange is None:
+            self.context.launch()
+        else:
+            for _ in self.launched():
+                pass
+
+    def launched(self) -> Iterator[Piece]:
+        """Each piece as it has been launched, one after the other."""
+        for piece in self.pieces:
+            with nvtx.case_range(piece.name, "exchange" if piece.exchanged else "step"):
+                piece.launch()
+            yield piece
+
+    def exchanged(self) -> None:
+        """Enqueue what passes between ranks, and nothing else."""
+        for piece in self.pieces:
+            if piece.exchanged:
+                piece.launch()
+
+    @contextmanager
+    def without_exchange(self) -> Iterator[Launch]:
+        """What enqueues a step without what passes between ranks, to see how much of that it hides."""
+        kept = [number for number, piece in enumerate(self.pieces) if not piece.exchanged]
+        behind: list[set[int]] = []
+        for piece in self.pieces:  # what waits for an exchange waits for what that waits for
+            behind.append(set[int]().union(*(behind[n] if self.pieces[n].exchanged else {n} for n in piece.after)))
+        steps = [(self.pieces[n].launch, [kept.index(other) for other in sorted(behind[n])]) for n in kept]
+
+        def one_by_one() -> None:
+            for launch, _ in steps:
+                launch()
+
+        if self._graph is None or not isinstance(self._backend, Recorder):
+            yield one_by_one
+            return
+        recording = self._backend.graph(steps)
+        try:
+            yield recording.launch
+        finally:
+            recording.close()
+
+    def close(self) -> None:
+        """Give memory and graph back."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
+        self.context.close()
+
+
+def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda own: [own]) -> ExchangeTimes:
+    """Seconds of a step, of one without its exchange on each rank, and of the exchange alone: means, back to back.
+
+    All ranks call it at once. It trains on, apart from each other: whatever is to be kept is read before.
+    """
+
+    def mean(launch: Launch) -> float:
+        for _ in range(WARM_UP):
+            launch()
+        step.context.settle()
+        began_s = time.perf_counter()
+        for _ in range(REPEATS):
+            launch()
+        step.context.settle()
+        return (time.perf_counter() - began_s) / REPEATS
+
+    with step.without_exchange() as local:
+        alone = gather(mean(local))
+    whole, exchanged = mean(step.launch), mean(step.exchanged)
+    parts: list[ExchangedPart] = []
+    for piece in step.pieces:
+        if piece.exchanged:
+            after = max(number for number in piece.after if not step.pieces[number].exchanged)
+            seconds = mean(piece.launch)
+            parts.append({"after": step.pieces[after].name, "nbytes": piece.nbytes, "alone_s": seconds})
+    return {"step_s": whole, "ranks_without_s": alone, "alone_s": exchanged, "parts": parts}
+
+
+def launches_of(training: Training, name: str) -> int:
+    """How often a step launches a node on one device."""
+    exchange, times = training.exchange, training.recipe.accumulate
+    if exchange is None or name in exchange.once:
+        return 1
+    return times - 1 if name == exchange.adds else times

@@ -1,0 +1,398 @@
+"""Training: steps of one graph, what they lose, checkpoints that outlive a crash, and what was learnt at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from opbench.backend.base import Backend, Collective, Communicator, Timed
+from opbench.checking import backends
+from opbench.errors import LaunchError, UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.passes import apply_passes, to_dtype
+from opbench.graph.training import training_graph
+from opbench.graph.training_passes import RECOMPUTE
+from opbench.graph.training_step import Training
+from opbench.graph.values import Node
+from opbench.insight.defaults import ChosenFor, expected_s, target
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import to_storage
+from opbench.networks.plan.choosing import gather, measured_here
+from opbench.networks.plan.data import DataSet
+from opbench.networks.plan.executor import Context, Network, require_fitting
+from opbench.networks.plan.memory import aligned
+from opbench.networks.plan.node_times import node_samples, node_times
+from opbench.networks.plan.nodes import check_nodes
+from opbench.networks.plan.plan import Plan, choose, load_plan, save_plan
+from opbench.networks.plan.recompute import fitted, replayed
+from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpoint
+from opbench.networks.records.training import TrainingRecord, keep_training
+from opbench.networks.train.beside import Beside
+from opbench.networks.train.buckets import beside_exchange
+from opbench.networks.train.group import RankGroup
+from opbench.networks.train.losses import LossLog, judged
+from opbench.networks.train.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
+from opbench.networks.train.steps import AllReduce, Step, exchange_times
+from opbench.networks.train.train_options import RECENT, Standing, TrainOptions
+from opbench.networks.train.training_peers import StepProblem, masks_of
+from opbench.networks.train.training_record import NotFinite, first_not_finite, training_record
+from opbench.results.files import make_folder
+from opbench.running.header import beginning
+from opbench.running.protocol import Open
+from opbench.running.runner import Tell
+from opbench.running.worker import Worker
+
+PLAN = "plan.json"
+AHEAD = 16
+"""Steps that a rank behind the first launches before it waits for them."""
+EVERY_S = 0.5
+"""How often the losses are read."""
+
+
+@dataclass
+class Trainer:
+    """A network in training on one device."""
+
+    network: Graph
+    data: DataSet
+    options: TrainOptions
+    losses: list[float] = field(default_factory=list)
+    scores: list[tuple[int, float]] = field(default_factory=list)
+    rank: int = 0
+    """Of `recipe.ranks`: the first writes the files."""
+    group: RankGroup | None = None
+    """The other ranks, where there are several."""
+    progress: Tell = lambda progress: None
+    """Told how far --tune is."""
+
+    def __post_init__(self) -> None:
+        (name,), (out,) = self.network.inputs, self.network.outputs
+        self.batch = self.network.values[name].shape[0]
+        self.output_shape = self.network.values[out].shape
+        options, recipe = self.options, self.options.recipe
+        self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
+        self.pictures = self.batch * recipe.micro
+        """Of a step, on all ranks."""
+        self.steps_per_epoch = self.data.items // self.pictures
+        if not self.steps_per_epoch:
+            times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
+            raise UsageError(f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures")
+        steps = steps_begun(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
+        self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
+        self.step = 0
+        self.seen = 0
+        """Micro-batches of all ranks so far."""
+        self.name = options.resolved()
+        self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
+        self.backend: Backend = backends.open_backend(self.name)
+        self.beside = self._beside()
+        self.beside.require(self.name)
+        self.catalog = Catalog(options.roots)
+        environment = self.backend.environment()
+        self.device, self.gpu = target(environment), str(environment.get("gpu") or "")
+        self.known = gather(options.results, self.catalog)
+        if options.tune and self.rank == 0:
+            self._require_free()
+            self.known = {**self.known, **measured_here([self.training.graph], options, self.progress, self.catalog)}
+        plan = self._planned() if self.rank == 0 else None
+        self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
+        self.training = replayed(self.training, self.plan.again)
+        self.begun = beginning()
+        self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
+        require_fitting(self.training.graph, self.cases)
+        self.repeated: list[float] = []
+        """Losses of steps that an earlier try went on to after its last checkpoint."""
+        self.told: list[str] = []
+        self.joined: Communicator | None = None
+
+    def _beside(self) -> Beside:
+        """The first step's batches, for PyTorch to do the same step with."""
+        given, (name,) = self.given_state(), self.network.inputs
+        count = self.recipe.accumulate
+        rows = given["order"][: count * self.batch]
+        images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
+        masks = [masks_of(self.training, k + 1) for k in range(count)] if self.options.compare else []
+        problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
+        return Beside(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
+
+    def _planned(self) -> Plan:
+        """As a file says, or as the training that is gone on with did, if that still can be; else chosen.
+
+        Where memory is limited, the step computes again what it must.
+        """
+        options, graph = self.options, self.training.graph
+        if options.plan:
+            return load_plan(options.plan, graph.name, self.gpu, options.precision)
+        before = options.out / PLAN
+        if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
+            with contextlib.suppress(UsageError):
+                plan = load_plan(before, graph.name, self.gpu, options.precision)
+                graph = replayed(self.training, plan.again).graph
+                # What only adds and counts is another where other micro-batches or ranks go on.
+                same = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
+                kept = {name: choice for name, choice in plan.choices.items() if name in same}
+                plan = replace(plan, choices={**self._chosen(graph).choices, **kept})
+                require_fitting(graph, plan.cases(graph, self.catalog))
+                return plan
+        side_by_side = options.parallel  # whose values all live
+        if options.memory_bytes and not side_by_side and RECOMPUTE not in self.recipe.without:
+            return fitted(self.training, options.memory_bytes, self._chosen, self._workspaces)
+        return self._chosen(self.training.graph, options.memory_bytes)
+
+    def _chosen(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
+        options = self.options
+        return choose(
+            graph,
+            self.known,
+            options.precision,
+            self.gpu,
+            sm_count=self.backend.sm_count,
+            memory_bytes=memory_bytes,
+            parallel=options.parallel,
+            catalog=self.catalog,
+            device=self.device,
+        )
+
+    def _workspaces(self, plan: Plan) -> dict[str, int]:
+        cases = plan.cases(self.training.graph, self.catalog)
+        return {n: sum(aligned(t.nbytes) for t in c.workspace(self.backend.sm_count)) for n, c in cases.items()}
+
+    def _require_free(self) -> None:
+        out = self.options.out
+        if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
+            raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
+
+    # The whole ----------------------------------------------------------------------------------------------------
+
+    def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> TrainingRecord:
+        """Train to the end and return the record; files are in the options' folder after each checkpoint.
+
+        Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
+        """
+        out = self.options.out
+        self._require_free()
+        make_folder(out)
+        checkpoint = resumed(self, out) if self.options.resume else None
+        save_plan(self.plan, out / PLAN)
+        if self.options.check:
+            self._check_nodes(out)
+        with self._ready(checkpoint) as (network, step):
+            return self._steps(network, step, tell)
+
+    def follow(self) -> None:
+        """Train as a rank behind the first, which alone reads losses, looks at what is held out and writes files."""
+        checkpoint = resumed(self, self.options.out) if self.options.resume else None
+        with self._ready(checkpoint) as (_, step):
+            while self.step < self.recipe.steps:
+                step.launch()
+                self.step += 1
+                if self.step % AHEAD == 0:
+                    self._settle(step)
+            self._settle(step)
+            if self.group is not None and isinstance(self.backend, Timed):
+                exchange_times(step, self.group.gather)
+
+    def _settle(self, step: Step) -> None:
+        """Wait for what was launched; of several ranks, as one that may wait for another."""
+        with self.group.waiting() if self.group else contextlib.nullcontext():
+            step.context.settle()
+
+    @contextmanager
+    def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
+        """The network on the device and its step, in the state to begin with."""
+        if self.group is not None:
+            self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
+        options = self.options
+        with ExitStack() as stack:
+            all_reduce = self._all_reduce()
+            network = Network(self.training.graph, self.cases, self.backend, sm_counts=self._beside_the_exchange())
+            stack.callback(network.close)
+            step = Step(
+                network,
+                self.training,
+                graph=options.graph,
+                parallel=options.parallel,
+                all_reduce=all_reduce,
+                bucket_bytes=options.bucket_bytes,
+            )
+            stack.callback(step.close)
+            network.write_state(self.given_state())
+            if checkpoint:
+                network.write_state(training_state(self, checkpoint))
+            yield network, step
+            if self.group is not None:
+                self.group.agree("end", self.recipe.steps)  # so that none leaves while another is not done
+
+    def _all_reduce(self) -> AllReduce | None:
+        """What adds over the ranks: a library of the device's where there is one, else the group itself."""
+        if self.group is None or not isinstance(self.backend, Collective):
+            return self.group.all_reduce if self.group else None
+        identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
+        joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
+        self.joined = joined  # it ends with its process: the library would wait for others that may be gone
+        return joined.all_reduce
+
+    def _beside_the_exchange(self) -> dict[str, int]:
+        """Multiprocessors for each node beside which a library of the device's adds.
+
+        A grid of as many blocks as the device has would else be through in two turns in place of one.
+        """
+        device = self.device
+        if self.joined is None or device is None:
+            return {}
+        fewer = replace(device, sm_count=device.sm_count - self.joined.sm_count)
+        own = {name: case for name, case in self.cases.items() if not case.variant.is_library}  # whose grids are ours
+
+        def expected(of: ChosenFor) -> Callable[[Node], float]:
+            return lambda node: expected_s(own[node.name], of) if node.name in own else 0.0
+
+        names = beside_exchange(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
+        return dict.fromkeys(names, fewer.sm_count)
+
+    def _check_nodes(self, out: Path) -> None:
+        """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""
+        graph = self.training.graph
+        graph = replace(graph, state={**graph.state, **self.given_state()})
+        worker = Worker(Open(self.name, self.options.roots, self.recipe.seed), out / "worker.log")
+        try:
+            found = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
+        finally:
+            worker.end()
+        if wrong := {name: check for name, check in found.items() if not check.right}:
+            name, check = next(iter(wrong.items()))
+            more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
+            raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
+        self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
+
+    def given_state(self) -> dict[str, np.ndarray]:
+        """What follows from the data and the recipe, as it is stored."""
+        data, values = self.data, self.training.graph.values
+        epochs = -(-self.recipe.steps // self.steps_per_epoch)
+        order = data.order(epochs, self.pictures, self.recipe.seed)[: self.recipe.steps * self.pictures]
+        given = {"data": data.images, "targets": data.targets, "order": order}
+        if self.training.exchange:
+            given["micro"] = np.array([self.rank + 1 - self.recipe.ranks], np.int32)
+        return {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in given.items()}
+
+    def _steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
+        log = LossLog(self.options.out / "losses.jsonl", self.losses)
+        began_s = saved_s = told_s = time.perf_counter()
+        began = told = self.step
+        ahead = 1  # launches before one is waited for: a device takes them far faster than it works them off
+        evaluate_every = self.options.evaluate_every or self.steps_per_epoch
+        spent_s = 0.0  # on looks at what is held out and on checkpoints
+        with log:
+            while self.step < self.recipe.steps:
+                step.launch()
+                self.step += 1
+                self.seen += self.recipe.micro
+                now_s = time.perf_counter()
+                looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
+                if self.step - told >= ahead or looks:
+                    self._collect(network, step, log)
+                    collected_s = time.perf_counter()
+                    ahead = max(1, int(EVERY_S * (self.step - told) / (collected_s - told_s)))
+                    told = self.step
+                    if looks:
+                        self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
+                        spent_s += time.perf_counter() - collected_s
+                    told_s = time.perf_counter()
+                    tell(self._standing(began, told_s - began_s - spent_s))
+                if now_s - saved_s > self.options.checkpoint_every_s:
+                    self._collect(network, step, log)
+                    collected_s = time.perf_counter()
+                    self._save(network, step, log)
+                    saved_s = time.perf_counter()
+                    spent_s += saved_s - collected_s
+            seconds = time.perf_counter() - began_s - spent_s
+            self._save(network, step, log)
+        rate = (self.step - began) * self.pictures / max(seconds, 1e-9)
+        if self.group is None:
+            timed, comparison = self.beside.measured(network, step, self.backend)
+            record = training_record(self, step, timed, rate)
+            if comparison:
+                record["comparison"] = comparison
+        elif isinstance(self.backend, Timed):
+            exchanged = exchange_times(step, self.group.gather)
+            timed = {"nodes_s": node_times(node_samples(step.context, self.backend.clock("cold")))}
+            record = training_record(self, step, timed, rate) | {"exchange": exchanged}
+        else:
+            record = training_record(self, step, {}, rate)
+        keep_training(record, self.options.out)
+        return record
+
+    def _collect(self, network: Network, step: Step, log: LossLog) -> None:
+        """The losses of the steps since the last look: on disk, each a number, and as they were if done before."""
+        self._settle(step)
+        losses = network.read_state("losses")["losses"]
+        for number in range(len(self.losses), self.step):
+            loss = float(losses[number])
+            if not math.isfinite(loss):
+                raise NotFinite(first_not_finite(self, network, step, number))
+            if number < len(self.repeated) and self.repeated[number] != loss:
+                self.told.append(
+                    f"step {number + 1} gave {loss!r}, and {self.repeated[number]!r} before the interruption: the "
+                    "same bits need the same plan, GPU and version"
+                )
+                self.repeated = []
+            log.append(number, loss)
+        log.flush()
+
+    def _save(self, network: Network, step: Step, log: LossLog) -> None:
+        """A checkpoint of what was collected."""
+        size = log.synchronised()
+        state = network.read_state(*(name for name in network.state if name not in DATA))
+        write_checkpoint(self.options.out, checkpoint_of(self, state, size))
+
+    def _standing(self, began: int, seconds: float) -> Standing:
+        done = self.step - began
+        rate = done * self.pictures / max(seconds, 1e-9)
+        return Standing(
+            self.step,
+            self.recipe.steps,
+            self.step / self.steps_per_epoch,
+            float(np.mean(self.losses[-RECENT:])),
+            self.scores[-1][1] if self.scores else None,
+            self.score_name,
+            rate,
+            (self.recipe.steps - self.step) * self.pictures / rate,
+        )
+
+    # What is held out ---------------------------------------------------------------------------------------------
+
+    @property
+    def score_name(self) -> str:
+        """What the held-out pictures are judged by."""
+        return {"cross_entropy": "accuracy", "binary_cross_entropy": "IoU"}.get(self.recipe.loss, self.recipe.loss)
+
+    def score(self, weights: Mapping[str, np.ndarray]) -> float:
+        """Of the held-out pictures, by the network as it infers: see `judged`."""
+        graph, _ = apply_passes(self.network.with_weights(dict(weights)))
+        graph = to_dtype(graph, self.recipe.dtype)
+        network = Network(graph, self._chosen(graph).cases(graph, self.catalog), self.backend)
+        try:
+            context = Context(network, graph=False)
+            try:
+                outputs = self._inferred(context)
+            finally:
+                context.close()
+        finally:
+            network.close()
+        return judged(self.recipe.loss, outputs, self.data.held_targets)
+
+    def _inferred(self, context: Context) -> np.ndarray:
+        (name,), (out,) = self.network.inputs, self.network.outputs
+        images, found = self.data.held_images, []
+        for first in range(0, len(images), self.batch):
+            rows = np.resize(np.arange(first, min(first + self.batch, len(images))), self.batch)
+            found.append(context.run({name: images[rows]})[out][: len(images) - first])
+        return np.concatenate(found)

@@ -1,0 +1,300 @@
+"""PyTorch trains the same network: whether its first step computes what ours does, and its ways of a step to time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import image_under
+from opbench.graph.recipe import Recipe
+from opbench.graph.training_step import Training
+from opbench.kernels.operator import Arrays
+from opbench.networks.plan.torch_gpu import (
+    Captured,
+    TimeIsUp,
+    TorchGpu,
+    find_torch,
+    in_one_line,
+    release,
+    settings,
+    time_limit,
+)
+from opbench.networks.plan.torch_module import to_module, weight_of
+from opbench.timing.clock import Launch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+WARM_UP = 3
+"""Steps before one is captured or timed: cuDNN tries its algorithms, the optimiser makes its moments."""
+
+
+@dataclass(frozen=True)
+class StepProblem:
+    """One step of a training, to be done by someone else: from the network's own weights, with its micro-batches."""
+
+    network: Graph
+    """As it was built, in nchw."""
+    recipe: Recipe
+    precision: str
+    """Of PyTorch's arithmetic: f32, tf32, bf16 (by autocast), or f64, which the others are judged by."""
+    images: np.ndarray
+    """Of all micro-batches, one after the other; so are the targets."""
+    targets: np.ndarray
+    masks: Sequence[Mapping[str, np.ndarray]] = ()
+    """For each micro-batch what each dropout of our first step multiplies by."""
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What one step computed, by the weights' names as the network was built."""
+
+    loss: float
+    gradients: Arrays
+    parameters: Arrays
+    """After the step."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How PyTorch does a step."""
+
+    channels_last: bool = False
+    compiled: bool = False
+    graph: bool = False
+    """The whole step, from the gradients' clearing to the optimiser, captured as one CUDA graph."""
+
+
+def ways(precision: str) -> dict[str, Way]:
+    """Return the ways by name; the compiler gets the memory format in which the eager step is the faster one.
+
+    That is channels_last where tensor cores multiply, else nchw: on an H200 UNet's eager step takes 35.8 ms beside
+    50.3 ms in tf32, but 131 beside 129 ms in f32.
+    """
+    last = precision != "f32"
+    return {
+        "PyTorch eager": Way(),
+        "PyTorch eager, CUDA graph": Way(graph=True),
+        "channels_last": Way(channels_last=True),
+        "channels_last, CUDA graph": Way(channels_last=True, graph=True),
+        "torch.compile": Way(channels_last=last, compiled=True),
+        "torch.compile, CUDA graph": Way(channels_last=last, compiled=True, graph=True),
+    }
+
+
+# One step in PyTorch ----------------------------------------------------------------------------------------------
+
+
+class TorchStep:
+    """A network with its optimiser and a step's micro-batches on a device; called, it does a step, returns the loss."""
+
+    def __init__(self, problem: StepProblem, device: str, way: Way, *, masked: bool = False) -> None:
+        """`masked`: dropout multiplies by the problem's masks, else it draws its own."""
+        import torch
+
+        self.network, self.precision, self.device, self.torch = problem.network, problem.precision, device, torch
+        self.masks = problem.masks if masked else ()
+        self.module = to_module(
+            problem.network,
+            device=device,
+            channels_last=way.channels_last,
+            training=True,
+            masks=self.masks[0] if self.masks else None,
+        )
+        if problem.precision == "f64":
+            self.module.double()
+        parts = (np.split(array, problem.recipe.accumulate) for array in (problem.images, problem.targets))
+        self.batches = [tuple(self._placed(part, way) for part in both) for both in zip(*parts, strict=True)]
+        self.clip = problem.recipe.clip
+        self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
+        with_loss = _with_loss(torch, self.module, problem.recipe.loss)
+        self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
+
+    def _placed(self, array: np.ndarray, way: Way) -> Tensor:
+        integers = array.dtype.kind in "iu"
+        tensor = self.torch.from_numpy(np.array(array)).to(self.device)
+        tensor = tensor.long() if integers else tensor.double() if self.precision == "f64" else tensor.float()
+        last = way.channels_last and tensor.dim() == 4
+        return tensor.to(memory_format=self.torch.channels_last) if last else tensor
+
+    def __call__(self) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = [self._micro_batch(number) for number in range(len(self.batches))]
+        if self.clip:
+            self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
+        self.optimizer.step()
+        return sum(losses[1:], start=losses[0])
+
+    def _micro_batch(self, number: int) -> Tensor:
+        """Add the gradients of one to what is there, and return its part of the loss."""
+        for place, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
+            getattr(self.module, f"mask{place}").copy_(self.torch.from_numpy(mask))
+        with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
+            loss = self.loss_of(*self.batches[number])
+        loss = loss / len(self.batches) if len(self.batches) > 1 else loss
+        loss.backward()
+        return loss.detach()
+
+    def gradients(self) -> Arrays:
+        """Of the last step, by weight; zeros for one that no loss depends on."""
+        found = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
+        return {
+            name: _read(tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
+            for name, tensor in found.items()
+            if tensor.requires_grad
+        }
+
+    def parameters(self) -> Arrays:
+        """As they are now, running statistics among them."""
+        return {name: _read(weight_of(self.module, self.network, name)) for name in self.network.weights}
+
+
+def _read(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().float().cpu().contiguous().numpy().copy()
+    return array
+
+
+def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss: str) -> Callable[..., Tensor]:
+    """The network with its loss as one module of images and targets."""
+    functional = torch.nn.functional
+    losses = {
+        "cross_entropy": functional.cross_entropy,
+        "binary_cross_entropy": functional.binary_cross_entropy_with_logits,
+        "l1": functional.l1_loss,
+        "mse": functional.mse_loss,
+    }
+
+    class WithLoss(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, images: Tensor, targets: Tensor) -> Tensor:
+            return losses[loss](self.network(images)[0], targets)
+
+    made: Callable[..., Tensor] = WithLoss()
+    return made
+
+
+def _optimizer(torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: Way) -> Optimizer:
+    """The recipe's, as one fused kernel on a GPU, at the first step's learning rate."""
+    known: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
+    if device == "cuda":
+        known["fused"] = True
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, **known)
+    if device == "cuda":
+        known["capturable"] = way.graph
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+    return kind(parameters, betas=recipe.betas, eps=recipe.epsilon, **known)
+
+
+def first_step(problem: StepProblem, device: str) -> FirstStep:
+    """What PyTorch's eager step computes, dropping what ours drops."""
+    torch = find_torch(gpu=device == "cuda")
+    with settings(torch, problem.precision):
+        step = TorchStep(problem, device, Way(), masked=True)
+        found = FirstStep(float(step()), step.gradients(), step.parameters())
+        del step
+        if device == "cuda":
+            release(torch)
+        return found
+
+
+def masks_of(training: Training, number: int) -> Arrays:
+    """What each dropout of a micro-batch multiplies by, from 1 in the training, as the network was built."""
+    graph, found = training.graph, {}
+    for node in graph.nodes:
+        if node.operator != "dropout" or training.groups.get(node.name) != "forward":
+            continue
+        (name,) = node.outputs.values()
+        value, n = graph.values[name], int(node.problem.axes["n"])
+        (mask,) = node.problem.computed(x=np.ones(n), step=np.array([number], np.int32)).values()
+        image = image_under(graph, node.inputs["x"])
+        if image is not None and graph.values[image].layout == "nhwc":
+            batch, c, h, w = graph.values[image].image
+            mask = mask.reshape(batch, h, w, c).transpose(0, 3, 1, 2)
+            shape = (batch, c, h, w) if len(value.shape) == 4 else value.shape
+        else:
+            shape = value.shape
+        found[node.name] = np.ascontiguousarray(mask.reshape(shape), np.float32)
+    return found
+
+
+# Ways of a step, ready to be timed --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StepWay:
+    """One of PyTorch's ways of a step: ready to be launched, or why it is not."""
+
+    launch: Launch | None = None
+    """Enqueues a step on the backend's stream."""
+    peak_bytes: int | None = None
+    """The most that a step of it holds: parameters, gradients, moments, batch and all between."""
+    error: str = ""
+    captured: Captured[Tensor] | None = None
+    """What `launch` replays; None for a step that is called from Python, whose time includes its launches."""
+
+
+@contextlib.contextmanager
+def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, StepWay]]:
+    """Make PyTorch's ways of a step ready, by name, all of them at the same time.
+
+    A way that fails, for want of a compiler or memory, or that is not warmed up within `limit_s`, says why and costs
+    nothing else.
+    """
+    torch, found = gpu.torch, dict[str, StepWay]()
+    with settings(torch, problem.precision):
+        try:
+            for name, way in ways(problem.precision).items():
+                try:
+                    found[name] = _ready(gpu, problem, way, limit_s)
+                except TimeIsUp:
+                    reason = f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS"
+                    found[name] = StepWay(error=reason)
+                except Exception as error:
+                    found[name] = StepWay(error=in_one_line(error))
+                if found[name].error:
+                    gpu.release()
+            yield found
+        finally:
+            found.clear()
+            torch.compiler.reset()
+            gpu.release()
+
+
+def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> StepWay:
+    """Run a way until nothing is compiled or tried any more, and capture it if it is to be one CUDA graph."""
+    gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
+    before = gpu.allocated_bytes()
+    with time_limit(limit_s):
+        step = TorchStep(problem, gpu.device, way)
+        if way.graph:
+            gpu.warm_up(step, WARM_UP)
+        else:
+            with gpu.on_stream():  # where it will run, whose memory all such ways share
+                for _ in range(WARM_UP):
+                    step()
+    if not way.graph:
+
+        def launch() -> None:
+            with gpu.on_stream():
+                step()
+
+        return StepWay(launch, gpu.peak_bytes(launch, before))
+    step.optimizer.zero_grad(set_to_none=True)
+    gpu.release()  # the graph cannot use what the side stream keeps
+    captured: list[Captured[Tensor]] = []
+    peak = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), before)
+    replay = captured[0].replay
+    replay()
+    gpu.synchronize()
+    return StepWay(replay, peak, captured=captured[0])

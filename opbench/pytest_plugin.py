@@ -1,0 +1,143 @@
+"""A pytest plugin: the fixture `opbench_benchmark` checks a case and puts its GPU time into pytest-benchmark's table.
+
+Loaded by pytest's entry point wherever opbench is installed, so nothing heavy is imported until a test asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from opbench.checking.checking import Checked, Session
+    from opbench.kernels.case import Case
+    from opbench.results.result import Verdict
+    from opbench.timing.measurement import Measurement
+    from opbench.timing.sampling import TimingOptions
+
+
+class SampleTimer:
+    """A timer for pytest-benchmark that stands still but for the sample of the round: read twice a round, the
+    difference is the GPU's time as the CUDA events saw it."""
+
+    __name__ = "opbench_gpu_clock"
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(scope="session")
+def opbench_session() -> Iterator[Session]:
+    """The GPU, opened once for all tests; they are skipped with the reason where there is none."""
+    from opbench.checking.backends import open_backend
+    from opbench.checking.checking import Session
+    from opbench.errors import EnvironmentFault
+
+    try:
+        backend = open_backend("cuda")
+    except EnvironmentFault as error:
+        pytest.skip(f"opbench: {error}")
+    session = Session(backend)
+    yield session
+    session.release()
+
+
+@pytest.fixture
+def opbench_timer(request: pytest.FixtureRequest) -> SampleTimer:
+    """The timer of this test's benchmark; it has to be chosen before the fixture `benchmark` is made."""
+    timer = SampleTimer()
+    own = request.node.get_closest_marker("benchmark")
+    options = {**(own.kwargs if own else {}), "timer": timer}
+    request.node.add_marker(pytest.mark.benchmark(**options), append=False)
+    return timer
+
+
+@pytest.fixture
+def opbench_benchmark(
+    opbench_session: Session, opbench_timer: SampleTimer, benchmark: Any
+) -> Callable[..., Measurement | None]:
+    """Check a case by name, then measure it on the GPU into pytest-benchmark's table.
+
+    A wrong kernel fails the test in opbench's words and gets no time; with --benchmark-disable it is only checked.
+    """
+
+    def measure(
+        case: str, *, variants: Sequence[str | Path] = (), timing: TimingOptions | None = None
+    ) -> Measurement | None:
+        found, checked = _right_case(opbench_session, case, variants, benchmark)
+        if not benchmark.enabled:
+            return benchmark.pedantic(lambda: None)  # type: ignore[no-any-return]
+        measurement = _measure(opbench_session, found, timing)
+        _feed(benchmark, opbench_timer, found, measurement, checked.machine_code_sha256)
+        return measurement
+
+    return measure
+
+
+def _right_case(session: Session, name: str, variants: Sequence[str | Path], benchmark: Any) -> tuple[Case, Checked]:
+    """The case and its check, found to be right; otherwise the test ends here, with opbench's words."""
+    from opbench.errors import OpbenchError
+    from opbench.kernels.folders import case_named
+
+    reason = ""
+    try:
+        case = case_named(name, variants)
+        unsupported = session.unsupported(case)
+        if not unsupported:
+            checked = session.check(case)
+            reason = "" if checked.verdict.right else _told(case.name, checked.verdict)
+    except OpbenchError as error:
+        reason = f"{name}: {error}"
+    if reason:
+        # Within the benchmark, as pytest-benchmark would warn of one that was never used.
+        benchmark.has_error = True
+        benchmark.pedantic(pytest.fail, args=(reason,), kwargs={"pytrace": False})
+    if unsupported:
+        pytest.skip(f"{case.name}: unsupported: {unsupported}")
+    return case, checked
+
+
+def _told(case: str, verdict: Verdict) -> str:
+    """What is wrong with a case, as `opbench check` prints it."""
+    from opbench.report.findings import finding_lines
+
+    if not verdict.findings:
+        return f"{case}: wrong: {verdict.reason}"
+    return "\n".join(finding_lines(verdict.findings[0], (f"wrong: {case}",)))
+
+
+def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
+    from opbench.backend.base import Timed
+    from opbench.checking.measuring import measure_cases
+    from opbench.timing.sampling import TimingOptions
+
+    options = timing or TimingOptions()
+    assert isinstance(session.backend, Timed), "the fixture opens cuda"
+    found = measure_cases(session, [case], options, session.backend.clock(options.mode))
+    if found.wrong:
+        pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
+    if found.invalid:
+        pytest.fail(f"{case.name}: invalid: {found.invalid[case.name]}", pytrace=False)
+    return found.measurements[case.name]
+
+
+def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:
+    """Hand the samples to pytest-benchmark, one a round, through its own interface."""
+    from opbench.export.pytest_benchmark import extra_info
+
+    samples = iter(measurement.samples_s)
+
+    def reset() -> None:
+        timer.now_s = 0.0
+
+    def next_sample() -> None:
+        timer.now_s = next(samples)
+
+    benchmark.extra_info |= extra_info(case.name, measurement, machine_code_sha256)
+    benchmark.pedantic(next_sample, setup=reset, rounds=len(measurement.samples_s), iterations=1)

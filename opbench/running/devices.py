@@ -1,0 +1,77 @@
+"""Which GPUs of this machine a run uses, one worker process each; a run is of one model and driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.checking import backends
+from opbench.errors import EnvironmentFault, UsageError
+
+ALIKE = ("gpu", "memory_bytes", "driver", "driver_cuda", "ecc", "power_limit_w", "application_sm_clock_hz", "mig")
+"""What the devices of one run must share, as their times stand in one table."""
+
+
+@dataclass(frozen=True)
+class ChosenGpu:
+    """One GPU that a worker has to itself."""
+
+    index: int
+    """As `--gpus` counts."""
+    uuid: str
+    environment: Mapping[str, str]
+    """What its worker's environment has besides, so that the process knows this GPU alone."""
+
+
+def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
+    """The GPUs that `--gpus` names: "all", or indices such as "0,2"; none where nothing was said.
+
+    Raises UsageError for what this machine does not show, and EnvironmentFault where it shows nothing.
+    """
+    if not wanted:
+        return ()
+    if backends.resolve(backend) != "cuda":
+        raise UsageError(f"--gpus {wanted}: the cpu backend has no GPU; leave it out, cpu runs use all cores as it is")
+    shown = {gpu.index: gpu for gpu in backends.gpus()}
+    if not shown:
+        raise EnvironmentFault(f"--gpus {wanted}: this machine shows no GPU (opbench doctor)")
+    listed = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in shown.values())
+    if wanted == "all":
+        chosen = list(shown)
+    else:
+        words = [word.strip() for word in wanted.split(",")]
+        for word in words:
+            if not word.isdecimal() or int(word) not in shown:
+                raise UsageError(f"--gpus {wanted}: '{word}' is no GPU here; this machine shows {listed}, or say all")
+        chosen = [int(word) for word in words]
+        if len(set(chosen)) < len(chosen):
+            raise UsageError(f"--gpus {wanted}: names a GPU twice; give each once")
+    if len({shown[index].name for index in chosen}) > 1:
+        several = ", ".join(f"{index} is {shown[index].name}" for index in chosen)
+        alike = ",".join(str(index) for index in chosen if shown[index].name == shown[chosen[0]].name)
+        raise UsageError(
+            f"--gpus {wanted}: {several}; times of two models must not share a table: take one model a run, "
+            f"such as --gpus {alike}"
+        )
+    return tuple(ChosenGpu(index, shown[index].uuid, shown[index].environment) for index in chosen)
+
+
+def require_alike(environments: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise EnvironmentFault, with what was seen where, unless all devices would give the same times."""
+    places = list(environments)
+    timed = any(environment.get("gpu") for environment in environments.values())
+    for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory is what is free now
+        seen = {place: environments[place].get(key) for place in places}
+        if len({str(value) for value in seen.values()}) > 1:
+            said = "; ".join(f"{place}: {value}" for place, value in seen.items())
+            raise EnvironmentFault(
+                f"the devices of a run must be alike, as their times share its tables, but {key} is not: {said}; "
+                "set them alike, or run on those that are: --gpus"
+            )
+
+
+def common_environment(environments: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """What the header of a run says of all its devices: the first's environment, with everybody's UUID."""
+    first = dict(environments[0])
+    uuids = [str(environment["uuid"]) for environment in environments if environment.get("uuid")]
+    return {**first, "uuid": ", ".join(uuids)} if uuids else first

@@ -1,0 +1,162 @@
+"""A run's file opened: what an earlier process left in it, whether this run may complete it, and its first line."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TypedDict
+
+from opbench._version import __version__
+from opbench.errors import UsageError
+from opbench.kernels.case import Case
+from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
+from opbench.results.result import Launched, Result
+from opbench.running.options import RunOptions
+from opbench.running.revision import revision
+from opbench.running.suite import Suite
+
+
+def now() -> str:
+    """The time in UTC, as the file has it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Beginning(TypedDict):
+    """What every record says of its first moment."""
+
+    started: str
+    revision: dict[str, object] | None
+
+
+def beginning() -> Beginning:
+    """The time, and the commit of the user's project that is checked out here."""
+    return {"started": now(), "revision": revision()}
+
+
+class RunFile:
+    """A run's file, locked and read once; what this process adds is known without reading it again.
+
+    Raises UsageError for a file that another opbench writes, for one that holds a run where none is to be completed,
+    and for one of another suite, backend, seed or way to time.
+    """
+
+    def __init__(self, suite: Suite, options: RunOptions) -> None:
+        self._suite, self._options = suite, options
+        self._writer = RunWriter(options.out)
+        self._reader = RunReader(self._writer.path)
+        try:
+            self.earlier = self._completed()
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._writer.close()
+
+    def _completed(self) -> Run | None:
+        """What an earlier process left, None for a new run."""
+        path = self._writer.path
+        if self._writer.was_empty:
+            return None
+        if not self._options.resume:
+            raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
+        if not path.stat().st_size:
+            return None  # a torn header, which is cut off
+        self._reader.read()
+        earlier = self._reader.run()
+        before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}
+        wanted = {
+            "suite": self._suite.name,
+            "backend": self._options.backend,
+            "seed": self._options.seed,
+            "mode": self._suite.timing.mode,
+            "processes": self._options.processes,
+        }
+        for key, value in wanted.items():
+            if before.get(key) != value:
+                raise UsageError(
+                    f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR"
+                )
+        return earlier
+
+    def begin(self, environment: Mapping[str, object]) -> None:
+        """Write the header, or refuse to complete another GPU's run: times of two must not share a table."""
+        if self.earlier is None:
+            self.write("run", _header(self._suite, self._options, environment))
+            return
+        for key in ("gpu", "driver"):
+            before, here = self.earlier.header.get("environment", {}).get(key), environment.get(key)
+            unknown = key == "driver" and None in (before, here)
+            if before != here and not unknown:
+                raise UsageError(
+                    f"{self._options.out / FILE}: was run on {key} = {before}, not {here}; choose another --out DIR"
+                )
+
+    def device(self, payload: dict[str, object]) -> None:
+        """Append what one of several devices is and can do at most."""
+        self.write("device", payload)
+
+    def write(self, kind: str, payload: dict[str, object]) -> None:
+        """Append one line; it is on disk before this returns."""
+        self._reader.take(json.loads(self._writer.write(kind, payload)))
+
+    def result(self, result: Result) -> None:
+        """Append one result."""
+        self.write("result", result.to_json())
+
+    def end(self, spent_s: float) -> None:
+        """Append the last line. What a run that was killed took until then is not known."""
+        known = self.earlier is None or self.earlier.finished
+        self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if known else None})
+
+    def run(self) -> Run:
+        """Everything that the file holds now."""
+        return self._reader.run()
+
+
+def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
+    """Whether an earlier result stands for the case as it is now.
+
+    It is of the same text, or it was right and the GPU would execute the same instructions in the same launches.
+    """
+    if before is None or before.source_sha256 == case.variant.source_sha256:
+        return before is not None
+    if before.status != "right" or not machine_code_sha256 or before.machine_code_sha256 != machine_code_sha256:
+        return False
+    return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
+
+
+def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]) -> dict[str, object]:
+    """The first line of a run's file."""
+    return {
+        "format": FORMAT,
+        "opbench": __version__,
+        "suite": suite.name,
+        "title": suite.title,
+        "backend": options.backend,
+        "seed": options.seed,
+        **beginning(),
+        "target": list(options.target),
+        "targets": list(options.targets),
+        "own": list(suite.own),
+        "command": shlex.join(["opbench", *options.command]) if options.command else "",
+        "timing": {**asdict(suite.timing), "processes": options.processes},
+        "cases": len(suite.cases),
+        "left_out": suite.left_out,
+        "environment": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            **environment,
+        },
+    }

@@ -1,0 +1,112 @@
+"""Files without an operator, each run in a worker process of its own: a verdict on memory, none on results."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from opbench.adopting.memory_plan import MemoryPlan, MemoryPlans
+from opbench.backend.findings import headline
+from opbench.checking.memory import MemoryChecked
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.results.result import Result, Status, Verdict
+from opbench.running.progress import Progress, Tell
+from opbench.running.protocol import CheckMemory, Open
+from opbench.running.worker import Worker
+
+NOT_COMPARED = "results were not compared: no operator says what is right"
+FULL_ACCESSES = 6e7
+"""Accesses up to which a run at the file's own sizes takes a moment, some 30 million a second."""
+FULL_THREADS = 1 << 21
+FULL_LIMIT_S = 15.0
+Note = Callable[[str], None]
+OPERATOR = "memory"
+"""What such results have in place of an operator's name."""
+
+
+def run_in_memory_mode(
+    files: Sequence[MemoryPlans],
+    backend: str,
+    seed: int,
+    time_limit_s: float,
+    tell: Tell,
+    note: Note,
+    capability: tuple[int, int] | None = None,
+) -> list[Result]:
+    """Check each file's launches, at its own sizes where that takes a moment; `note` hears what was assumed.
+
+    `capability` is the compute capability whose code the cpu backend compiles.
+    Raises EnvironmentFault where the backend cannot be opened.
+    """
+    results = []
+    with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
+        worker = Worker(Open(backend, (), seed, capability=capability), Path(folder) / "worker.log")
+        try:
+            for number, plans in enumerate(files):
+                tell(Progress("check", plans.reduced.name, number, len(files)))
+                plan, checked = _checked(worker, plans, time_limit_s)
+                for text in plan.notes:
+                    note(text)
+                if isinstance(checked, MemoryChecked):
+                    for one in checked.doubtful:
+                        note(f"not judged, as random contents decide it: {headline(one)}")
+                results.append(_judged(plan, backend, checked))
+        finally:
+            worker.end()
+    return results
+
+
+def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryChecked | str]:
+    """The run that counts, with what it showed or why it failed: the full one where few accesses are expected."""
+    try:
+        checked = worker.ask(CheckMemory(plans.reduced), time_limit_s)
+    except EnvironmentFault:
+        raise
+    except OpbenchError as error:
+        return plans.reduced, str(error)
+    full = plans.full
+    if full is None or checked.unsupported or full.threads > FULL_THREADS:
+        return plans.reduced, checked
+    if checked.accesses * plans.growth > FULL_ACCESSES:
+        return plans.reduced, checked
+    try:
+        return full, worker.ask(CheckMemory(full), min(time_limit_s, FULL_LIMIT_S))
+    except EnvironmentFault:
+        raise
+    except OpbenchError:  # more work than it seemed: the reduced run stands
+        return plans.reduced, checked
+
+
+def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | str) -> Result:
+    if isinstance(checked, str):
+        return _result(plan, backend, "failed", checked)
+    if checked.unsupported:
+        return _result(plan, backend, "unsupported", checked.unsupported)
+    if checked.reason:
+        return _result(plan, backend, "wrong", checked.reason, checked)
+    return _result(plan, backend, "no fault found", NOT_COMPARED, checked)
+
+
+def _result(
+    plan: MemoryPlan, backend: str, status: Status, reason: str, checked: MemoryChecked | None = None
+) -> Result:
+    verdict = None
+    if checked is not None:
+        is_right = not checked.reason
+        verdict = Verdict(
+            is_right, checked.reason, findings=checked.findings, notes=checked.notes, launches=checked.launches
+        )
+    return Result(
+        case=plan.name,
+        operator=OPERATOR,
+        variant=plan.path.stem,
+        config={},
+        problem=plan.name.removeprefix(f"{OPERATOR}/{plan.path.stem}"),
+        axes=dict(plan.sizes),
+        precision="f32",
+        backend=backend,
+        status=status,
+        reason=reason,
+        verdict=verdict,
+    )

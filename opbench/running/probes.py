@@ -1,0 +1,184 @@
+"""The device's limits: measured by running the probes as ordinary cases, kept per GPU and driver."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from opbench import paths
+from opbench.errors import EnvironmentFault
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.kernels.folders import Catalog
+from opbench.results.files import Run
+from opbench.results.result import Result
+from opbench.running.devices import ChosenGpu
+from opbench.running.options import RunOptions
+from opbench.running.progress import Progress, Tell
+from opbench.running.runner import RunEnded, run_suite
+from opbench.running.suite import read_suite
+
+KEPT_S = 7 * 24 * 3600.0
+"""Measured ceilings are trusted for a week: drivers and cooling change slowly."""
+
+
+SUITES = ("ceilings", "sustained")
+"""What is measured: bursts, and rates under load. A change to either makes kept ceilings stale."""
+
+
+def remembered(device: ChosenGpu | None = None) -> dict[str, object] | None:
+    """The ceilings measured before on a GPU, the first unless told, with this driver, if recent."""
+    path = _path(device)
+    try:
+        if time.time() - path.stat().st_mtime > KEPT_S:
+            return None
+        value: dict[str, object] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value
+
+
+def _path(device: ChosenGpu | None) -> Path:
+    from opbench.gpu.driver import device_key
+
+    suites = "".join((paths.shipped("suites") / f"{name}.toml").read_text(encoding="utf-8") for name in SUITES)
+    probes = hashlib.sha256(suites.encode()).hexdigest()[:8]
+    return paths.cache_folder("ceilings") / f"{device_key(device.index if device else 0)}-{probes}.json"
+
+
+def measure_ceilings(
+    out: Path, tell: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
+) -> tuple[Run, dict[str, Any]]:
+    """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
+
+    Raises EnvironmentFault when a probe fails.
+    """
+    burst, loaded = SUITES
+    run = _run(burst, out, tell, resume, device)
+    sustained = _run(loaded, out / "sustained", tell, resume, device)
+    ceilings = with_sustained(from_probes(run.results), sustained.results)
+    environment = run.header["environment"]
+    ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
+    value = ceilings.to_json()
+    paths.write_atomically(_path(device), json.dumps(value, indent=2).encode())
+    return run, value
+
+
+def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | None) -> Run:
+    suite = read_suite(Path(name), Catalog(), "cuda")
+    devices = (device,) if device else ()
+    options = RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
+    run = run_suite(suite, options, tell)
+    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
+    if wrong:
+        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
+    return run
+
+
+def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()) -> list[dict[str, object]]:
+    """The remembered ceilings of each GPU, of the first where none is named, else fresh ones measured into `folder`.
+
+    GPUs are measured beside each other; one whose measuring was killed is completed.
+    """
+    if not devices:
+        return [remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]]
+    telling, ended = threading.Lock(), threading.Event()
+
+    def told(progress: Progress) -> None:
+        with telling:
+            if ended.is_set():
+                raise RunEnded
+            tell(progress)
+
+    def find(device: ChosenGpu) -> dict[str, object]:
+        out = folder / f"ceilings-gpu{device.index}"
+        return remembered(device) or measure_ceilings(out, told, resume=True, device=device)[1]
+
+    with ThreadPoolExecutor(len(devices)) as pool:
+        try:
+            return list(pool.map(find, devices))
+        except BaseException:
+            ended.set()
+            raise
+
+
+DRAM_TRAFFIC = 1 << 30
+"""A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How one limit is found: the highest rate of `work` among right cases of these operators and this precision."""
+
+    operators: tuple[str, ...]
+    work: Literal["compulsory_bytes", "flops"]
+    precision: str = "f32"
+
+
+PROBES: Mapping[str, Probe] = {
+    "dram_bytes_per_s": Probe(("copy",), "compulsory_bytes"),
+    "dram_read_bytes_per_s": Probe(("sum",), "compulsory_bytes"),
+    "dram_write_bytes_per_s": Probe(("fill",), "compulsory_bytes"),
+    "l2_bytes_per_s": Probe(("reread",), "compulsory_bytes"),
+    "l1_bytes_per_s": Probe(("shared_reread",), "compulsory_bytes"),
+    "fp32_flops_per_s": Probe(("fma",), "flops"),
+    "tf32": Probe(("mma", "matmul"), "flops", "tf32"),
+    "bf16": Probe(("mma", "linear"), "flops", "bf16"),
+    "f16": Probe(("mma", "linear"), "flops", "f16"),
+}
+"""For each limit what reaches it. `mma` multiplies out of registers and shared memory; the library's matrix product is
+measured as well, and is all there is for tensor cores that no variant of `mma` supports."""
+
+
+MATRIX = ("tf32", "bf16", "f16")
+"""Keys of `PROBES` that are precision classes of the tensor cores."""
+
+
+def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
+    """The same limits with the arithmetic rates of probes that were measured under load."""
+    loaded = from_probes(results)
+    cases = {
+        "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
+        for name, case in loaded.cases.items()
+    }
+    return replace(
+        ceilings,
+        fp32_sustained_flops_per_s=loaded.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=loaded.matrix_flops_per_s,
+        cases={**ceilings.cases, **cases},
+    )
+
+
+def from_probes(results: Iterable[Result]) -> Ceilings:
+    """Limits from right results of the operators in `PROBES`."""
+    measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
+    best = {}
+    for name, probe in PROBES.items():
+        chosen = [r for r in measured if r.operator in probe.operators and r.precision == probe.precision]
+        if name.startswith("dram"):
+            chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
+        best[name] = _fastest(chosen, probe.work)
+    floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
+    rates = {name: found[0] for name, found in best.items() if found}
+    matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
+    return Ceilings.from_json(
+        {
+            **rates,
+            "matrix_flops_per_s": matrix or None,
+            "source": "measured",
+            "launch_floor_s": min(floors, default=None),
+            "cases": {name: found[1] for name, found in best.items() if found},
+        }
+    )
+
+
+def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
+    """The highest rate of `work` per second and the case that reached it."""
+    rates = [(getattr(r, work) / r.measurement.median_s, r.case) for r in results if r.measurement]
+    return max(rates, default=None)

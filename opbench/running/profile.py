@@ -1,0 +1,191 @@
+"""Runs one case under a profiler and writes what the hardware counted beside the run's results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opbench.errors import EnvironmentFault
+from opbench.insight.nsight import commands, parse, tools
+from opbench.insight.nsight.commands import Target, Tool
+from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
+from opbench.nvtx import SWITCH
+from opbench.results.files import RunWriter, make_folder
+
+Say = Callable[[str], None]
+MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
+"""Attributes of the machine that Nsight Compute repeats for every kernel; the run's environment has them."""
+KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
+"""Under which type each tool's line stands in the results: a timeline must not replace a case's counters."""
+
+NO_RANGE = "is nvtx installed for this Python? (pip install nvtx; see: opbench doctor)"
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """What a user may choose for a profile; travels whole."""
+
+    tool: Tool = "ncu"
+    metric_set: str = ""
+    """A set of Nsight Compute's own, such as "full", collected on top for its user interface."""
+    time_limit_s: float = 600.0
+
+
+def profile_case(
+    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, say: Say
+) -> dict[str, Any]:
+    """Profile one case; keep the tool's report in `folder`/profile, append a line to the results and return it.
+
+    Raises EnvironmentFault with the remedy when the tool cannot do its work, and the program's own error when it fails.
+    """
+    tools.refuse_nested()
+    binary = tools.find_tool(options.tool)
+    report = commands.report_path(target, folder, options.tool)
+    make_folder(report.parent)
+    # A report of an earlier try must not pass for this one's.
+    report.unlink(missing_ok=True)
+    if options.tool == "ncu":
+        collect = commands.ncu_profile(binary, target, folder, options.metric_set)
+        read = commands.ncu_read(binary, report)
+    else:
+        collect = commands.nsys_profile(binary, target, folder)
+        read = commands.nsys_read(binary, report)
+    output = run_tool(collect, options, say)
+    if fault := tools.fault_of(options.tool, target.case, output.returncode, output.lines, target.check):
+        raise fault
+    if not report.exists():
+        raise EnvironmentFault(
+            f"{target.case}: {options.tool} wrote no report, so the case's range never opened; {NO_RANGE}; "
+            f"the command was: {commands.shown(collect)}"
+        )
+    table = run_tool(read, options, lambda line: None, announce=say)
+    if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages, target.check):
+        raise fault
+    line = {
+        "case": target.case,
+        "tool": options.tool,
+        "command": commands.shown(collect),
+        "report": str(report.relative_to(folder)),
+        **_figures(options.tool, target, "\n".join(table.lines)),
+    }
+    if writer is not None:
+        writer.write(KINDS[options.tool], line)
+    return line
+
+
+def _figures(tool: Tool, target: Target, text: str) -> dict[str, object]:
+    if tool == "nsys":
+        timeline = parse.read_nsys(text)
+        if not timeline.kernels:
+            raise EnvironmentFault(f"{target.case}: nsys recorded no kernel within the case's range; {NO_RANGE}")
+        return {
+            "source": "traced",
+            "time_s": sum(k.total_s for k in timeline.kernels),
+            "kernels": [k.to_json() for k in timeline.kernels],
+            "ranges": timeline.ranges,
+        }
+    kernels = parse.read_ncu(text)
+    if not kernels:
+        raise EnvironmentFault(f"{target.case}: ncu's report holds no kernel; {NO_RANGE}")
+    capability = kernels[0].compute_capability
+    asked = metric_names(target.chip, target.precision)
+    return {
+        "source": "counted",
+        "cache": "cold",
+        "clock_control": "none",
+        "compute_capability": capability,
+        "chip": chip_of(capability),
+        **derive(kernels, target.precision),
+        "missing": [name for name in asked if any(k.get(name) is None for k in kernels)],
+        "kernels": [_kernel_line(k, target.precision, asked) for k in kernels],
+    }
+
+
+def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, object]:
+    """One launch: its main figures, and every raw metric that was asked for or came with a value."""
+    figures = derive([kernel], precision)
+    main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
+    launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
+    came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE)}
+    return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in asked}, **came}}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a tool printed, messages and all."""
+
+    returncode: int
+    lines: list[str]
+
+    @property
+    def messages(self) -> list[str]:
+        """The tool's own messages: kernel names within a table must not be taken for errors."""
+        return [line for line in self.lines if line.startswith(("==", "ERROR", "error"))]
+
+
+def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: Say | None = None) -> Output:
+    """Run a tool, passing on each line as it comes; the command itself is shown first.
+
+    Raises EnvironmentFault when it cannot be started or outlasts the limit; then its whole process group is ended.
+    """
+    (announce or say)(f"$ {commands.shown(argv)}")
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=_environment(os.environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        why = error.strerror or error
+        raise EnvironmentFault(f"{argv[0]}: cannot be started: {why}; see: opbench doctor") from None
+    expired = threading.Event()
+
+    def end() -> None:
+        expired.set()
+        _end_group(process)
+
+    timer = threading.Timer(options.time_limit_s, end)
+    timer.start()
+    lines: list[str] = []
+    with process:
+        try:
+            for line in process.stdout or ():
+                lines.append(line.rstrip("\n"))
+                say(lines[-1])
+            process.wait()
+        except BaseException:
+            # Ctrl-C reaches only this process, as the tool leads a session of its own.
+            _end_group(process)
+            raise
+        finally:
+            timer.cancel()
+    if expired.is_set():
+        raise EnvironmentFault(
+            f"{Path(argv[0]).name} was ended after {options.time_limit_s:g} s; counters replay every kernel about "
+            "nine times: choose a smaller problem or a longer --time-limit"
+        )
+    return Output(process.returncode, lines)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """End the tool and the program that it watches."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Ranges on for certain, and the program's lines not held back."""
+    return {**environment, SWITCH: "1", "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,293 @@
+"""The worker process: serves one request after another from the pipe whose descriptor is its argument."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from opbench.backend.base import Backend, DeviceClock, Timed, Traced
+from opbench.checking.backends import open_backend
+from opbench.checking.binding import bind_bare
+from opbench.checking.checking import Checked, Session
+from opbench.checking.measuring import Measured, measure_cases
+from opbench.checking.memory import MemoryChecked, check_memory
+from opbench.checking.racing import RacedCases, race_cases
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
+from opbench.gpu.compile.cubin import BadCubin, machine_code_sha256
+from opbench.gpu.compile.fitting import CompiledCase, compile_case
+from opbench.gpu.compile.resources import resources_of
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.launch import BuildRequest
+from opbench.nvtx import case_range, phase_range
+from opbench.running.protocol import (
+    Answer,
+    Build,
+    Built,
+    Check,
+    CheckMemory,
+    CompileFor,
+    CompileOne,
+    Fault,
+    Measure,
+    Open,
+    Probe,
+    Race,
+    Request,
+    Sampled,
+    Started,
+    Taken,
+    Told,
+    Unsupported,
+    unpack,
+)
+from opbench.timing.sampling import measure
+
+SendTold = Callable[[Told], None]
+
+
+def main() -> None:
+    """Serve until the pipe closes."""
+    pipe = Connection(int(sys.argv[1]))
+    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    server: Server | None = None
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        ended: Answer | Fault
+        try:
+            if isinstance(request, Open):
+                server = Server(request)
+                ended = Answer(server.environment())
+            else:
+                assert server is not None
+                ended = Answer(server.serve(request, pipe.send))
+        except OpbenchError as error:
+            kinds = tuple(c.__name__ for c in type(error).__mro__)
+            ended = Fault(kinds, str(error), isinstance(error, LaunchError))
+        except MemoryError as error:
+            words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
+            ended = Fault((EnvironmentFault.__name__,), words, fatal=False)
+        except Exception as error:
+            traceback.print_exc()
+            ended = Fault((), f"{type(error).__name__}: {error}", fatal=True)
+        pipe.send(ended)
+
+
+def _die_with_parent(parent: int) -> None:
+    """End this process soon after its parent, even within a kernel that hangs and so never reads the pipe again."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+class Server:
+    """Answers requests about cases on one backend."""
+
+    def __init__(self, request: Open) -> None:
+        self._opening = request
+        self.catalog = Catalog(request.roots)
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        """The backend that it was opened for."""
+        return open_backend(self._opening.backend, self._opening.capability)
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """Cases on the backend."""
+        opening = self._opening
+        return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work)
+
+    def environment(self) -> dict[str, object]:
+        """The backend's, opened here; of a process that only compiles nothing."""
+        if not self._opening.backend:
+            return {}
+        return {**self.backend.environment(), "sm_count": self.session.sm_count}
+
+    def serve(self, request: Request[Any], tell: SendTold) -> object:
+        """The answer to a request."""
+        return HANDLERS[type(request)](self, request, tell)
+
+    def build(self, request: Build, tell: SendTold) -> None:
+        """Each error belongs to its own cases; a module that is looked at is built once, so that it can be."""
+        wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
+        for index, packed in enumerate(request.cases):
+            try:
+                case = unpack(self.catalog, packed)
+                reason = self.session.unsupported(case)
+                if reason:
+                    tell(Unsupported(index, reason))
+                elif not case.variant.is_library:
+                    wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
+            except UsageError as refused:
+                tell(Built([index], str(refused)))
+        with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for built in pool.map(self._compile, wanted.items()):
+                tell(built)
+
+    def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> Built:
+        (request, traced), _ = item
+        traced_compile = self.backend.compile_traced if isinstance(self.backend, Traced) else self.backend.compile
+        try:
+            compiled = (traced_compile if traced else self.backend.compile)(request)
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            return Built(item[1], str(error))
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
+                "folder with OPBENCH_CACHE"
+            ) from None
+        with contextlib.suppress(BadCubin):
+            return Built(item[1], machine_code_sha256=machine_code_sha256(compiled.read_bytes()))
+        return Built(item[1])
+
+    def compile_for(self, request: CompileFor, tell: SendTold) -> None:
+        """What each case's kernels take of a GPU that need not be here."""
+        cases: dict[int, Case] = {}
+        for index, packed in enumerate(request.cases):
+            with contextlib.suppress(UsageError):  # which its build tells
+                cases[index] = unpack(self.catalog, packed)
+        chosen = cases if request.every else few_modules(cases)
+        numbers = list(chosen)
+        for place, found in resources_of(chosen.values(), request.gpu):
+            tell(Taken(numbers[place], found))
+
+    def compile_one(self, request: CompileOne, tell: SendTold) -> CompiledCase:
+        """One case in the cache."""
+        return compile_case(unpack(self.catalog, request.case), request.target)
+
+    def check(self, request: Check, tell: SendTold) -> Checked:
+        """The checks of one case."""
+        case = unpack(self.catalog, request.case)
+        try:
+            if not self.session.is_sampled(case):
+                self.session.prepare(case.problem, request.given)
+        except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
+            raise LaunchError(str(error)) from None
+        with phase_range("check"), case_range(case.name, case.variant.operator):
+            return self.session.check(case, request.given)
+
+    def check_memory(self, request: CheckMemory, tell: SendTold) -> MemoryChecked:
+        """A file's launches without a reference."""
+        with phase_range("check"):
+            return check_memory(self.backend, request.plan, self._opening.seed)
+
+    def measure(self, request: Measure, tell: SendTold) -> Measured:
+        """Times of the right cases of one problem."""
+        with phase_range("measure"):
+            return measure_cases(
+                self.session,
+                [unpack(self.catalog, packed) for packed in request.cases],
+                request.timing,
+                self._clock(request.timing.mode),
+                on_start=lambda name: tell(Started(name)),
+                on_sample=lambda name, seconds: tell(Sampled(name, seconds)),
+                check_again=request.check_again,
+            )
+
+    def race(self, request: Race, tell: SendTold) -> RacedCases:
+        """Who of some cases is the fastest."""
+        with phase_range("measure"):
+            return race_cases(
+                self.session,
+                [unpack(self.catalog, packed) for packed in request.cases],
+                unpack(self.catalog, request.leader) if request.leader else None,
+                request.options,
+                self._clock(request.mode),
+                request.limit_s,
+                lambda name: tell(Started(name)),
+                energy=request.energy,
+                mode=request.mode,
+            )
+
+    def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:
+        """Medians, each case bound on buffers of its own and alone."""
+        clock, medians = self._clock(), dict[str, float]()
+        for packed in request.cases:
+            case = unpack(self.catalog, packed)
+            launch, buffers = bind_bare(self.backend, case)
+            try:
+                medians[case.name] = measure(clock, {case.name: launch}, request.timing)[case.name].median_s
+            finally:
+                self.backend.free(buffers)
+        return medians
+
+    def _clock(self, mode: str = "cold") -> DeviceClock:
+        if not isinstance(self.backend, Timed):
+            raise UsageError(f"the {self.backend.name} backend has no clock; measure on cuda")
+        return self.backend.clock(mode)
+
+
+FEW_MODULES = 4
+"""Modules of a variant that a check compiles for the GPU, where not every one is wanted."""
+
+
+def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
+    """The cases that a few modules of each variant serve, by number: together they show what its macros may be."""
+    by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
+    for index, case in cases.items():
+        try:
+            module: BuildRequest | str = case.request()
+        except UsageError:
+            module = case.name  # it is told again where it is compiled
+        by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
+    chosen: set[int] = set()
+    for modules in by_variant.values():
+        tunables = {name for users in modules.values() for name in cases[users[0]].config}
+        for module in _telling(list(modules), tunables):
+            chosen.update(modules[module])
+    return {index: case for index, case in cases.items() if index in chosen}
+
+
+def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
+    """As few modules as show each value of their macros, the rarest choices first; of a tunable with many, some.
+
+    Other macros with many values are sizes: they follow the problem, and tell the compiler little.
+    """
+    macros = {module: module.macros if isinstance(module, BuildRequest) else () for module in modules}
+    values: dict[str, list[str]] = {}
+    for name, value in dict.fromkeys(macro for each in macros.values() for macro in each):
+        values.setdefault(name, []).append(value)
+    unseen: set[tuple[str, str]] = set()
+    for name, found in values.items():
+        if len(found) <= FEW_MODULES or name in tunables:
+            unseen |= {(name, value) for value in found[:: -(-len(found) // FEW_MODULES)]}
+    chosen: list[BuildRequest | str] = []
+    while len(chosen) < FEW_MODULES and (unseen or not chosen):
+        best = max(
+            modules, key=lambda one: math.fsum(1 / len(values[name]) for name, _ in unseen.intersection(macros[one]))
+        )
+        chosen.append(best)
+        unseen.difference_update(macros[best])
+    return chosen
+
+
+HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]] = {
+    Build: Server.build,
+    CompileFor: Server.compile_for,
+    CompileOne: Server.compile_one,
+    Check: Server.check,
+    CheckMemory: Server.check_memory,
+    Measure: Server.measure,
+    Probe: Server.probe,
+    Race: Server.race,
+}
+
+
+if __name__ == "__main__":
+    main()

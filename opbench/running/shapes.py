@@ -1,0 +1,79 @@
+"""Problems of an operator that a variant accepts: its examples, and shapes made from what the variant requires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opbench.checking.checking import SEED, is_traceable
+from opbench.kernels.operator import Operator
+from opbench.kernels.shapes import Shapes, make_shapes, work
+from opbench.kernels.variant import Variant
+from opbench.paths import shipped
+from opbench.source.sources import matrix_classes
+
+STARTS = 12
+"""Random shapes from which shapes are made that a variant accepts."""
+AFFORDABLE_WORK = 2.5e9
+"""FLOPs and elements moved that the CPU emulator gets through in some ten seconds; no larger problem is made."""
+SLOW_WORK = 2e8
+"""The same where tensor cores are emulated."""
+AFFORDABLE_BYTES = 1 << 28
+"""Bytes of all tensors of a problem that is made, at most."""
+LISTED = 4
+"""Problems that are made where a run needs one."""
+LARGER = 2
+"""How many times larger than the given ones a problem for a GPU may be made."""
+
+
+def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
+    """Return the operator's examples, also in those dtypes that only the variant's `supports` names."""
+    return operator.all_examples(variant.supports.get("dtype", ()))
+
+
+def stored_for(variant: Variant, problem: Operator) -> Operator:
+    """Return a problem in a dtype that a variant serves: as it is where it does, else as `supports` says first."""
+    served = [dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())]
+    return problem if not served or problem.storage in served else problem.stored_as(served[0])
+
+
+def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, seed: int = SEED) -> list[Operator]:
+    """Return problems that a variant accepts, the largest first: made from its rules, beginning with given problems.
+
+    On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
+    """
+    if backend == "cpu":
+        made = accepted_shapes(variant, [], problems, seed, LISTED)
+    else:
+        largest = [max(map(of, problems)) for of in (work, Operator.bytes)]
+
+        def is_alike(problem: Operator) -> bool:
+            return work(problem) <= LARGER * largest[0] and problem.bytes() <= LARGER * largest[1]
+
+        made = make_shapes(variant, problems, LISTED, seed, is_alike, is_alike, problems)
+    return sorted(made.problems, key=work, reverse=True)
+
+
+def is_shipped(variant: Variant) -> bool:
+    """Whether a variant comes with opbench: then its operator's examples are known to cover it."""
+    return variant.path.resolve().is_relative_to(shipped("variants").resolve())
+
+
+def accepts(variant: Variant, problem: Operator) -> bool:
+    """Return whether any config of a variant fits a problem."""
+    return any(variant.unmet(problem, config) is None for config in variant.configs)
+
+
+def accepted_shapes(
+    variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
+) -> Shapes:
+    """Random shapes that a variant accepts: those drawn where it accepts them all, else as many made from its rules."""
+    if drawn and all(accepts(variant, problem) for problem in drawn):
+        return Shapes(tuple(drawn))
+    slow = variant.product or variant.compute_capability or matrix_classes(variant.sources)
+    limit = SLOW_WORK if slow else AFFORDABLE_WORK
+
+    def is_affordable(problem: Operator) -> bool:
+        return work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
+
+    starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, STARTS)]
+    return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)

@@ -1,0 +1,423 @@
+"""A suite: a TOML file that expands into cases."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import itertools
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from opbench.checking.checking import TRACED_WORK
+from opbench.errors import UsageError, unknown
+from opbench.graph.problems import ALLOWED, network_problems, require_sizes
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Config, Variant
+from opbench.paths import shipped
+from opbench.results.files import LeftOut
+from opbench.running.shapes import accepts, examples_of, shapes_like, stored_for
+from opbench.timing.clock import MODES
+from opbench.timing.sampling import TimingOptions
+
+Kinds = type | tuple[type, ...]
+"""Of the values that a key may have."""
+
+SUITE_KEYS: Mapping[str, Kinds] = {
+    "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
+}  # fmt: skip
+NETWORK_KEYS: Mapping[str, Kinds] = {
+    "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
+    "training": bool,
+}  # fmt: skip
+RUN_KEYS: Mapping[str, Kinds] = {
+    "operator": str,
+    "variants": list,
+    "problems": list,
+    "sweep": dict,
+    "configs": str,
+    "tune": dict,
+    "cpu": dict,
+}
+SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
+TIMING_KEYS: Mapping[str, Kinds] = {
+    f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
+}
+
+
+LONGEST_NAME = 60
+"""Characters of a suite's name, which names the run's folder."""
+PROBLEMS, CASES = 10_000, 20_000
+"""Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases with the settings they run under."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    timing: TimingOptions
+    time_limit_s: float = 60.0
+    traced_work: float = TRACED_WORK
+    left_out: LeftOut = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    """Ids of the variants of files that the user named."""
+
+
+def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
+    """Expand a suite file for a backend; with `only`, what it has of that operator, which may be nothing.
+
+    Raises UsageError with the file's name for an unknown operator, variant, axis or key.
+    """
+    path = find_suite(path, catalog.operator_names())
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: is no TOML: {error}") from None
+    try:
+        _require_known(table, SUITE_KEYS, "key")
+        found = _Expansion()
+        for entry in table.get("run", []):
+            if only and isinstance(entry, dict) and entry.get("operator", only) != only:
+                continue
+            expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
+            expand(entry, catalog, backend, found)
+        if not found.cases and not only:
+            raise UsageError(_no_case(found.left_out))
+        timing = _timing(table.get("timing", {}))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    limits = {name: float(table.get(name, getattr(Suite, name))) for name in ("time_limit_s", "traced_work")}
+    for name, limit in limits.items():
+        if not 0 < limit < float("inf"):
+            raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
+    cases = tuple(found.cases.values())
+    return Suite(
+        path.stem,
+        table.get("title", path.stem),
+        cases,
+        timing,
+        time_limit_s=limits["time_limit_s"],
+        traced_work=limits["traced_work"],
+        left_out=found.left_out,
+    )
+
+
+def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
+    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml").
+
+    A plain name is a shipped suite first, whatever lies in the working directory. `operators` could be meant as well.
+    """
+    candidate = shipped("suites") / f"{path.stem}.toml"
+    if str(path) == path.stem and candidate.is_file():
+        return candidate
+    if path.is_file():
+        return path
+    if path.suffix in ("", ".toml") and candidate.is_file():
+        return candidate
+    suites = [p.stem for p in shipped("suites").glob("*.toml")]
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a suite's file, such as {path / 'own.toml'} (opbench list suites)")
+    near = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
+    tail = f"did you mean '{near[0]}'?" if near else f"shipped suites: {', '.join(sorted(suites))}"
+    raise UsageError(f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)")
+
+
+class NoFittingProblem(UsageError):
+    """No problem fits a user's own variant."""
+
+    def __init__(self, message: str, variant: Variant) -> None:
+        super().__init__(message)
+        self.variant = variant
+
+
+def suite_for_variants(
+    variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
+) -> Suite:
+    """Return the suite of a user's own files: their variants, in every config, with the others of each operator.
+
+    The problems are those of the quick suite for the operator that all the files fit, so that the table says where they
+    stand on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
+    UsageError where a file fits none of them.
+    """
+    operators: dict[str, list[Variant]] = {}
+    for variant in variants:
+        operators.setdefault(variant.operator, []).append(variant)
+    parts = [_suite_on_ladder(own, catalog, backend, problems) for own in operators.values()]
+    files = list(dict.fromkeys(variant.path for variant in variants))
+    named = [file.name for file in files]
+    ladders = " and ".join(f"the ladder of {operator}" for operator in operators)
+    return replace(
+        parts[0],
+        name="-".join(file.stem for file in files)[:LONGEST_NAME],
+        title=f"{', '.join(named[:-1]) + ' and ' if named[1:] else ''}{named[-1]} on {ladders}",
+        cases=tuple(case for part in parts for case in part.cases),
+        left_out={problem: why for part in parts for problem, why in part.left_out.items()},
+        own=tuple(variant.id for variant in variants),
+    )
+
+
+def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str]) -> Suite:
+    """Return the cases of a user's variants of one operator, each problem's own cases first."""
+    operator, names = variants[0].operator, {v.name for v in variants}
+    quick = read_suite(Path("quick"), catalog, backend, only=operator)
+    rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
+    chosen = [(variant, variant.configs) for variant in variants]
+    named = [catalog.operator(operator).parse(problem) for problem in problems]
+    listed = list(dict.fromkeys(c.problem for c in rungs))
+    found = _Expansion()
+    for problem in named or dict.fromkeys(stored_for(v, p) for p in listed for v in variants):
+        found.add(problem, chosen)
+    if not named:
+        found.add_fitting(chosen, listed, catalog.operator(operator), backend)
+    for file in dict.fromkeys(variant.path for variant in variants):
+        if not any(case.variant.path == file for case in found.cases.values()):
+            unfit = next(variant for variant in variants if variant.path == file)
+            raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit)
+    met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
+    others = dict.fromkeys(c.problem for c in found.cases.values() if c.problem not in listed)
+    more = [replace(c, problem=problem) for problem in others for c in met]
+    rungs += [c for c in more if c.unmet() is None]
+    cases = []
+    for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
+        cases += [*own, *(c for c in rungs if c.problem == problem)]
+    return replace(quick, cases=tuple(cases), left_out=found.left_out)
+
+
+def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
+    """The suite of one operator: its part of the quick suite; one that quick has not runs its examples.
+
+    Raises UsageError where it has no variant, or where none fits its examples.
+    """
+    quick = read_suite(Path("quick"), catalog, backend, only=operator)
+    suite = replace(quick, name=operator, title=f"{operator} alone")
+    cases = tuple(c for c in quick.cases if c.variant.operator == operator)
+    if cases:
+        return replace(
+            suite, cases=cases, left_out={p: w for p, w in quick.left_out.items() if p.startswith(f"{operator}(")}
+        )
+    found = _Expansion()
+    variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
+    if not variants:
+        raise UsageError(f"{operator}: has no variant yet; write one beside its operator.py (see README.md)")
+    for problem in catalog.operator(operator).examples():
+        found.add(problem, variants)
+    if not found.cases:
+        raise UsageError(f"{operator}: {_no_case(found.left_out)}")
+    return replace(suite, cases=tuple(found.cases.values()), left_out=found.left_out)
+
+
+def suite_for_case(case: Case, catalog: Catalog) -> Suite:
+    """Return the suite of one case, timed as the quick suite is.
+
+    Raises UsageError where the variant does not accept the problem.
+    """
+    if (reason := case.unmet()) is not None:
+        raise UsageError(f"{case.name}: the variant does not accept this problem: it {reason}")
+    quick = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
+    return replace(
+        quick, name=f"{case.variant.operator}-{case.variant.name}", title=case.name, cases=(case,), left_out={}
+    )
+
+
+@dataclass
+class _Expansion:
+    """Cases by name in order of mention, and what is none."""
+
+    cases: dict[str, Case] = field(default_factory=dict)
+    left_out: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
+        """Each variant on a problem in those of its configs that fit it; a variant with none that does is left out."""
+        for variant, configs in chosen:
+            fitting = [c for c in configs if variant.unmet(problem, c) is None]
+            self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
+            if configs and not fitting:
+                reason = variant.unmet(problem, configs[0]) or ""
+                names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
+                names += [variant.name] if variant.name not in names else []
+            if len(self.cases) > CASES:
+                raise UsageError(
+                    f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
+                    'take fewer problems or variants, or configs = "default", or make several suites of it'
+                )
+
+    def add_fitting(
+        self,
+        chosen: Sequence[tuple[Variant, Sequence[Config]]],
+        listed: Sequence[Operator],
+        operator: type[Operator],
+        backend: str,
+    ) -> None:
+        """Find problems for the variants that fit none yet: made like the listed ones, else examples, else made."""
+        for variant, configs in chosen:
+            if any(case.variant == variant for case in self.cases.values()):
+                continue
+            examples = examples_of(variant, operator)
+            fitting = [p for p in examples if accepts(variant, p)]
+            made = shapes_like(variant, listed, backend) if listed else []
+            for problem in made[:1] or fitting or shapes_like(variant, examples, backend)[:1] or examples:
+                self.add(problem, [(variant, configs)])
+
+
+def _no_case(left_out: LeftOut) -> str:
+    """Why nothing is left to run."""
+    if not left_out:
+        return "holds no case; add a [[run]] table with operator and problems"
+    problem, reasons = next(iter(left_out.items()))
+    reason, names = next(iter(reasons.items()))
+    return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
+
+
+def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None:
+    """Refuse an unknown key, and a known one whose value has the wrong type."""
+    if not isinstance(table, dict):
+        raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
+    for key, value in table.items():
+        if key not in known:
+            raise UsageError(unknown(what, key, known))
+        if not isinstance(value, known[key]) or isinstance(value, bool) != (known[key] is bool):
+            words: dict[Kinds, str] = {
+                list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
+            }  # fmt: skip
+            allowed = words.get(known[key], "number")
+            raise UsageError(
+                f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}"
+            )
+
+
+def _require_each(values: Sequence[object], kind: type, what: str) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise UsageError(
+                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}"
+            )
+
+
+def _timing(table: Mapping[str, Any]) -> TimingOptions:
+    _require_known(table, TIMING_KEYS, "timing key")
+    for key, value in table.items():
+        if not isinstance(value, str) and not 0 <= value < float("inf"):
+            raise UsageError(f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0")
+    if (mode := table.get("mode", "cold")) not in MODES:
+        raise UsageError(f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}')
+    return TimingOptions(**table)
+
+
+def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """The cases of an operator's [[run]]; what it says for the other backend is looked at, too."""
+    _require_known(entry, RUN_KEYS, "key of [[run]]")
+    if "operator" not in entry:
+        raise UsageError(
+            'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)'
+        )
+    operator = catalog.operator(entry["operator"])
+    listing = catalog.command("list variants", entry["operator"])
+    ladder = catalog.variants(entry["operator"])
+    variants = _choose_variants(ladder, entry.get("variants", ["*"]), entry["operator"], listing)
+    _require_tunable(entry.get("tune", {}), variants)
+    _require_known(entry.get("cpu", {}), SIZE_KEYS, "key of [run.cpu]")
+    problems = {"cuda": _problems(entry, operator)}
+    problems["cpu"] = _problems(entry["cpu"], operator) if "cpu" in entry else problems["cuda"]
+    if not problems[backend]:
+        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
+    with_configs = [(variant, _choose_configs(variant, entry)) for variant in variants]
+    for problem in problems[backend]:
+        found.add(problem, with_configs)
+
+
+def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed."""
+    _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
+    _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
+    chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
+    precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
+    _require_each(patterns, str, "variants")
+    for each in (entry, entry.get("cpu", {})):
+        require_sizes(chosen["network"], each.get("sizes", {}))
+    problems = network_problems(
+        chosen["network"],
+        chosen.get("sizes", {}),
+        precision,
+        chosen.get("layout", "nchw"),
+        chosen.get("training", False),
+    )
+    ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
+    every = [variant for ladder in ladders.values() for variant in ladder]
+    if odd := next((p for p in patterns if not any(_is_meant(variant, p) for variant in every)), None):
+        known = {variant.id if "/" in odd else variant.name for variant in every}
+        raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
+    for problem in problems:
+        variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
+        able = [v for v in variants if v.precision in ALLOWED[precision]]
+        found.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
+
+
+def _is_meant(variant: Variant, pattern: str) -> bool:
+    """Whether a glob is the variant's name, or with a slash in it the operator's and the variant's."""
+    return fnmatch.fnmatchcase(variant.id if "/" in pattern else variant.name, pattern)
+
+
+def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
+    """The listed problems, then the product of the sweep's axes; none where neither is given."""
+    _require_each(entry.get("problems", []), dict, "problems")
+    problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
+    sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
+    if not sweep:
+        return problems
+    if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
+        product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
+        raise UsageError(f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values")
+    return problems + [
+        operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
+    ]
+
+
+def _choose_variants(
+    variants: Sequence[Variant], patterns: Sequence[str], operator: str, listing: str
+) -> list[Variant]:
+    _require_each(patterns, str, "variants")
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
+            names = [v.name for v in variants]
+            raise UsageError(f"{operator}: {unknown('variant', pattern, names, listing)}")
+    return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+
+
+def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) -> None:
+    """Refuse a tunable or a value that none of the variants has, which else would limit nothing."""
+    known: dict[str, set[int]] = {}
+    for config in (c for v in variants for c in v.configs):
+        for key, value in config.items():
+            known.setdefault(key, set()).add(value)
+    _require_known(dict.fromkeys(tune, None), dict.fromkeys(known, object), "tunable")
+    for key, values in tune.items():
+        for choice in values if isinstance(values, list) else [values]:
+            if not isinstance(choice, int) or choice not in known[key]:
+                raise UsageError(
+                    f"tune.{key} = {choice!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
+                )
+
+
+def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
+    """All configs, those whose tunables the entry's `tune` names, or with configs = "default" the first.
+
+    A tunable that the variant has not is no limit.
+    """
+    which = entry.get("configs", "all")
+    if which not in ("all", "default"):
+        raise UsageError(f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)')
+    if which == "default":
+        return variant.configs[:1]
+    wanted = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}
+    configs = [c for c in variant.configs if all(c[key] in values for key, values in wanted.items() if key in c)]
+    return configs or variant.configs[:1]

@@ -1,0 +1,307 @@
+"""What a user may name as cases: an operator, a variant, a file of one's own, or one printed case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opbench.adopting.adopting import NoOperator, header_of
+from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
+from opbench.checking.huge import huge_problems, long_problems
+from opbench.errors import UsageError
+from opbench.kernels.case import CASE_NAME, Case, select
+from opbench.kernels.folders import Catalog
+from opbench.kernels.header import has_header, has_memory_header
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant
+from opbench.running.options import RunOptions
+from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, stored_for
+from opbench.running.suite import read_suite
+from opbench.source.device_part import absent_headers
+
+MODULES = 48
+"""A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
+INTERPRETED = 12
+"""The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
+LONG_THREADS = 1 << 21
+"""Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
+
+MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
+
+
+def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
+    """A user's own file as its variants; its header names the operator unless its folder is one's.
+
+    A file without a header gets the one that is proposed for it; raises NoOperator where none fits.
+    """
+    if not path.is_file():
+        raise UsageError(
+            f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
+            "(see 'Write your own kernel' in README.md)"
+        )
+    folder = path.resolve().parent
+    operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
+    if is_bare(path) and not operator:
+        header_of(path, catalog)
+    return catalog.own_variants(path.resolve(), operator)
+
+
+def is_bare(target: str | Path) -> bool:
+    """Whether a target is a .cu file without a header."""
+    return Path(target).suffix == ".cu" and not has_header(Path(target))
+
+
+def is_file(target: str | Path) -> bool:
+    """Whether a target is a file of a user's own, not a name."""
+    return Path(target).suffix in (".cu", ".py")
+
+
+def bare_file(
+    path: Path,
+    catalog: Catalog,
+    cases_of: Callable[[Path], list[Case]],
+    memory: bool,
+    sizes: Mapping[str, int],
+    note: Callable[[str], None],
+) -> tuple[list[Case] | None, MemoryPlans | None]:
+    """Read a .cu file that has no operator's header: its cases where one fits, else a run of its launches without.
+
+    Both are None for any other target. With `memory`, or `sizes` of its variables, a file is run without an operator.
+    """
+    if path.suffix != ".cu":
+        return None, None
+    bare, without_operator = is_bare(path), has_memory_header(path)
+    if not (bare or memory or sizes or without_operator):
+        return None, None
+    if not path.is_file():
+        own_variants(path, catalog)
+    if without_operator:
+        note(f"{path}: {MEMORY_ONLY}")
+        return [], plan_of(path, catalog.include, sizes)
+    if bare and not memory and not sizes:
+        try:
+            proposal = header_of(path, catalog)
+            found = cases_of(path)
+        except UsageError as error:
+            note(f"memory mode: {error.fact if isinstance(error, NoOperator) else error}")
+        else:
+            note(f"{path}: no header; operator {proposal.operator} ({'; '.join(proposal.evidence)})")
+            for guess in proposal.guesses:
+                note(f"guess: {guess}")
+            return found, None
+    header, plans = proposed_plan(path, catalog.include, sizes)
+    note(f"{path}: {MEMORY_ONLY}")
+    for guess in header.guesses:
+        note(f"guess: {guess}")
+    return [], plans
+
+
+def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "") -> Case:
+    """Return one case: the printed name that the target is, or of a file or a variant the one that a pattern names.
+
+    A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
+    which the largest counts. Without a pattern it is the first CPU problem of the `suite` that fits, else the largest
+    example, in the first config that fits it.
+    """
+    named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
+    if not is_file(target) and not named:
+        if pattern:
+            raise UsageError(f"--case {pattern}: '{target}' names one case already; --case goes with a FILE.cu")
+        return catalog.case(str(target))
+    variants = own_variants(Path(target), catalog) if not named else (catalog.variant(named[1], named[2]),)
+    if CASE_NAME.match(pattern):
+        return catalog.case(pattern, variants)
+    operator = catalog.operator(variants[0].operator)
+    if suite and not pattern:
+        listed = read_suite(Path(suite), catalog, "cpu", only=operator.name).cases
+        problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
+        stored = ((v, stored_for(v, p)) for p in problems for v in variants)
+        fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet(p, c) is None)
+        if first := next(fitting, None):
+            return first
+    examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
+    problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
+    cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
+    if not cases:
+        made = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
+        if pattern or not made:
+            named_sizes = [pattern] if pattern.startswith("(") else []
+            refusal = no_problem("check", target, variants[0], catalog, named_sizes, RunOptions.seed)
+            raise UsageError(f"{target}: {refusal}")
+        cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet(p, c) is None]
+    listing = catalog.command("check", target, list=True)
+    found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
+    return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
+
+
+def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
+    """Return the case of each target that `case_of` does, cases of one operator on one problem if one fits them all."""
+    cases = [case_of(target, pattern, catalog, suite) for target in targets]
+    for operator in dict.fromkeys(case.variant.operator for case in cases):
+        places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
+        for problem in dict.fromkeys(cases[place].problem for place in places):
+            if any(cases[place].variant.unmet(problem, cases[place].config) for place in places):
+                continue
+            for place in places:
+                cases[place] = replace(cases[place], problem=problem)
+            break
+    return cases
+
+
+def cases_to_check(
+    catalog: Catalog,
+    target: str | Path,
+    random_shapes: int,
+    seed: int,
+    every: bool = True,
+    problems: Sequence[str] = (),
+    note: Callable[[str], None] = lambda words: None,
+    huge: bool = False,
+) -> list[Case]:
+    """Every config of a target's variants on examples and random shapes that the variant says it supports.
+
+    A printed case name is that one case.
+    `problems` such as "(n=1000)" are taken in place of both.
+    Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
+    follow the problem, take turns at the problems: see `_take_turns`.
+    With `huge` problems beyond 2**31 elements come too.
+    """
+    path = Path(target)
+    if CASE_NAME.match(str(target)):
+        if problems:
+            raise UsageError(
+                f"--problem {problems[0]}: '{target}' names one case already; --problem goes with a FILE.cu"
+            )
+        return [catalog.case(str(target))]
+    if is_file(target):
+        found = list(own_variants(path, catalog))
+    elif "/" in str(target):
+        found = [catalog.variant(*str(target).split("/", 1))]
+    else:
+        found = catalog.variants(str(target))
+    cases = []
+    absent = {place: name for v in found if not is_shipped(v) for place, name in absent_headers(v.sources, v.include)}
+    for place, name in absent.items():
+        note(
+            f"{place}: header '{name}' was not found and is taken as empty: only kernels that use nothing of it compile"
+        )
+    for variant in found:
+        operator = catalog.operator(variant.operator)
+        examples = list(dict.fromkeys(map(operator.parse, problems) if problems else examples_of(variant, operator)))
+        _require_reference(variant.operator, examples, seed)
+        drawn = [] if problems else operator.random_problems(seed, random_shapes)
+        if drawn and not is_shipped(variant):
+            drawn = list(accepted_shapes(variant, drawn, examples, seed).problems)
+        shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
+        pairs = [
+            Case(variant, c, problem)
+            for problem in (*examples, *shapes)
+            for c in variant.configs
+            if variant.unmet(problem, c) is None
+        ]
+        if not pairs:
+            refusal = no_problem("check", target, variant, catalog, problems, seed)
+            if len(found) == 1:
+                raise UsageError(refusal)
+            note(refusal)
+            continue
+        turns, why = (1, "") if every else _turns(variant, pairs)
+        chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
+        if len(chosen) < len(pairs):
+            note(
+                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
+                f"as {why}; --all checks every one"
+            )
+        cases += chosen
+        if huge:
+            cases += _huge(variant, examples)
+    return cases
+
+
+def no_problem(
+    verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
+) -> str:
+    """Say why a variant has no problem to be checked or run on, with the command that names sizes which it accepts.
+
+    `problems` are those that were named, such as "(n=1000)".
+    """
+    if not variant.configs:
+        return f"{variant.id}: no config is left by where"
+
+    def command(problem: Operator) -> str:
+        return catalog.command(verb, target, problem=problem)
+
+    operator = catalog.operator(variant.operator)
+    examples = [operator.parse(problem) for problem in problems] or examples_of(variant, operator)
+    shapes = accepted_shapes(variant, [], [*examples, *examples_of(variant, operator)], seed, 1)
+    if problems:
+        first = f"{variant.id} does not accept {examples[0]}: it {variant.unmet(examples[0], variant.configs[0])}"
+    else:
+        first = f"{variant.id} accepts none of its operator's examples and no random shape was found"
+    if shapes.problems:
+        return f"{first}; sizes that it accepts: {command(shapes.problems[0])}"
+    if (nearest := shapes.nearest) is None:
+        return f"{first}; name sizes that it accepts: {command(examples[0])}"
+    if not nearest.reason:
+        return (
+            f"{first} that the CPU emulator gets through in seconds; the smallest is {nearest.problem}: "
+            f"{command(nearest.problem)}"
+        )
+    return (
+        f"{first}; the nearest problem tried is {nearest.problem}: the variant {nearest.reason}; if that can be met, "
+        f"name the sizes: {command(nearest.problem)}"
+    )
+
+
+def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
+    """The default config on problems beyond what an `int` or a `short` counts, as far as it is meant for them."""
+    config = variant.configs[0]
+
+    def fits(problem: Operator) -> bool:
+        return variant.unmet(problem, config) is None
+
+    served = [problem for problem in examples if fits(problem)]
+    cases = [Case(variant, config, problem) for problem in huge_problems(served, fits)]
+    interpreted = variant.product or variant.compute_capability
+    for sizes in long_problems(served) if not interpreted else ():
+        longest = [Case(variant, config, problem) for problem in sizes if fits(problem)][:1]
+        cases += [case for case in longest if case.threads() <= LONG_THREADS]
+    return list({case.name: case for case in cases}.values())
+
+
+def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
+    """Raise UsageError where an operator has no example or its reference fails on one, before cases run."""
+    if not examples:
+        raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
+    by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
+    # The smallest are all ones, of which NumPy makes any shape; the largest take long.
+    middle = by_size[len(by_size) // 2]
+    middle.reference_outputs(middle.make_inputs(seed))
+
+
+def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
+    """In how many turns a variant's configs share the problems, and why."""
+    modules = len({case.request() for case in pairs}) if variant.define else 0
+    if variant.compute_capability and len(pairs) > INTERPRETED:
+        return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
+    return max(1, -(-modules // MODULES)), "each compiles a module of its own"
+
+
+def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
+    """Each config on its share of the examples and on one random shape; no problem and no config is left out."""
+    kept: list[Case] = []
+    for number, config in enumerate(pairs[0].variant.configs):
+        own = [case for case in pairs if case.config == config]
+        examples = [case for case in own if case.problem not in shapes]
+        random = [case for case in own if case.problem in shapes]
+        kept += examples[number % turns :: turns] or examples[:1]
+        kept += random[number % len(random) :][:1] if random else []
+    chosen = {case.name for case in kept}
+    met = {case.problem for case in kept}
+    for case in pairs:  # what no config's turn fell on goes to the first one that fits
+        if case.problem not in met:
+            met.add(case.problem)
+            chosen.add(case.name)
+    return [case for case in pairs if case.name in chosen]

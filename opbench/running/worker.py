@@ -1,0 +1,146 @@
+"""The parent's handle to the process that runs cases, so that a crash, a hang or an illegal address costs one case.
+
+The parent sends one request, the worker tells any number of things on the way and then answers. Kernels' own output
+goes to the worker's log, whose end is quoted when it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from opbench import paths
+from opbench.checking.backends import prepare
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
+from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
+
+A = TypeVar("A")
+Listen = Callable[[Told], None]
+
+
+class WorkerLost(OpbenchError):
+    """The worker died or was stopped at its time limit; says how."""
+
+
+class WorkerHung(WorkerLost):
+    """The worker was stopped at its time limit."""
+
+
+class Worker:
+    """One worker process, started at need and again after a loss."""
+
+    def __init__(self, opening: Open, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.opening, self.log = opening, log
+        self._variables = dict(environment)
+        """What its process has in its environment besides: which device it sees."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._environment: dict[str, object] = {}
+        self._life = threading.Lock()
+        self._ended = False
+
+    def start(self) -> dict[str, object]:
+        """Start the process if there is none and open its backend; returns the environment."""
+        if self._process is None:
+            if self.opening.backend:
+                prepare(self.opening.backend)
+            ours, theirs = Pipe()
+            command = paths.python("-m", "opbench.running.server", str(theirs.fileno()))
+            env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
+            with self._life, self.log.open("ab") as log:
+                if self._ended:
+                    raise WorkerLost("not started: the run has ended")
+                self._process = subprocess.Popen(
+                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                )
+            theirs.close()
+            self._pipe = ours
+            self._environment = self._ask(self.opening, OPEN_LIMIT_S)
+        return dict(self._environment)
+
+    def open(self) -> dict[str, object]:
+        """The environment, from a process that was started if need be; here its loss is this machine's fault."""
+        try:
+            return self.start()
+        except WorkerLost as error:
+            raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
+
+    def ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
+        """Send a request and wait for its answer.
+
+        `limit_s` is the longest silence allowed. Raises WorkerLost, LaunchError or what the worker raised.
+        """
+        self.start()
+        return self._ask(request, limit_s, listen)
+
+    def _ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
+        assert self._pipe is not None
+        try:
+            self._pipe.send(request)
+            while True:
+                if not self._pipe.poll(limit_s):
+                    self.stop()
+                    raise WorkerHung(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
+                message: Told | Answer | Fault = self._pipe.recv()
+                if isinstance(message, Answer):
+                    return cast(A, message.value)
+                if isinstance(message, Fault):
+                    break
+                if listen:
+                    listen(message)
+        except (EOFError, ConnectionError, BrokenPipeError):
+            raise WorkerLost(self._obituary()) from None
+        if message.fatal:
+            self.stop()
+        raise _revive(message)
+
+    def _obituary(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        self._process, self._pipe = None, None
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        tail = _tail(self.log)
+        return f"the process running it died ({cause})" + (f": {tail}" if tail else "")
+
+    def end(self) -> None:
+        """End the process for good, from any thread: who waits for an answer finds it dead, none starts it again."""
+        with self._life:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing, by the thread that asks it; the next request starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process, self._pipe = None, None
+
+
+def _tail(log: Path, size: int = 4096) -> str:
+    """The last line of a log, which kernels may have filled with gigabytes."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:200] if lines else ""
+
+
+ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError)}
+
+
+def _revive(fault: Fault) -> OpbenchError:
+    kind = next((ERRORS[name] for name in fault.kinds if name in ERRORS), OpbenchError)
+    return kind(fault.message)

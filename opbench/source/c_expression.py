@@ -1,0 +1,236 @@
+"""Integer expressions of C, as a host's code has them, in the language of headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from opbench.source.tokens import Token, closing, closing_angle, split, tokens
+
+SIZES = {
+    "float": 4, "int": 4, "unsigned": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "char": 1, "bool": 1,
+    "short": 2, "long": 8, "size_t": 8, "float2": 8, "float4": 16, "uint8_t": 1, "int64_t": 8, "half2": 4, "T": 4,
+    "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "int16_t": 2, "uint16_t": 2, "int8_t": 1, "uint": 4, "uchar": 1,
+    "int2": 8, "int4": 16, "uint2": 8, "uint4": 16, "double2": 16, "float3": 12, "uchar4": 4, "uchar3": 3, "int3": 12,
+    "ushort": 2, "ulong": 8, "__half2": 4, "__nv_bfloat162": 4, "curandState": 48, "curandState_t": 48, "clock_t": 8,
+    "cuComplex": 8, "cuFloatComplex": 8, "cufftComplex": 8, "cuDoubleComplex": 16, "cufftDoubleComplex": 16, "dim3": 12,
+}  # fmt: skip
+CASTS = frozenset(
+    [
+        "int",
+        "unsigned",
+        "long",
+        "float",
+        "double",
+        "size_t",
+        "uint32_t",
+        "int32_t",
+        "int64_t",
+        "uint64_t",
+        "short",
+        "char",
+        "dim3",
+    ]
+)
+UPWARDS = re.compile(r"(?i)(ceil|div_?up|updiv|round_?up_?div|divide_?up|i_?div_?up|cdiv|blocks_?for)")
+"""Names of functions that divide and round up."""
+REAL_CALLS = {
+    "sqrt": "sqrt", "sqrtf": "sqrt", "rsqrt": "1 / sqrt", "rsqrtf": "1 / sqrt", "exp": "exp", "expf": "exp",
+    "log": "log", "logf": "log",
+}  # fmt: skip
+"""Functions of floats by what a header's expressions call them."""
+LIMITING = {"imin": "min", "imax": "max", "MIN": "min", "MAX": "max", "fmin": "min", "fmax": "max"}
+"""What macros and functions that take the smaller or the larger of two are called."""
+LEVELS = (
+    ("||",),
+    ("&&",),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
+WORDS = {"||": "or", "&&": "and", "/": "//"}
+LIMIT = re.compile(r"maxGridSize|[pP]rop\b.*\.max|maxThreadsPer|max_?blocks?|MAX_?BLOCKS?|INT_MAX", re.ASCII)
+"""Limits of a device in an expression."""
+DEEPEST = 12
+"""Definitions of names that one expression may lead through."""
+
+
+class Unreadable(Exception):
+    """An expression that the language of headers has no words for."""
+
+
+def converted(
+    given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
+) -> str:
+    """An expression of C, where `real` of floats, with every name that is known replaced; raises Unreadable."""
+    return _Converter(known, depth, real).whole(_joined(given))
+
+
+def _joined(given: Sequence[Token]) -> list[Token]:
+    """Signs of two characters as one."""
+    made: list[Token] = []
+    for token in given:
+        pair = (made[-1].text + token.text) if made and made[-1].end == token.start else ""
+        if pair in ("<<", ">>", "<=", ">=", "==", "!=", "&&", "||"):
+            made[-1] = Token("mark", pair, made[-1].start)
+        else:
+            made.append(token)
+    return made
+
+
+class _Converter:
+    """Precedence by splitting at the weakest sign."""
+
+    def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
+        self.known = known
+        self.depth = depth
+        self.real = real
+
+    def whole(self, given: Sequence[Token]) -> str:
+        if not given or self.depth > DEEPEST:
+            raise Unreadable("".join(token.text for token in given) or "nothing")
+        if (asked := self._outside(given, ("?",))) >= 0:
+            other = self._outside(given, (":",))
+            if other > asked:
+                test, yes, no = given[:asked], given[asked + 1 : other], given[other + 1 :]
+                return f"({self.whole(yes)} if {self.whole(test)} else {self.whole(no)})"
+        for signs in LEVELS:
+            at = self._outside(given, signs)
+            if at > 0:
+                left, right = self.whole(given[:at]), self.whole(given[at + 1 :])
+                sign = (
+                    given[at].text if self.real and given[at].text == "/" else WORDS.get(given[at].text, given[at].text)
+                )
+                return f"{_bracketed(left)} {sign} {_bracketed(right)}"
+        return self._single(given)
+
+    def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
+        """The last of these signs outside of brackets that has something to its left."""
+        found, index = -1, 0
+        while index < len(given):
+            token = given[index]
+            if token.kind == "mark" and token.text in "([{":
+                index = closing(given, index)
+            elif token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
+                index = closing_angle(given, index + 1)
+            elif token.kind == "mark" and token.text in signs and index > 0:
+                before = given[index - 1]
+                if before.kind != "mark" or before.text in (")", "]"):
+                    found = index
+                    if signs == ("?",):
+                        return found
+            index += 1
+        return found
+
+    def _single(self, given: Sequence[Token]) -> str:
+        first = given[0]
+        if first.text == "(" and closing(given, 0) == len(given) - 1:
+            return self.whole(given[1:-1])
+        if first.text == "(":  # a cast
+            ends = closing(given, 0)
+            if all(token.kind == "name" and token.text in CASTS for token in given[1:ends]):
+                return self.whole(given[ends + 1 :])
+        if first.text in ("-", "!"):
+            return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(given[1:]))}"
+        if first.kind == "number" and len(given) == 1:
+            size = self.known.get(first.text)  # a number that is an axis, as the launch passes it
+            return size if isinstance(size, str) else _number(first.text, self.real)
+        if first.kind == "name" and len(given) > 3 and given[1].text == ":" == given[2].text:
+            return self.whole(given[3:])
+        if first.kind == "name" and len(given) > 2 and given[1].text == "::" and given[-1].text == ")":
+            return self.whole(given[2:])
+        if first.text == "static_cast" and len(given) > 3:
+            return self.whole(given[closing_angle(given, 1) + 1 :])
+        if first.kind == "name" and len(given) == 1:
+            return self._name(first.text)
+        if len(given) > 2 and given[1].text == ".":
+            return self._member(given)
+        if first.kind == "name" and given[1].text == "(" and closing(given, 1) == len(given) - 1:
+            return self._call(first.text, split(given[2:-1], ","))
+        raise Unreadable("".join(token.text for token in given))
+
+    def _member(self, given: Sequence[Token]) -> str:
+        """A field that is known, the size of a vector, or a part of a dim3."""
+        first, member, rest = given[0].text, given[2].text, "".join(token.text for token in given[3:])
+        if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
+            return self._name(f"{first}.{member}")
+        if member in ("x", "y", "z") and not rest:
+            return self._side(first, "xyz".index(member))
+        raise Unreadable("".join(token.text for token in given))
+
+    def _name(self, name: str) -> str:
+        if name not in self.known:
+            raise Unreadable(name)
+        found = self.known[name]
+        return found if isinstance(found, str) else converted(found, self.known, self.depth + 1, self.real)
+
+    def _side(self, name: str, axis: int) -> str:
+        """A part of a dim3."""
+        found = self.known.get(name)
+        if isinstance(found, str) or not found or found[0].text not in ("dim3", "{"):
+            raise Unreadable(f"{name}.{'xyz'[axis]}")
+        parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
+        return converted(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
+
+    def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
+        """A type's tokens, of one that the file names itself those of the other."""
+        found = self.known.get(given[0].text) if len(given) == 1 else None
+        return given if found is None or isinstance(found, str) else found
+
+    def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
+        if name == "sizeof" and len(arguments) == 1:
+            kind = next((token.text for token in self._of_type(arguments[0]) if token.text in SIZES), "")
+            if kind and all(token.text != "*" for token in arguments[0]):
+                return str(SIZES[kind])
+            written = " ".join(token.text for token in arguments[0] if token.text != "struct")
+            if isinstance(size := self.known.get(f"sizeof {written}"), str):
+                return size
+            raise Unreadable(f"sizeof({''.join(token.text for token in arguments[0])})")
+        if self.real and name in REAL_CALLS and len(arguments) == 1:
+            inner = self.whole(arguments[0])
+            return f"1 / sqrt({inner})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({inner})"
+        if name in ("ceil", "ceilf") and len(arguments) == 1:
+            given = list(arguments[0])
+            at = self._outside(given, ("/",))
+            if at > 0:
+                return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
+            return self.whole(given)
+        name = LIMITING.get(name, name)
+        if name in ("min", "max") and len(arguments) == 2:
+            limits = [LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
+            if name == "min" and any(limits):  # what the device takes at most
+                return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
+            return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"
+        if UPWARDS.search(name) and len(arguments) == 2:
+            return f"cdiv({self.whole(arguments[0])}, {self.whole(arguments[1])})"
+        if name in CASTS and len(arguments) == 1:
+            return self.whole(arguments[0])
+        raise Unreadable(f"{name}()")
+
+
+def _bracketed(text: str) -> str:
+    return text if re.fullmatch(r"\w+|\w+\([^()]*\)", text) else f"({text})"
+
+
+def _number(text: str, real: bool) -> str:
+    text = text.replace("'", "")
+    plain = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
+    try:
+        value = int(plain, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", plain) else float(plain)
+    except ValueError:
+        raise Unreadable(text) from None
+    if value != int(value) or (real and isinstance(value, float)):
+        if not real:
+            raise Unreadable(text)
+        return repr(value)
+    return str(int(value))
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of an expression."""
+    return list(tokens(text))

@@ -1,0 +1,351 @@
+"""What of a file the GPU sees: the kernels that are asked for and what they need, with the host's part set aside.
+
+What nobody asked for is blank in the text that the compilers get, so that lines keep their numbers. Followed are names,
+as `opbench.source.scan` finds them: a declaration stays where something that stays names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import CompileError
+from opbench.paths import cache_folder, from_here, write_atomically
+from opbench.source.project import PLACES, is_compilers
+from opbench.source.scan import Declaration, declarations
+from opbench.source.sources import TEXTS, Source, includes
+from opbench.source.standard_names import implied_headers
+from opbench.source.tokens import included, words
+
+HOST_ONLY = words(
+    """
+    fstream iostream ostream istream iomanip sstream string string_view vector map unordered_map set
+    unordered_set list deque queue stack chrono thread mutex shared_mutex condition_variable future random
+    memory stdexcept exception ctime time.h filesystem locale regex system_error iosfwd
+    typeinfo omp.h unistd.h getopt.h mpi.h fcntl.h dirent.h pthread.h windows.h cuda_profiler_api.h nvToolsExt.h
+    curand.h cublas.h cublas_v2.h cublasLt.h cudnn.h cufft.h cusolverDn.h cusparse.h nvml.h nvrtc.h
+    """
+)
+"""Headers of which a kernel has nothing, or what it has anyway."""
+HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
+STANDARD = words(
+    """
+    assert.h float.h inttypes.h limits.h math.h math_constants.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h
+    mma.h sm_60_atomic_functions.h
+    """
+)
+"""Headers of C and CUDA that some files include in quotation marks."""
+INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
+"""What is there or is to be installed: never an empty file."""
+KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
+"""Namespaces that a `using namespace` may name without one of the files opening them."""
+GLOBAL = frozenset(("__device__", "__constant__", "__managed__"))
+BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
+
+
+@dataclass(frozen=True)
+class DevicePart:
+    """The files of a kernel, read."""
+
+    texts: Mapping[Path, str]
+    """Each file's text with what is not needed blank."""
+    set_aside: tuple[Declaration, ...]
+    """What is blank of the first file."""
+    empty: tuple[str, ...]
+    """Names of headers that no folder of the user has; one that no compiler has either stands for nothing."""
+    implied: tuple[str, ...] = ()
+    """Standard headers that what stays has names of, and that came with others which are set aside."""
+
+
+def has_host_part(sources: Sequence[Source]) -> bool:
+    """Whether a file holds what only a host's compiler takes: `main`, a launch, a header of the host's libraries."""
+    return any(_has_host_part(source.text) for source in sources)
+
+
+@functools.lru_cache(TEXTS)
+def _has_host_part(text: str) -> bool:
+    if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", text):
+        return False
+    for found in declarations(text):
+        if found.kind == "directive":
+            name = included(found.tokens[0])
+            if name and is_host_header(name[1:-1]):
+                return True
+        elif not found.is_device and any(_is_host_word(token.text) for token in found.tokens):
+            return True
+    return False
+
+
+def _is_host_word(word: str) -> bool:
+    return word in ("<<<", "main") or bool(re.fullmatch(r"cuda[A-Z]\w*", word))
+
+
+def _is_hosts(one: Declaration) -> bool:
+    """Whether a function launches or calls CUDA's runtime, so that it is the host's however it is marked."""
+    return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
+
+
+def is_host_header(name: str) -> bool:
+    """Whether a header is the host's alone."""
+    return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
+
+
+def kernels_of(text: str) -> list[Declaration]:
+    """The kernels that a text defines, in order."""
+    return [found for found in declarations(text) if found.is_kernel]
+
+
+def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
+    """The texts of a closure for kernels, variables and name expressions that are wanted."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+    spaces = KNOWN_SPACES | {part for one in everything for part in one.scope.split("::")}
+    own = {source.path.name for source in sources}
+    of_thrust = any("thrust" in one.uses for one in everything if id(one) in needed)
+    texts: dict[Path, str] = {}
+    aside: list[Declaration] = []
+    empty: list[str] = []
+    for source in sources:
+        kept: list[tuple[int, int, str]] = []
+        for one in found[source.path]:
+            name = included(one.tokens[0]) if one.kind == "directive" else ""
+            if name:
+                plain = name[1:-1]
+                if (is_host_header(plain) and not stand_in(plain)) or (plain.startswith("thrust/") and not of_thrust):
+                    kept.append((one.start, one.end, ""))
+                elif Path(plain).name not in own and not plain.startswith(INSTALLED):
+                    empty.append(plain)
+                    if is_by_path(plain):
+                        kept.append((one.start, one.end, ""))
+            elif one.kind == "using":
+                named = {token.text for token in one.tokens[2:] if token.kind == "name"}
+                first = next((token.text for token in one.tokens[2:] if token.kind == "name"), "")
+                kept.append((one.start, one.end, _opened(first, source.text, one) if named <= spaces else ""))
+            elif one.kind != "directive" and id(one) not in needed:
+                kept.append((one.start, one.end, _branches(one, source.text)))
+                if source is sources[0]:
+                    aside.append(one)
+        texts[source.path] = _replaced(source.text, kept)
+    return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
+
+
+def _opened(space: str, text: str, one: Declaration) -> str:
+    """A `using namespace`, of a namespace that no header may have opened."""
+    return f"namespace {space} {{}} {text[one.start : one.end]}"
+
+
+def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """The text with pieces replaced, each by another and as many line ends as it had."""
+    made: list[str] = []
+    position = 0
+    for start, end, other in pieces:
+        lacking = text.count("\n", start, end) - other.count("\n")
+        made += [text[position:start], other, "\n" * lacking]
+        position = end
+    return "".join(made) + text[position:]
+
+
+def _branches(one: Declaration, text: str) -> str:
+    """What stays of a declaration that is set aside: its conditions, as they may end behind it, on their lines."""
+    lines, goes_on = [], False
+    for line in text[one.start : one.end].split("\n"):
+        match = re.match(r"\s*#\s*(\w+)", line)
+        goes_on = goes_on or bool(match and match[1] in BRANCHES)
+        lines.append(line if goes_on else "")
+        goes_on = goes_on and line.rstrip("\r").endswith("\\")
+    return "\n".join(lines) if any(lines) else ""
+
+
+def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
+    """The identities of the declarations that stay."""
+    by_name = _by_name(everything)
+    kept: set[int] = set()
+    uses, calls, waiting = set(wanted), set[str](), set(wanted)
+
+    def keep(one: Declaration) -> None:
+        kept.add(id(one))
+        waiting.update(one.uses - uses, one.calls - calls)
+        uses.update(one.uses)
+        calls.update(one.calls)
+
+    for one in everything:
+        if "operator" in one.names and one.is_device:
+            keep(one)
+    while waiting:
+        name = waiting.pop()
+        for one in by_name.get(name, ()):
+            host = one.kind in ("function", "prototype") and not one.is_device and "constexpr" not in one.marks
+            if id(one) not in kept and (name in calls or (name in uses and not host)):
+                keep(one)
+    for one in everything:
+        named = [by_name[name] for name in one.uses & by_name.keys()]
+        known = all(any(id(other) in kept or other.kind == "directive" for other in found) for found in named)
+        if one.tokens[0].text == "static_assert" and known:
+            kept.add(id(one))
+    return kept
+
+
+def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """A function that the wanted kernels call and that nvcc compiles for the host alone, where that is certain."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+    marked = {name for one in everything if one.kind != "directive" and one.is_device for name in one.names}
+    for source in sources:
+        for one in found[source.path]:
+            plain = one.kind == "function" and not one.is_device and "constexpr" not in one.marks
+            head = {token.text for token in one.tokens[: one.body]} - {one.name}
+            # What a macro before its name stands for, or a region of a pragma, may mark it.
+            told = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
+            macro = any(other.kind == "directive" and other.names & head for other in everything)
+            if plain and id(one) in needed and told and not macro and one.name not in marked and one.name not in wanted:
+                return source, one
+    return None
+
+
+def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """A variable of the GPU that the wanted kernels need and that is declared `extern`, but defined in no file."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+
+    def only_declared(one: Declaration) -> bool:
+        words = {token.text for token in one.tokens}
+        return one.kind == "other" and "extern" in words and "=" not in words and bool(one.marks & GLOBAL)
+
+    defined = {name for one in everything if not only_declared(one) and one.kind == "other" for name in one.names}
+    for source in sources:
+        for one in found[source.path]:
+            if id(one) in needed and only_declared(one) and one.names and not one.names & defined:
+                return source, one
+    return None
+
+
+def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
+    """Declarations by the names that they declare; a macro's use may declare what it and the macro name.
+
+    One that hands on a function of the host, as a registry of launches takes it, declares nothing of a kernel's.
+    """
+    found: dict[str, list[Declaration]] = {}
+    for one in everything:
+        for name in one.names:
+            found.setdefault(name, []).append(one)
+    macros = {name: one for one in everything if one.kind == "directive" for name in one.names}
+    for one in everything:
+        first = one.tokens[0].text
+        if one.kind == "other" and first in macros and "=" not in {token.text for token in one.tokens[:3]}:
+            if any(_is_hosts(other) for name in one.uses for other in found.get(name, ())):
+                continue
+            for name in (macros[first].uses | one.uses) - found.keys():
+                found.setdefault(name, []).append(one)
+    return found
+
+
+def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
+    """Write the texts into a folder; says where. One that is its file's own may include one that is not."""
+    changed = {source.path: folder / f"{number}-{source.path.name}" for number, source in enumerate(sources)}
+    for path, target in changed.items():
+        text = led_to(part.texts[path], path, changed)
+        target.write_text(f'#line 1 "{path.absolute()}"\n{text}')
+    return changed
+
+
+def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
+    """The text with includes of the file's own folder by their whole path, and of what was changed by its new one."""
+    by_name = {old.name: new for old, new in changed.items()}
+
+    def place(match: re.Match[str]) -> str:
+        name = match[2][1:-1]
+        if Path(name).name in by_name:
+            return f'{match[1]}"{by_name[Path(name).name]}"'
+        near = path.parent / name
+        return f'{match[1]}"{near.absolute()}"' if match[2][0] == '"' and near.is_file() else match[0]
+
+    return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
+
+
+class HeaderNotFound(CompileError):
+    """A file does not compile without a header that is not there."""
+
+
+def without_header(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
+    """The error of a file that does not compile without headers that are not there, in words that name them."""
+    if isinstance(error, HeaderNotFound):
+        return error
+    listed = ", ".join(f"<{name}>" for name in names)
+    where = next((f"{place}: " for name in names for place in _includes(name, sources)), "")
+    if any("curand" in name for name in names):
+        words = (
+            f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
+            "their seeds, as an input"
+        )
+    elif any(name.startswith(INSTALLED) for name in names):
+        words = (
+            f"{listed} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
+            "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
+        )
+    else:
+        words = not_found(names[0], sources)
+    return HeaderNotFound(f"{where}{words}\n{error}")
+
+
+def is_by_path(name: str) -> bool:
+    """Whether an include names a place, such as "../common.h", which no folder of a compiler can have."""
+    return ".." in Path(name).parts or Path(name).is_absolute()
+
+
+def not_found(name: str, sources: Sequence[Source]) -> str:
+    """Say that a header is not there, where it was looked for and where to put it."""
+    includer = next((source.path for source in sources if _lines(name, source)), Path())
+    target = (includer.absolute().parent / name).resolve()
+    looked = "" if is_by_path(name) else f", in {', '.join(filter(None, PLACES))} there and in the folders above"
+    return (
+        f"header '{name}' was not found; put it at {from_here(str(target))}\n"
+        f"Looked for there{looked}. It is taken as empty, which serves only kernels that use nothing of it. Headers of "
+        "many kernels can lie in DIR/include with --variants DIR."
+    )
+
+
+def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """The headers in quotation marks that no folder has, each with its file:line and its name."""
+    for source in sources:
+        for line, written in includes(source.text):
+            name = written[1:-1]
+            own = written[0] == '"' and not (is_host_header(name) or name in STANDARD or is_compilers(name))
+            if own and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
+                yield f"{from_here(str(source.path))}:{line}", name
+
+
+def _includes(name: str, sources: Sequence[Source]) -> Iterable[str]:
+    """The places that include a header, as file:line."""
+    return (f"{from_here(str(source.path))}:{line}" for source in sources for line in _lines(name, source))
+
+
+def _lines(name: str, source: Source) -> list[int]:
+    """The lines of a file that include a header."""
+    return [line for line, written in includes(source.text) if written[1:-1] == name]
+
+
+def stand_in(name: str) -> str:
+    """The text of a header that is not there: nothing, or what strangers' kernels have by way of it."""
+    if name.startswith(("cublas", "cudnn", "cusparse")):
+        return "#pragma once\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
+    return ""
+
+
+def empty_headers(names: Sequence[str]) -> Path:
+    """A folder in which each of these headers is as good as empty, to be searched last."""
+    key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
+    folder = cache_folder("empty") / key
+    for name in names:
+        place = folder / name
+        if ".." not in Path(name).parts and not Path(name).is_absolute() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, stand_in(name).encode())
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

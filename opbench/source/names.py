@@ -1,0 +1,109 @@
+"""The names in a declaration: which it takes from elsewhere, and which are its own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle, words
+
+_DEFINE = re.compile(r"#\s*define\s+(\w+)(?P<parameters>\([^)]*\))?")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+NOT_A_TYPE = words(
+    """
+    return else case goto throw new delete sizeof do in and or not typename co_return break continue
+    """
+)
+"""Words that may stand before a name without declaring it."""
+
+ARITHMETIC = words("void bool char short int long float double unsigned signed auto half size_t")
+"""Types that no product has on its left."""
+
+ATTRIBUTES = words(
+    """
+    __launch_bounds__ __attribute__ __declspec alignas __align__ decltype noexcept requires __maxnreg__
+    __cluster_dims__ __block_size__ explicit __noinline__ throw _Pragma __pragma
+    """
+)
+"""What may have a bracket of its own before a function's parameters."""
+
+
+FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
+"""Namespaces whose functions are no user's own."""
+
+
+def plain_kernel(name: str) -> str:
+    """A kernel's own name: `ops::add<float, 4>` → `add`."""
+    return name.split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()
+
+
+def used_names(code: Sequence[Token]) -> Iterator[str]:
+    """The names in a declaration that are no member's."""
+    for index, token in enumerate(code):
+        if token.kind == "name" and not (index and code[index - 1].text in (".", "->")):
+            yield token.text
+
+
+def called_names(code: Sequence[Token]) -> Iterator[str]:
+    """The names that a bracket of a call, or of template arguments, follows, and that are no member's."""
+    for index, (token, after) in enumerate(itertools.pairwise(code)):
+        before = [one.text for one in code[max(0, index - 2) : index]]
+        others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN)
+        if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
+            yield token.text
+
+
+def local_names(code: Sequence[Token]) -> frozenset[str]:
+    """Names that a type stands before in a bracket: parameters, and variables of a body."""
+    found = set(_template_parameters(code))
+    around: list[str] = []  # the brackets around: each with what stands before it
+    for index, token in enumerate(code):
+        if token.kind == "mark" and token.text in OPENING:
+            around.append((code[index - 1].text if index else "") + token.text)
+        elif token.kind == "mark" and token.text in CLOSING and around:
+            around.pop()
+        if token.kind != "name" or not around or index == 0 or index + 1 >= len(code):
+            continue
+        if code[index + 1].text not in ("=", ";", ",", ")", "[", "{", "(", ":"):
+            continue
+        back = index - 1
+        while back > 0 and code[back].text in ("*", "&", "const", "__restrict__", "__restrict", "restrict"):
+            back -= 1
+        before = code[back]
+        pointer = back < index - 1
+        is_type = before.kind == "name" and before.text not in NOT_A_TYPE
+        if is_type and (not pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
+            # `a * b)` looks like a declaration; only what begins a statement or a parameter is one.
+            lead = code[back - 1].text if back else ""
+            if pointer and lead in ("(", ",") and _may_be_product(around, before, code[index + 1]):
+                continue
+            if not pointer or lead in ("(", ",", "{", ";", "}", "const", "unsigned", "::", "volatile", "static"):
+                found.add(token.text)
+        elif before.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
+            found.add(token.text)
+    return frozenset(found)
+
+
+def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
+    """Whether `(left * name,` is an expression: in an attribute, or in a body, where only a lambda has parameters."""
+    if any(bracket[:-1] in ATTRIBUTES for bracket in around):
+        return True
+    in_body = any(bracket.endswith("{") for bracket in around)
+    return in_body and after.text in (",", ")", "[") and left.text not in ARITHMETIC
+
+
+def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
+    if len(code) > 1 and code[0].text == "template":
+        for before, token, after in zip(code[1:], code[2:], code[3 : closing_angle(code, 1) + 1], strict=False):
+            if token.kind == "name" and before.text not in ("<", ",") and after.text in (",", ">", "="):
+                yield token.text
+
+
+def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
+    """What a `#define` defines, and the names that its text has."""
+    found = _DEFINE.match(token.text)
+    if found is None:
+        return frozenset(), frozenset()
+    named = set(_WORD.findall(token.text[found.end() :]))
+    return frozenset((found[1],)), frozenset(named - set(_WORD.findall(found["parameters"] or "")))

@@ -1,0 +1,360 @@
+"""CUDA C++ before its preprocessor, cut into the declarations of its namespaces: no macro is expanded, none is lost.
+
+A parser of C++ would need every header that a file includes, and a meaning for every macro; what strangers write has
+neither here. Brackets, names and directives are enough to tell where a declaration begins and ends and what it is
+called, and they survive whatever a macro stands for.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from opbench.source.names import ATTRIBUTES, called_names, local_names, macro_names, used_names
+from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, directive, split, tokens, words
+
+DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
+TYPES = frozenset(("class", "struct", "union", "enum"))
+ATTRIBUTE_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)\([^)\n]*\)[ \t]*(?:__attribute__|__declspec|\[\[)", re.MULTILINE
+)
+KEYWORDS = words(
+    """
+    alignas auto bool char class const constexpr decltype default delete double enum explicit extern final float
+    for friend if inline int long mutable namespace noexcept operator override private protected public register
+    short signed sizeof static struct switch template this typedef typename union unsigned using virtual void
+    volatile while static_assert size_t
+    """
+)
+"""What no declaration is called."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declaration of a namespace, or a directive between two."""
+
+    start: int
+    end: int
+    line: int
+    names: frozenset[str]
+    """What it declares; of a member's definition its class, too."""
+    uses: frozenset[str]
+    """Every name in it that is no member's and no local variable's."""
+    calls: frozenset[str]
+    """Those that a bracket of a call, or of template arguments, follows."""
+    tokens: tuple[Token, ...]
+    kind: str
+    """function, type, directive, using or other."""
+    marks: frozenset[str]
+    """CUDA's words and `constexpr`, `extern "C"` among what stands before its name."""
+    scope: str
+    """The namespaces around it, such as "a::b"."""
+    body: int = -1
+    """Of a function's definition, the index of the token that opens its body."""
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is meant for the GPU."""
+        return bool(self.marks & DEVICE)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel's definition."""
+        return "__global__" in self.marks and self.body >= 0
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it needs arguments before there is code."""
+        first = [token.text for token in self.tokens[:3]]
+        return first[:1] == ["template"] and first[1:] != ["<", ">"]
+
+    @property
+    def name(self) -> str:
+        """A function's name."""
+        return _function_name(self.tokens)[0]
+
+    @property
+    def qualified(self) -> str:
+        """The same with its namespaces."""
+        return f"{self.scope}::{self.name}" if self.scope else self.name
+
+    def parameters(self) -> list[tuple[Token, ...]]:
+        """The tokens of each parameter of a function."""
+        opened = _function_name(self.tokens)[1]
+        return split(self.tokens[opened + 1 : closing(self.tokens, opened)], ",") if opened >= 0 else []
+
+
+@functools.lru_cache(256)
+def declarations(text: str) -> tuple[Declaration, ...]:
+    """The declarations and directives of all namespaces of a text, in order."""
+    return tuple(_Scanner(text).declarations())
+
+
+@dataclass
+class _Scanner:
+    """A pass over the tokens."""
+
+    text: str
+
+    @functools.cached_property
+    def attributes(self) -> frozenset[str]:
+        """Macros with arguments that stand for an attribute of what comes behind."""
+        return frozenset(ATTRIBUTE_MACRO.findall(self.text))
+
+    def declarations(self) -> Iterator[Declaration]:
+        found = list(tokens(self.text))
+        spaces: list[tuple[str, bool]] = []  # namespaces and whether each is of C's names
+        index = line = position = 0
+        while index < len(found):
+            token = found[index]
+            line += self.text.count("\n", position, token.start)
+            position = token.start
+            scope = "::".join(name for name, _ in spaces if name)
+            if token.kind == "directive":
+                yield self._made([token], line + 1, "directive", scope, False)
+                index += 1
+                continue
+            if token.text == "}" and spaces:
+                spaces.pop()
+                index += 1
+                continue
+            if token.text in (";", "}"):
+                index += 1
+                continue
+            if (opened := _namespace(found, index)) is not None:
+                name, index, in_c = opened
+                spaces.append((name, in_c))
+                continue
+            end = _end(found, index, self.attributes)
+            in_c = any(flag for _, flag in spaces)
+            yield self._made(found[index:end], line + 1, "", scope, in_c)
+            index = end
+
+    def _made(self, found: Sequence[Token], line: int, kind: str, scope: str, in_c: bool) -> Declaration:
+        code = [token for token in found if token.kind != "directive"]
+        if kind == "directive":
+            names, uses = macro_names(found[0])
+            uses -= KEYWORDS | DEVICE | ATTRIBUTES
+            return Declaration(
+                found[0].start, found[-1].end, line, names, uses, uses, tuple(found), kind, frozenset(), scope
+            )
+        body = _body(code)
+        head = code[: body if body >= 0 else len(code)]
+        marks = {token.text for token in head if token.text in DEVICE or token.text in ("constexpr", "consteval")}
+        if in_c or any(a.text == "extern" and b.text == '"C"' for a, b in itertools.pairwise(head)):
+            marks.add("C")
+        kind = _kind(code, body)
+        declared = _names(code, kind)
+        local = local_names(code)
+        uses = frozenset(used_names(code)) - local
+        # A function's own name is before its parameters.
+        calls = frozenset(called_names(code[max(0, _function_name(code)[1]) if kind == "function" else 0 :]))
+        names = frozenset(declared - KEYWORDS) | (frozenset(("operator",)) & declared)
+        place = (found[0].start, found[-1].end, line)
+        body = body if kind == "function" else -1
+        return Declaration(
+            *place, names, uses - KEYWORDS, calls - local, tuple(code), kind, frozenset(marks), scope, body
+        )
+
+
+def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
+    """The name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
+    ahead = [token.text for token in found[index : index + 12]]
+    if ahead[:2] == ["extern", '"C"'] and ahead[2:3] == ["{"]:
+        return "", index + 3, True
+    if ahead[:1] == ["inline"] and ahead[1:2] == ["namespace"]:
+        ahead, index = ahead[1:], index + 1
+    if ahead[:1] != ["namespace"] or "{" not in ahead:
+        return None
+    opened = ahead.index("{")
+    if "=" in ahead[:opened] or ";" in ahead[:opened]:
+        return None
+    return "".join(ahead[1:opened]), index + opened + 1, False
+
+
+def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
+    """Behind the last token of the declaration that begins at `index`."""
+    depth, conditions, first = 0, [], index
+    while index < len(found):
+        token = found[index]
+        if token.kind == "directive":
+            word = directive(token)
+            if word in ("if", "ifdef", "ifndef"):
+                conditions.append(depth)
+            elif word in ("else", "elif", "elifdef") and conditions:
+                depth = conditions[-1]
+            elif word == "endif" and conditions:
+                conditions.pop()
+            elif depth == 0 and not conditions and word in ("include", "define", "undef", "pragma"):
+                return index  # a macro's use without a semicolon
+        elif token.kind == "mark" and token.text in OPENING:
+            depth += 1
+        elif token.kind == "mark" and token.text in CLOSING:
+            depth -= 1
+            if depth < 0:
+                return max(index, first + 1)  # the bracket of a namespace: a macro's use before it
+            if depth == 0 and token.text == "}" and _is_body(found, first, index):
+                return index + 1
+            alone = depth == 0 and token.text == ")" and found[first].text not in attributes
+            if alone and _is_use(found, first, index):
+                return index + 1
+        elif token.text == ";" and depth == 0:
+            return index + 1
+        index += 1
+    return index
+
+
+def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
+    """Whether these are a macro's name and arguments alone, with a declaration and no semicolon behind."""
+    named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
+    alone = named and found[first + 1].text == "(" and closing(found, first + 1) == closed
+    return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
+
+
+def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
+    """Whether the brace that closes here ends a function; a type, an initialiser or a list goes on to its semicolon."""
+    code = [token for token in found[first : closed + 1] if token.kind != "directive"]
+    return _body(code) >= 0
+
+
+def _body(code: Sequence[Token]) -> int:
+    """The index of the brace that opens a function's body, -1 where there is none."""
+    index, parameters = 0, False
+    while index < len(code):
+        token = code[index]
+        if token.text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
+            index = closing_angle(code, index + 1)
+        elif token.text in TYPES and not parameters and _opens_type(code, index):
+            return -1
+        elif token.kind == "mark" and token.text in "([":
+            ends = closing(code, index)
+            called = index > 0 and (code[index - 1].kind == "name" or code[index - 1].text in (">", ")", "]"))
+            ours = token.text == "(" and called and code[index - 1].text not in ATTRIBUTES
+            parameters = parameters or ours or (token.text == "(" and _after_operator(code, index))
+            index = ends
+        elif token.text == "=" and not _after_operator(code, index + 1):
+            return -1
+        elif token.text == "{":
+            return index if parameters else -1
+        elif token.text == ";":
+            return -1
+        index += 1
+    return -1
+
+
+def _opens_type(code: Sequence[Token], index: int) -> bool:
+    """Whether `struct` and its kin define a type here, and name none of a function's result."""
+    depth = 0
+    for position in range(index, len(code)):
+        text = code[position].text
+        if text == "(" and code[position - 1].text not in ATTRIBUTES and depth == 0:
+            return False
+        depth += (text in "([") - (text in ")]") if code[position].kind == "mark" else 0
+        if text == "{" and depth == 0:
+            return True
+        if text == ";" and depth == 0:
+            return False
+    return False
+
+
+def _after_operator(code: Sequence[Token], index: int) -> bool:
+    """Whether what stands before is `operator` and its sign."""
+    return any(token.text == "operator" for token in code[max(0, index - 3) : index])
+
+
+def _kind(code: Sequence[Token], body: int) -> str:
+    first = next((t.text for t in code), "")
+    if first == "using" and len(code) > 1 and code[1].text == "namespace":
+        return "using"
+    if body >= 0:
+        return "function"
+    start = 0
+    while start < len(code) and code[start].text == "template" and code[start + 1 : start + 2]:
+        start = closing_angle(code, start + 1) + 1 if code[start + 1].text == "<" else start + 1
+    if any(code[i].text in TYPES and _opens_type(code, i) for i in range(start, min(start + 3, len(code)))):
+        return "type"
+    # A prototype declares what its definition does, and needs no other place.
+    name, opened = _function_name(code)
+    ends = closing(code, opened) if opened >= 0 else len(code)
+    if name and opened >= 2 and ends < len(code) and first not in ("typedef", "using", "static_assert"):
+        after = [t.text for t in code[ends + 1 :]]
+        if after[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in [t.text for t in code[:opened]]:
+            return "prototype"
+    return "other"
+
+
+def _function_name(code: Sequence[Token]) -> tuple[str, int]:
+    """The name before a function's parameters, and the index of the bracket that opens them; "" and -1 without one."""
+    index = 0
+    while index < len(code):
+        text = code[index].text
+        if text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
+            index = closing_angle(code, index + 1)
+        elif text == "operator":
+            opened = next((i for i in range(index + 2, len(code)) if code[i].text == "("), -1)
+            return "operator", opened
+        elif text == "<" and index and code[index - 1].kind == "name":
+            ends = closing_angle(code, index)
+            if ends > index and ends + 1 < len(code) and code[ends + 1].text == "(":
+                return code[index - 1].text, ends + 1
+            index = max(ends, index)
+        elif text == "(" and code[index].kind == "mark":
+            before = code[index - 1] if index else None
+            if before is not None and before.kind == "name" and before.text not in ATTRIBUTES:
+                return before.text, index
+            index = closing(code, index)
+        elif text in ("=", "{", ";"):
+            break
+        index += 1
+    return "", -1
+
+
+def _names(code: Sequence[Token], kind: str) -> set[str]:
+    """What a declaration declares; a name too many does no harm."""
+    if kind in ("function", "prototype"):
+        name, opened = _function_name(code)
+        found = {name}
+        index = opened - 1
+        while index > 1 and code[index - 1].text == "::":  # a member's definition belongs to its class
+            index -= 2
+            if code[index].text == ">":
+                index = max((i for i in range(index) if code[i].text == "<"), default=1) - 1
+            found.add(code[index].text)
+        return found - {""}
+    found = set()
+    for index, token in enumerate(code):
+        if token.text in TYPES:
+            found |= _type_names(code, index)
+    depth = index = 0
+    while index < len(code):
+        token = code[index]
+        if token.kind == "mark" and token.text in OPENING:
+            if token.text == "(" and code[index + 1 : index + 2] and code[index + 1].text in ("*", "&"):
+                found |= {t.text for t in code[index + 1 : closing(code, index)] if t.kind == "name"}
+            depth, index = 0, closing(code, index)
+        elif token.kind == "name" and depth == 0:
+            follows = code[index + 1].text if index + 1 < len(code) else ";"
+            if follows in ("=", "[", ";", ",", "{", ":", "(") or (follows == "<" and kind == "type"):
+                found.add(token.text)
+        index += 1
+    return found
+
+
+def _type_names(code: Sequence[Token], index: int) -> set[str]:
+    """The name of a type, and of an enumeration its enumerators."""
+    is_enumeration = code[index].text == "enum"
+    opened = next((i for i in range(index, len(code)) if code[i].text in ("{", ";")), len(code))
+    position, found = index + 1, set()
+    while position < opened:
+        if code[position].text in ATTRIBUTES and position + 1 < opened and code[position + 1].text == "(":
+            position = closing(code, position + 1)
+        elif code[position].kind == "name" and code[position].text not in TYPES:
+            found.add(code[position].text)
+            break
+        position += 1
+    if is_enumeration and opened < len(code) and code[opened].text == "{":
+        found |= {token.text for token in code[opened : closing(code, opened)] if token.kind == "name"}
+    return found

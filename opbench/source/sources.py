@@ -1,0 +1,177 @@
+"""The text that a kernel is made of: its own file and every header that it includes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opbench.errors import UsageError
+from opbench.source.precision import UNTOLD
+
+# What is not code is matched first, so that nothing inside a comment or a string is taken for a directive.
+_TOKEN = re.compile(
+    r"""
+    (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
+  | (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"
+  | "(?:\\.|[^"\\\n])*"
+  | '(?:\\.|[^'\\\n])*'
+  | \.?\d(?:'?[\w.])*
+  | [A-Za-z_]\w*
+  | \#(?:[ \t]|\\\r?\n|/\*.*?\*/)*include\b(?:[ \t]|\\\r?\n|/\*.*?\*/)*
+    (?P<name><[^>\n]+>|"[^"\n]+"|[A-Za-z_]\w*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_HEADER = re.compile(rb"^(?://)?[ \t]*/// opbench\b.*?^(?://)?[ \t]*///[ \t]*$", re.MULTILINE | re.DOTALL)
+_MECHANISM = re.compile(rb"^(?://)?[ \t]*mechanism[ \t]*=[ \t]*\[[^\]]*\][^\n]*\n", re.MULTILINE)
+
+_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:[^\\\n]|\\.|\\\n)*", re.MULTILINE)
+_MATRIX = re.compile(
+    r"\b(?P<ptx>mma\.(?:sp\S*\.)?sync|wgmma\.mma_async|wmma\.mma|tcgen05\.mma)(?P<types>[^;]*)"
+    r"|\bfragment\s*<\s*(?:\w+\s*::\s*)*matrix_[ab]\b(?P<element>[^;]*?>)"
+)
+_CLASSES = {
+    "tf32": re.compile(r"\btf32\b"),
+    "bf16": re.compile(r"\bbf16\b|\b__nv_bfloat16\b"),
+    "f16": re.compile(r"\bf16\b|\bhalf\b|\b__half\b"),
+    "f64": re.compile(r"\bf64\b|\bdouble\b"),
+}
+
+
+TEXTS = 1024
+"""Of so many the last answers are kept: a header is part of a hundred files."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as it was read."""
+
+    path: Path
+    content: bytes
+    modified_ns: int
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file still has the time and the size that it had then."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_mtime_ns, now.st_size) == (self.modified_ns, len(self.content))
+
+    @property
+    def text(self) -> str:
+        """Its characters; what is no UTF-8 shows as the replacement character."""
+        return self.content.decode(errors="replace")
+
+
+def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
+    """The file, then each header that it includes, directly or not, once, in the order of inclusion.
+
+    `folders` are searched as the compilers search them; a header that is in none of them, such as cuda_fp16.h, is the
+    compiler's own and is left out; a Python file includes nothing. Conditions are not evaluated: a header is one of
+    its files under any macro. Raises UsageError with file:line for an include whose name is a macro, OSError when a
+    file cannot be read.
+    """
+    found: dict[Path, Source] = {}
+
+    def visit(file: Path) -> None:
+        modified_ns = file.stat().st_mtime_ns  # before it is read: an edit in between is seen later
+        source = found[file.resolve()] = Source(file, file.read_bytes(), modified_ns)
+        if file.suffix == ".py":
+            return
+        for line, name in includes(source.text):
+            if name[0] not in '<"':
+                raise UsageError(
+                    f"{file}:{line}: '#include {name}' is not allowed: what a macro includes cannot be told from the "
+                    "text; write the header's name"
+                )
+            near = [file.parent] if name[0] == '"' else []
+            header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
+            if header is not None and header.resolve() not in found:
+                visit(header)
+
+    visit(path)
+    return tuple(found.values())
+
+
+def checksum(sources: Sequence[Source]) -> str:
+    """Return the SHA-256 of a file without its `mechanism` keys, and of the headers that it includes.
+
+    `mechanism` describes a variant and changes nothing that runs, so results stay valid when it is added or corrected.
+    """
+    first, *headers = sources
+    content = _HEADER.sub(lambda header: _MECHANISM.sub(b"", header[0]), first.content, count=1)
+    return text_checksum([replace(first, content=content), *headers])
+
+
+def text_checksum(sources: Sequence[Source]) -> str:
+    """Return the SHA-256 of a file and of the headers that it includes, every line counted."""
+    first, *headers = sources
+    digest = hashlib.sha256(first.content)
+    for header in headers:
+        digest.update(f"\0{header.path.name}\0{len(header.content)}\0".encode() + header.content)
+    return digest.hexdigest()
+
+
+@functools.lru_cache(TEXTS)
+def without_comments(text: str) -> str:
+    """The text with each comment blank, its line ends kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return " " + "\n" * match[0].count("\n") if match["comment"] else match[0]
+
+    return _TOKEN.sub(blank, text)
+
+
+@functools.lru_cache(TEXTS)
+def plain_code(text: str) -> str:
+    """The same with what strings say blank, too."""
+
+    def blank(match: re.Match[str]) -> str:
+        if match["comment"]:
+            return " " + "\n" * match[0].count("\n")
+        return '""' + "\n" * match[0].count("\n") if match[0][-1:] in ("'", '"') and not match["name"] else match[0]
+
+    return _TOKEN.sub(blank, text)
+
+
+def without_idle_macros(code: str) -> str:
+    """Plain code with the definitions of macros that nothing of it uses blank."""
+    definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
+    used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))
+    waiting = list(used & definitions.keys())
+    while waiting:
+        fresh = set(re.findall(r"[A-Za-z_]\w*", definitions[waiting.pop()][0])) & definitions.keys() - used
+        used |= fresh
+        waiting += fresh
+    return _DEFINITION.sub(lambda m: m[0] if m[1] in used else "\n" * m[0].count("\n"), code)
+
+
+def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
+    """What tensor cores multiply in a closure: each operand type with the file:line of its first instruction."""
+    classes: dict[str, str] = {}
+    for source in sources:
+        if b"mma" not in source.content:
+            continue
+        text = without_comments(source.text)
+        for match in _MATRIX.finditer(text):
+            operands = match["types"] or match["element"] or ""
+            names = [name for name, pattern in _CLASSES.items() if pattern.search(operands)] or [UNTOLD]
+            for name in names:
+                classes.setdefault(name, f"{source.path}:{text.count(chr(10), 0, match.start()) + 1}")
+    return classes
+
+
+@functools.lru_cache(TEXTS)
+def includes(text: str) -> tuple[tuple[int, str], ...]:
+    """Line and name, with its quotes, of each include."""
+    if "include" not in text:
+        return ()
+    named = (match for match in _TOKEN.finditer(text) if match["name"])
+    return tuple((text.count("\n", 0, match.start()) + 1, match["name"]) for match in named)

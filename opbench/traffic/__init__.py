@@ -1,1 +1,0 @@
-"""What a kernel does to memory, line by line: counts, cache levels, findings."""

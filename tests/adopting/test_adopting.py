@@ -1,0 +1,532 @@
+"""Headers proposed from launches as strangers write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench import api
+from opbench.adopting.adopting import NoOperator, propose
+from opbench.adopting.matching import Guess
+from opbench.adopting.proposal import Proposal
+from opbench.adopting.stores import stores
+from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
+from opbench.kernels.header import has_header
+from opbench.source.scan import declarations
+
+CATALOG = Catalog()
+OPERATORS = {name: CATALOG.operator(name) for name in ("relu", "add", "matmul", "softmax", "sum")}
+
+MATMUL = """\
+#define TILE 16
+#define CEIL_DIV(M, N) (((M) + (N) - 1) / (N))
+template <typename T, int N_ = 1>
+__global__ void sgemm(const T* A, const T* B, T* C, int M, int N, int K, float alpha, float beta) {}
+void run(float* a, float* b, float* c, int rows, int cols, int depth, cudaStream_t stream) {
+    // sgemm<<<1, 1>>>(a, b, c, 1, 1, 1);
+    dim3 block(TILE, TILE), unused;
+    float alpha = 2.0f;
+    dim3 grid = dim3(CEIL_DIV(cols, TILE), (rows + block.y - 1) / block.y);
+    sgemm<float><<<grid, block, 2 * TILE * sizeof(float), stream>>>(a, b, c, rows, cols, depth, alpha, 0);
+}
+"""
+ADD = """\
+__global__ void vectorAdd(const float* A, const float* B, float* C, int numElements) {}
+int main() {
+    int count = 50000, threads = 256;
+    vectorAdd<<<(count + threads - 1) / threads, threads>>>(dA, dB, dC, count);
+}
+"""
+UPDATE = """\
+__global__ void relu_(float* data, bool flag, double scale, size_t n) {}
+void go(float* p, size_t r) { relu_<<<min(1024, (int)ceil(r / 128.0)), 128>>>(p, true, 1.5, r); }
+"""
+FIXED = """\
+__global__ void other(float* x) {}
+__global__ void sumAll(float* in, float* out, int n) {}
+int main() { sumAll<<<4096 / 256, 256>>>(in, out, 4096); other<<<1, 1>>>(in); }
+"""
+COOPERATIVE = """\
+template <int WIDE>
+__global__ void sumAll(const float* in, float* out, size_t count) {}
+void run(float* d_in, float* d_out, size_t n) {
+    dim3 grid(132), block(256, 1, 1);
+    size_t bytes = 256 * sizeof(float);
+    void* arguments[] = {&d_in, (void*)&d_out, &n};
+    cudaLaunchCooperativeKernel((void*)sumAll<4>, grid, block, arguments, bytes, 0);
+}
+"""
+
+
+def header(tmp_path: Path, text: str, **wanted: str) -> tuple[str, list[str]]:
+    """The lines of a proposal but its operator's and title, and its notes."""
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    found = propose(path, OPERATORS, **wanted)
+    assert found.text.startswith("// /// opbench\n// operator =") and found.text.endswith("\n// ///\n")
+    return "\n".join(found.lines[2:]), found.notes
+
+
+def guesses(tmp_path: Path, **wanted: str) -> list[Guess]:
+    """What the proposal for the file that `header` wrote last guesses."""
+    return propose(tmp_path / "mine.cu", OPERATORS, **wanted).guesses
+
+
+def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, MATMUL)
+    assert found == (
+        'launch = [{ kernel = "sgemm<float>", grid = ["cdiv(n, 16)", "cdiv(m, 16)"], block = ["16", "16"], '
+        'shared = "(2 * 16) * 4", args = ["a", "b", "out", "m", "n", "k", 2.0, 0.0] }]'
+    )
+    assert notes == []
+
+
+def test_launches_by_functions_of_the_runtime_are_read(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, COOPERATIVE, operator="sum")
+    assert 'kernel = "sumAll<4>", grid = ["132"], block = ["256", "1", "1"], shared = "256 * 4"' in found
+    assert 'args = ["x", "out", "n"], cooperative = true }' in found
+    plain, _ = header(tmp_path, COOPERATIVE.replace("Cooperative", ""), operator="sum")
+    assert 'args = ["x", "out", "n"] }' in plain
+    assert len(notes) == 1 and notes[0].startswith("the grid names no axis")
+
+
+def test_a_later_variable_of_a_declaration_is_read(tmp_path: Path) -> None:
+    launch = "dim3 block(256), grid((count + 255) / 256);\n    vectorAdd<<<grid, block>>>"
+    found, notes = header(tmp_path, ADD.replace("vectorAdd<<<(count + threads - 1) / threads, threads>>>", launch))
+    assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in found and notes == []
+
+
+def test_a_launch_tells_which_variable_is_the_axis(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, ADD)
+    assert found == (
+        'launch = [{ kernel = "vectorAdd", grid = ["cdiv(n, 256)"], block = ["256"], args = ["a", "b", "out", "n"] }]'
+    )
+    assert notes == []
+
+
+def test_one_pointer_is_updated_and_literals_keep_their_type(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, UPDATE)
+    assert found == (
+        'in_place = { out = "x" }\n'
+        'launch = [{ kernel = "relu_", grid = ["min(1024, cdiv(n, 128))"], block = ["128"], '
+        'args = ["out", true, { f64 = 1.5 }, "n"] }]'
+    )
+    assert notes == []
+
+
+def test_a_size_that_the_host_is_given_is_tuned(tmp_path: Path) -> None:
+    text = FIXED.replace("int main()", "void launch(float* in, float* out, int n, const int block_size)").replace(
+        "4096 / 256, 256", "(n + block_size - 1) / block_size, block_size"
+    )
+    found, _ = header(tmp_path, text.replace("in, out, 4096", "in, out, n"))
+    assert found == (
+        "tune = { BLOCK_SIZE = [256, 128, 512] }\n"
+        'launch = [{ kernel = "sumAll", grid = ["cdiv(n, BLOCK_SIZE)"], block = ["BLOCK_SIZE"], '
+        'args = ["x", "out", "n"] }]'
+    )
+
+
+def test_what_is_guessed_is_said(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, FIXED)
+    assert 'grid = ["n // 256"]' in found and 'args = ["x", "out", "n"]' in found
+    assert notes == ["the file has other kernels, too: other; --kernel NAME takes one of them"]
+    assert [(guess.what, guess.value) for guess in guesses(tmp_path)] == [
+        ("the output", "out"),
+        ("n", "a multiple of 256"),
+    ]
+    text = ADD.replace("(count + threads - 1) / threads", "blocks_of(count)")
+    header(tmp_path, text)
+    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("launch", "grid")]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "words"),
+    [
+        (ADD.replace("vectorAdd", "blur"), {}, "no operator fits kernel 'blur'"),
+        (ADD, {"operator": "ad"}, "unknown operator 'ad'; did you mean 'add'?"),
+        (ADD, {"kernel": "vectorAd"}, "unknown kernel 'vectorAd'; did you mean 'vectorAdd'?"),
+        ("int main() {}", {}, "defines no __global__ function that can be read"),
+        ("// /// opbench\n// ///\n" + ADD, {}, "has an opbench header already; check it with: opbench check"),
+    ],
+)
+def test_what_cannot_be_told_is_asked_for(tmp_path: Path, text: str, wanted: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        header(tmp_path, text, **wanted)
+    assert words in str(caught.value)
+
+
+ADOPTED = Path(__file__).parent / "adopted"
+SEEN = {
+    "transpose_texture": 'textures = { tex = { tensor = "x", size = ["cols", "rows"], address = "wrap", '
+    "normalized = true } }",
+    "transpose_surface": 'surfaces = { target = { tensor = "out", size = ["rows", "cols"] } }',
+    "copy_fetch": 'textures = { source = { tensor = "x", size = ["n"], memory = "linear" } }',
+    "copy_pixels": 'textures = { pixels = { tensor = "x", size = ["n // 4"], memory = "linear", channels = 4 } }',
+}
+
+
+@pytest.mark.parametrize("name", sorted(SEEN))
+def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
+    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
+    found = propose(ADOPTED / f"{name}.cu", operators)
+    assert SEEN[name] in found.lines, found.text
+    said = ["a texel of 'pixels' is 4 elements: what counts texels is n // 4"] if name == "copy_pixels" else []
+    assert found.notes == said
+
+
+@pytest.mark.parametrize("name", ["transpose_texture", "transpose_surface", "copy_fetch", "relu_params", "relu_listed"])
+def test_a_file_with_textures_or_structures_is_right_under_its_proposed_header(name: str, tmp_path: Path) -> None:
+    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy", "relu")}
+    path = tmp_path / f"{name}.cu"
+    path.write_text(propose(ADOPTED / path.name, operators).text + (ADOPTED / path.name).read_text())
+    results = api.check([path], random_shapes=1, cpu_only=True)
+    assert {result.status for result in results} == {"right"}, [result.reason for result in results]
+
+
+def test_texture_references_of_old_are_refused_at_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "old.cu"
+    path.write_text("#include <cuda_runtime.h>\ntexture<float, 2, cudaReadModeElementType> image;\n" + ADD)
+    with pytest.raises(UsageError, match=r"old\.cu:2: texture references are gone since CUDA 12"):
+        propose(path, OPERATORS)
+
+
+def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
+    path = tmp_path / "blur.cu"
+    path.write_text("\n\n" + ADD.replace("vectorAdd", "blur"))
+    with pytest.raises(UsageError, match=r"blur\.cu:3: no operator fits kernel 'blur'"):
+        propose(path, OPERATORS)
+    path.write_text("\n// /// opbench\n// ///\n" + ADD)
+    with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already"):
+        propose(path, OPERATORS)
+
+
+def test_a_member_hides_no_variable_of_its_name(tmp_path: Path) -> None:
+    text = ADD.replace("vectorAdd<<<", "Sizes s; s.count = other; s.threads = 7;\n    vectorAdd<<<")
+    assert header(tmp_path, text)[0] == header(tmp_path, ADD)[0]
+
+
+@pytest.mark.parametrize("name", ["relu_params", "relu_listed"])
+def test_structures_are_given_field_by_field(name: str) -> None:
+    found = propose(ADOPTED / f"{name}.cu", OPERATORS)
+    fields = '["n", 0.0, "x", "out", { u64 = "1" }, { u64 = "n - 1" }, true]'
+    assert f"args = [{{ struct = {fields} }}]" in found.text and not found.notes
+
+
+def test_a_structure_that_no_header_gives_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "odd_relu.cu"
+    path.write_text((ADOPTED / "relu_params.cu").read_text().replace("bool clip;", "float table[4];"))
+    with pytest.raises(UsageError, match=r"structure 'p' has a member that no header gives \(float table \[ 4 \]\)"):
+        propose(path, OPERATORS)
+
+
+OWN_NAMES = """\
+#include <mma.h>
+#ifdef DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+template <int WIDE, int HIGH>
+__global__ void sum_it(real* total, real* values, real scale, int n) {
+    extern __shared__ real part[];
+    for (int i = 0; i < n; i++) for (int j = 0; j < 1; j++) part[j] = values[i];
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> f;
+    if (threadIdx.x == 0) atomicAdd(total, part[0]);
+}
+int main() {
+    constexpr int SIDE = 16;
+    const int block = SIDE * 8;
+    int blocks = std::min(sizes::cdiv(n, block), prop.maxGridSize[0]);
+    const float root = 1.0f / sqrtf(n);
+    sum_it<SIDE, SIDE / 2><<<static_cast<unsigned int>(blocks), block, block * sizeof(real)>>>(a, b, root, n);
+}
+"""
+
+
+def test_names_of_the_hosts_own_are_resolved_and_what_is_added_to_is_zeroed(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, OWN_NAMES, operator="sum")
+    assert found == (
+        'product = "f16"\n'
+        "launch = [\n"
+        '  { zero = "out" },\n'
+        '  { kernel = "sum_it<16, 16 / 2>", grid = ["cdiv(n, 16 * 8)"], block = ["16 * 8"], shared = "(16 * 8) * 4", '
+        'args = ["out", "x", { f32 = "(1.0) / sqrt(n)" }, "n"] },\n'
+        "]"
+    )
+    assert notes == ["it adds to out, which is zeroed before"]
+
+
+STORING = """\
+template <int LANES> __device__ void put(float* to, const float* from, int at) { to[at] = from[at]; }
+__device__ void count(int* by) { int old = atomicAdd(by, 1); }
+__global__ void relu(float* in, float* result, int* seen, float* again, float* table, int n) {
+    float value = in[0];
+    const float* row = in + n;
+    float* next = again + n;
+    if (n > 1) { put<4>(result, in, n); } else for (int i = 0; i < n; i++) next[i] += row[i];
+    shared[(int)table[n]] = value;
+    count(seen);
+    *reinterpret_cast<float4*>(&again[4]) = *reinterpret_cast<float4*>(&in[0]);
+}
+"""
+
+
+def test_what_a_kernel_stores_to_is_read_from_its_body() -> None:
+    everything = declarations(STORING)
+    (kernel,) = [one for one in everything if one.is_kernel]
+    pointers = ["in", "result", "seen", "again", "table"]
+    found = stores(kernel, pointers, {one.name: one for one in everything})
+    assert found == {"result": "stored", "seen": "added", "again": "stored"}
+
+
+def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        "__global__ void step(float* w, const float* g, int n) { int i = threadIdx.x; w[i] += g[i]; }\n"
+        "void go(float* w, float* g, int n) { step<<<(n + 255) / 256, 256>>>(w, g, n); }\n"
+    )
+    found = propose(path, {"accumulate": CATALOG.operator("accumulate")}, operator="accumulate")
+    assert found.lines[2:] == [
+        "in_place = true",
+        'launch = [{ kernel = "step", grid = ["cdiv(n, 256)"], block = ["256"], args = ["new_total", "part", "n"] }]',
+    ]
+    assert found.notes == []
+
+
+def test_a_pointer_to_a_structure_is_said(tmp_path: Path) -> None:
+    text = "struct Rows { float* data; int n; };\n__global__ void relu(Rows* rows) { rows->data[0] = 0; }\n"
+    header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
+    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("tensors", "rows")]
+
+
+DISPATCHED = """\
+#include <ATen/ATen.h>
+struct shape_t { int rows; int cols; };
+template <typename scalar_t, int WIDE>
+__global__ void softmax_rows(scalar_t* out, const scalar_t* x, scalar_t scale, shape_t shape) {
+    out[blockIdx.x] = x[blockIdx.x] * scale;
+}
+void softmax(torch::Tensor out, torch::Tensor x, shape_t shape) {
+    int lines = shape.rows;
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "softmax", [&] {
+        softmax_rows<scalar_t, 4><<<(lines + 3) / 4, 128, shape.cols * sizeof(float)>>>(
+            out.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), scale, shape);
+    });
+}
+"""
+
+
+def test_a_dispatched_type_and_the_fields_that_a_function_gets_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.cu"
+    path.write_text(DISPATCHED)
+    found = propose(path, {"softmax": CATALOG.operator("softmax")})
+    assert 'kernel = "softmax_rows<float, 4>"' in found.text
+    assert 'grid = ["cdiv(rows, 4)"], block = ["128"], shared = "cols * 4"' in found.text
+    assert 'args = ["out", "x", 1.0, { struct = ["rows", "cols"] }]' in found.text
+    assert [(guess.what, guess.value) for guess in found.guesses] == [
+        ("'scale'", "1.0"),
+        ("the kernel with its template's arguments", "softmax_rows<float, 4>"),
+    ]
+
+
+def test_a_type_that_a_template_of_the_host_hands_on_is_guessed(tmp_path: Path) -> None:
+    text = """\
+template <typename T, int WIDE> __global__ void relu_of(const T* x, T* y, T scale, int n) { y[0] = x[0] * scale; }
+template <typename T> void relu(const T* x, T* y, int n) { relu_of<T, 256><<<(n + 255) / 256, 256>>>(x, y, 2, n); }
+"""
+    found, notes = header(tmp_path, text)
+    assert 'kernel = "relu_of<float, 256>"' in found and 'args = ["x", "out", 2.0, "n"]' in found
+    assert notes == [] and [guess.value for guess in guesses(tmp_path)] == ["relu_of<float, 256>"]
+
+
+ALL_OPERATORS = {name: CATALOG.operator(name) for name in CATALOG.operator_names()}
+
+
+def launch_line(found: Proposal) -> str:
+    return next(line for line in found.lines if 'kernel = "' in line)
+
+
+def test_an_input_is_never_zeroed_and_its_overwriting_is_said() -> None:
+    found = propose(ADOPTED / "reduce_in_place.cu", ALL_OPERATORS)
+    assert found.operator == "sum" and found.args == ['"x"', '"out"', '"n"'] and "zero" not in found.text
+    assert {(one.kind, one.name) for one in found.contradictions} == {("input written", "x"), ("output size", "out")}
+
+
+def test_a_sum_of_arrays_is_an_add() -> None:
+    found = propose(ADOPTED / "sum_arrays.cu", ALL_OPERATORS)
+    assert found.operator == "add" and found.args == ['"a"', '"b"', '"out"', '"n"']
+    assert found.contradictions == [] and len(found.evidence) > 1
+
+
+def test_sizes_that_a_file_fixes_are_required() -> None:
+    found = propose(ADOPTED / "transpose_fixed.cu", ALL_OPERATORS)
+    assert found.operator == "transpose" and found.args == ['"out"', '"x"'] and found.contradictions == []
+    assert found.requires == ["rows == 1024", "cols == 1024"]
+    assert {(guess.what, guess.value) for guess in found.guesses} == {("rows", "1024"), ("cols", "1024")}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "int n = 1 << 24, threads = 512;\n    if (argc > 1) threads = atoi(argv[1]);",
+        "int n = 1 << 24, threads = argc > 1 ? atoi(argv[1]) : 512;",
+        "int n = 1 << 24, threads = (argc == 1) ? 512 : std::stoi(argv[1]);",
+        'int n = 1 << 24, threads = 512, c;\n    while ((c = getopt(argc, argv, "t:")) != -1) threads = atoi(optarg);',
+    ],
+)
+def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path, option: str) -> None:
+    text = (ADOPTED / "relu_option.cu").read_text()
+    own = text[text.index("    int n = 1 << 24") : text.index("    float *x, *out;")]
+    path = tmp_path / "relu_option.cu"
+    path.write_text(text.replace(own, f"    {option}\n"))
+    found = propose(path, ALL_OPERATORS)
+    assert 'grid = ["cdiv(n, 512)", "1"], block = ["512", "1"]' in launch_line(found) and found.contradictions == []
+    assert found.requires == []
+    if "?" not in option:
+        assert [(guess.what, guess.value) for guess in found.guesses] == [("'threads'", "512")]
+
+
+def test_the_element_type_of_the_pointers_is_written(tmp_path: Path) -> None:
+    found = propose(ADOPTED / "sum_of_ints.cu", ALL_OPERATORS)
+    assert found.contradictions == [] and 'supports = { dtype = ["i32"] }' in found.lines
+
+
+def test_elements_of_another_type_contradict_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "sum_of_ints.cu"
+    path.write_text((ADOPTED / "sum_of_ints.cu").read_text().replace("int*", "short*").replace("int *", "short *"))
+    found = propose(path, ALL_OPERATORS).contradictions
+    assert {(one.kind, one.name) for one in found} == {("element type", "out"), ("element type", "x")}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operator", "kinds"),
+    [
+        ("void leaky_relu(const float* x, float* out, int n) { out[n] = x[n] > 0 ? x[n] : 0.1f * x[n]; }", "", ()),
+        ("void conv1d(const float* a, const float* w, float* out, int n, int m) { out[n] = a[n] * w[m]; }", "", ()),
+        ("void sum(const float* x, const float* y, float* out, int n) { out[n] = x[n] * y[n]; }", "", ()),
+        ("void relu(const float* x, float* out, int n) { x[n]; float v = out[n]; (void)v; }", "relu", ()),
+        (
+            "void add(float* a, float* b, float* out, int n) { out[n] = a[n] + b[n]; a[n] = 0; }",
+            "add",
+            ("input written",),
+        ),
+        (
+            "void add(float* a, float* b, float* out, int n) { out[n] = a[n] + 2 * out[n] + b[n]; }",
+            "add",
+            ("output read",),
+        ),
+        ("void sum(const short* x, short* out, int n) { *out = x[n]; }", "sum", ("element type",)),
+        (
+            "void softmax(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }",
+            "softmax",
+            ("axis", "formula"),
+        ),
+    ],
+)
+def test_an_operator_that_the_kernel_contradicts_is_not_taken(
+    tmp_path: Path, kernel: str, operator: str, kinds: tuple[str, ...]
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ {kernel}\n")
+    if not operator:
+        with pytest.raises(NoOperator) as caught:
+            propose(path, ALL_OPERATORS)
+        assert len(caught.value.nearest) == 3
+    else:
+        found = {one.kind for one in propose(path, ALL_OPERATORS, operator=operator).contradictions}
+        assert found >= set(kinds)
+
+
+MATRICES = """\
+__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int i = 0; i < N; i++) sum += A[row * N + i] * B[i * K + col];
+    C[row * K + col] = sum;
+}
+void run(float* a, float* b, float* c, int M, int N, int K) {
+    gemm<<<dim3((K + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a, b, c, M, N, K);
+}
+"""
+
+
+def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.cu"
+    path.write_text(MATRICES)
+    found = propose(path, ALL_OPERATORS)
+    assert found.args == ['"a"', '"b"', '"out"', '"m"', '"k"', '"n"']
+    assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)"]' in launch_line(found)
+    path.write_text(MATRICES.replace("C[row * K + col]", "C[col * M + row]"))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+
+
+def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
+    path = tmp_path / "square.cu"
+    path.write_text(
+        MATRICES.replace("int M, int N, int K", "int N").replace("M, N, K", "N").replace("M", "N").replace("K", "N")
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == ["n == m", "k == m"] and found.contradictions == []
+
+
+FIXED_ENUM = """\
+enum { SKIP = 3, ROWS = 64, COLS };
+__global__ void transpose(float* out, const float* in) {
+    out[threadIdx.x * ROWS + blockIdx.x] = in[blockIdx.x * COLS + threadIdx.x];
+}
+void launch(float* to, const float* from) { transpose<<<ROWS, COLS>>>(to, from); }
+int main() {
+    float *a, *b;
+    const size_t bytes = ROWS * COLS * sizeof(float);
+    cudaMalloc((void**)&a, bytes);
+    cudaMalloc(&b, bytes);
+    launch(b, a);
+}
+"""
+
+
+def test_sizes_of_buffers_are_found_through_the_functions_that_launch(tmp_path: Path) -> None:
+    path = tmp_path / "transpose.cu"
+    path.write_text(FIXED_ENUM)
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == ["rows == 64", "cols == 65"] and found.contradictions == []
+
+
+def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path) -> None:
+    path = tmp_path / "vector_add.cu"
+    path.write_text(
+        "__global__ void vector_add(const float* a, const float* b, float* c, int n) { c[n] = a[n] + b[n]; }\n"
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
+    assert [guess.what for guess in found.guesses] == ["the launch"]
+
+
+def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "reduce.cu"
+    path.write_text(
+        "//////////////////////////////////////// a banner is no header\n"
+        "__global__ void reduce(float* x, float* out, int step, int n) { out[0] = x[step]; }\n"
+        "void run(float* x, float* out, int n) {\n"
+        "    for (int step = 1; step < n; step *= 2) { reduce<<<(n + 255) / 256, 256>>>(x, out, step, n); }\n"
+        "}\n"
+    )
+    assert not has_header(path)
+    found = propose(path, ALL_OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("launch", "step")]
+
+
+def test_an_output_that_is_read_after_it_was_written_is_fine(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.cu"
+    path.write_text(
+        "__global__ void softmax(const float* x, float* out, int rows, int cols) {\n"
+        "    out[threadIdx.x] = expf(x[threadIdx.x]);\n"
+        "    out[threadIdx.x] /= out[0];\n"
+        "}\n"
+        "void run(float* x, float* out, int rows, int cols) { softmax<<<rows, 256>>>(x, out, rows, cols); }\n"
+    )
+    assert propose(path, ALL_OPERATORS).contradictions == []

@@ -1,0 +1,355 @@
+"""Plans and headers of files without an operator: every size, buffer and argument is read from the host's code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.adopting.memory_plan import MemoryPlan, plan_of
+from opbench.adopting.memory_proposal import propose_memory
+from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
+from opbench.kernels.header import has_memory_header, read_memory_header
+from opbench.kernels.scalar import Scalar
+
+CASES = Path(__file__).parents[1] / "cases" / "bare"
+
+TWO = """\
+#include <cstdio>
+#include <vector>
+#define N 1000
+#define DIE(x) do { if ((x) != 0) exit(1); } while (0)
+const int BLOCK = 128;
+struct Range { int first; float scale; const float* from; };
+__global__ void fill(int* counts, unsigned char flag, size_t n) { counts[threadIdx.x] = flag; }
+template <typename T, int WIDE> __global__ void spread(Range r, T* to, double by) { to[r.first] = r.from[0] * by; }
+float* make(size_t count) {
+    float* made;
+    cudaMalloc((void**)&made, count * sizeof(float));
+    return made;
+}
+void launch(const float* x, float* y, int first) {
+    Range range = {first, 0.5f, x};
+    spread<float, 4><<<dim3(2, 3), BLOCK, BLOCK * sizeof(float)>>>(range, y, 2.5);
+}
+int main(int argc, char** argv) {
+    int *counts, blocks = argc > 1 ? atoi(argv[1]) : 4;
+    float *in, *out;
+    std::vector<float> host(N);
+    DIE(cudaMalloc(&counts, N * sizeof(int)));
+    DIE(cudaMalloc(&in, host.size() * sizeof(float)));
+    cudaMalloc(&out, N * 4);
+    cudaMemset(counts, 0, N * 4);
+    cudaMemcpy(in, host.data(), N * 4, cudaMemcpyHostToDevice);
+    fill<<<blocks, (N + BLOCK - 1) / BLOCK>>>(counts, 3, N);
+    launch(in, out, 7);
+    cudaMemcpy(host.data(), out, N * 4, cudaMemcpyDeviceToHost);
+}
+"""
+
+
+def plan(tmp_path: Path, text: str, **sizes: int) -> MemoryPlan:
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    return plan_of(path, (), sizes).reduced
+
+
+def test_launches_buffers_and_arguments_are_the_hosts(tmp_path: Path) -> None:
+    found = plan(tmp_path, TWO)
+    first, second = found.launches
+    assert (first.kernel, first.grid, first.block) == ("fill", (4, 1, 1), (8, 1, 1))
+    assert first.args == ("counts", Scalar("u8", 3), Scalar("u64", 1000))
+    assert (second.kernel, second.grid, second.block, second.shared_bytes) == (
+        "spread<float, 4>",
+        (2, 3, 1),
+        (128, 1, 1),
+        512,
+    )
+    assert str(second.args[0]) == "struct(7, f32(0.5), in)" and second.args[1:] == ("out", Scalar("f64", 2.5))
+    assert {(b.name, b.elements, b.dtype, b.content, b.is_bounded) for b in found.buffers} == {
+        ("counts", 1000, "i32", "zero", True),
+        ("in", 1000, "f32", "random", True),
+        ("out", 1000, "f32", "uninitialised", True),
+    }
+    assert found.notes == () and found.sizes == {"N": 1000, "BLOCK": 128, "first": 7, "blocks": 4}
+
+
+LARGE = """\
+#define WIDTH 4096
+__global__ void add(const float* a, const float* b, float* c, int n) {
+    for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) c[blockIdx.x * WIDTH + i] = a[i] + b[i];
+}
+int main() {
+    int n = 4096, odd = 100001;
+    float *a, *b, *c;
+    cudaMalloc(&a, n * n * 4); cudaMalloc(&b, odd * 4); cudaMalloc(&c, n * WIDTH * 4);
+    add<<<n, 128>>>(a, b, c, odd);
+}
+"""
+
+
+def test_large_sizes_are_reduced_together(tmp_path: Path) -> None:
+    found = plan(tmp_path, LARGE)
+    sizes = dict(found.sizes)
+    assert sizes["n"] == sizes["WIDTH"] < 4096 and sizes["n"] % 128 == 0
+    assert sizes.get("odd", 100001) % 128 == 100001 % 128
+    assert f"#define WIDTH {sizes['WIDTH']}\n" in found.text() and "int n = 4096" in found.text()
+    assert found.launches[0].grid == (sizes["n"], 1, 1)
+    assert len(found.notes) == 1
+
+
+def test_sizes_of_a_function_that_nothing_calls_are_assumed_or_given(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(const float* x, float* y, int n, float s) { y[threadIdx.x] = s * x[n]; }\n"
+        "void run(float* x, float* y, int n, float s) { k<<<(n + 63) / 64, 64>>>(x, y, n, s); }\n"
+    )
+    found = plan(tmp_path, text)
+    assert found.sizes == {"n": 1000} and found.launches[0].grid == (16, 1, 1)
+    assert {(b.name, b.content, b.is_bounded) for b in found.buffers} == {
+        ("x", "random", False),
+        ("y", "uninitialised", False),
+    }
+    found = plan(tmp_path, text, n=64, x=65, y=64)
+    assert found.launches[0].grid == (1, 1, 1) and {(b.elements, b.is_bounded) for b in found.buffers} == {
+        (65, True),
+        (64, True),
+    }
+    with pytest.raises(UsageError, match="--size m=3: the host's code has no such variable; known: n, s, x, y"):
+        plan(tmp_path, text, m=3)
+
+
+def test_kernels_that_nothing_launches_get_a_thread_an_element(tmp_path: Path) -> None:
+    found = plan(tmp_path, "__global__ void k(float* x, int rows, int n) { x[blockIdx.y * n + threadIdx.y] = rows; }\n")
+    assert found.launches[0].block == (16, 16, 1) and found.sizes == {"rows": 64, "n": 64}
+
+
+def test_a_size_that_cannot_be_read_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; int lines = count_lines(), n = lines * 2; cudaMalloc(&x, 4 * n);\n"
+        "k<<<n / 2, 32>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"opbench check \S+ --size lines=1024"):
+        plan(tmp_path, text)
+    assert plan(tmp_path, text, lines=8).launches[0].grid == (8, 1, 1)
+
+
+def test_indices_that_come_from_contents_are_known(tmp_path: Path) -> None:
+    text = """\
+__global__ void count(const int* x, int* bins, int n) {
+    int i = threadIdx.x;
+    int bin = x[i] / 4;
+    atomicAdd(&bins[bin], 1);
+    bins[i] += 1;
+    bins[x[i]] = 0;
+}
+void run(int* x, int* bins, int n) { count<<<1, n>>>(x, bins, n); }
+"""
+    assert {4, 6} <= plan(tmp_path, text).data_lines and not {3, 5} & plan(tmp_path, text).data_lines
+
+
+@pytest.mark.parametrize("text", [TWO, LARGE])
+def test_a_file_with_the_proposed_header_runs_as_one_without(tmp_path: Path, text: str) -> None:
+    without = plan(tmp_path, text)
+    seen = without.text()
+    path = tmp_path / "mine.cu"
+    header = propose_memory(path).text
+    path.write_text(header + text)
+    assert has_memory_header(path)
+    found = plan_of(path).reduced
+    assert (found.launches, found.buffers, found.sizes) == (without.launches, without.buffers, without.sizes)
+    assert found.text().count("\n") == header.count("\n") + text.count("\n")
+    assert found.text().removeprefix(header) == seen  # the sizes in the header are not the kernel's
+
+
+def test_a_header_names_the_hosts_sizes_and_keeps_its_expressions(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(LARGE)
+    found = read_memory_header(tmp_path / "mine.cu", (), propose_memory(tmp_path / "mine.cu").text)
+    assert found.sizes == {"n": 4096, "odd": 100001, "WIDTH": 4096}
+    assert [(b.name, b.elements) for b in found.buffers] == [("a", "n * n"), ("b", "odd"), ("c", "n * WIDTH")]
+    (launch,) = found.launch
+    assert (launch.grid, launch.block, launch.args) == (("n",), ("128",), ("a", "b", "c", "odd"))
+
+
+def test_guesses_of_a_header_without_an_operator_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(TWO)
+    assert [one.what for one in propose_memory(path).guesses] == ["blocks"]
+    path.write_text(
+        "__global__ void k(float* x, int n) { x[n] = 1; }\nvoid run(float* x, int n) { k<<<1, 32>>>(x, n); }"
+    )
+    assert [(one.what, one.value) for one in propose_memory(path).guesses] == [("n", "1000")]
+
+
+HEADED = """\
+// /// opbench
+// operator = "none"
+// sizes = {{ n = 100 }}
+// launch = [{{ kernel = "k", grid = ["1"], block = ["n"], args = ["x", "n"] }}]
+// buffers.x = {buffer}
+// ///
+__global__ void k(float* x, int n) {{ x[threadIdx.x] = n; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("buffer", "message"),
+    [
+        ('{ type = "f31" }', r"mine.cu:5: buffers.x.type = 'f31' is not allowed; one of f32"),
+        ('{ content = "poison" }', r"mine.cu:5: buffers.x.content = 'poison' is not allowed; one of random"),
+        ('{ element = "n" }', r"mine.cu:5: buffers.x: unknown key 'element'; did you mean 'elements'"),
+        ('{ elements = "m" }', r"elements of buffer 'x': unknown name 'm'"),
+    ],
+)
+def test_what_a_header_without_an_operator_may_not_say_is_refused(tmp_path: Path, buffer: str, message: str) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer=buffer))
+    with pytest.raises(UsageError, match=message):
+        plan_of(path)
+
+
+def test_sizes_and_elements_of_a_header_may_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer="{}"))
+    found = plan_of(path).reduced
+    assert found.launches[0].block == (100, 1, 1) and not found.buffers[0].is_bounded
+    found = plan_of(path, (), {"n": 7, "x": 6}).reduced
+    assert found.launches[0].block == (7, 1, 1) and (found.buffers[0].elements, found.buffers[0].is_bounded) == (
+        6,
+        True,
+    )
+    with pytest.raises(UsageError, match="--size m=3: the header has no such size; known: n, x"):
+        plan_of(path, (), {"m": 3})
+
+
+def test_only_a_check_takes_a_header_without_an_operator(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer="{}"))
+    with pytest.raises(UsageError, match=r"mine.cu:2: operator = \"none\".*opbench check.*new operator"):
+        Catalog().own_variants(path)
+
+
+def test_a_variable_that_counts_on_from_itself_is_asked_for(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; int n = limit(n, 7) * 2; cudaMalloc(&x, 4 * n); k<<<n, 32>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"--size n=1024"):
+        plan(tmp_path, text)
+
+
+READ = """\
+#define COUNT  (1 << 10)
+#define imin(a, b) ((a) < (b) ? (a) : (b))
+dim3 shape(32, 2, 1);
+__global__ void k(float* x, int n) { x[n] = 1; }
+template <int WIDE> void launch(float* x, int n) { k<<<n / WIDE, WIDE>>>(x, n); }
+int main(int argc, char** words) {
+    float *x, *y, *z;
+    int rows, cols = atoi(words[1]), large = 1'000;
+    scanf("%d", &rows);
+    cudaMalloc(&x, COUNT * sizeof(float));
+    cudaMalloc(&y, large * sizeof(float));
+    cudaMalloc(&z, picture.size() * sizeof(float));
+    k<<<imin(COUNT, 7), shape>>>(x, rows);
+    k<<<1, 1>>>(y, cols);
+    launch<16>(z, 64);
+}
+"""
+
+
+def test_what_host_code_has_of_its_own_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(READ)
+    found = plan_of(path).reduced
+    assert [(one.grid, one.block) for one in found.launches] == [
+        ((7, 1, 1), (32, 2, 1)),
+        ((1, 1, 1), (1, 1, 1)),
+        ((4, 1, 1), (16, 1, 1)),
+    ]
+    assert [(b.elements, b.is_bounded) for b in found.buffers[:2]] == [(1024, True), (1000, True)]
+    assert not found.buffers[2].is_bounded
+    guesses = {one.what: one.value for one in propose_memory(path).guesses}
+    assert guesses["rows"] == guesses["cols"] == "64" and "the size of 'z'" in guesses
+
+
+def test_a_shape_that_a_function_is_given_is_assumed(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x, int n) { x[n] = 1; }\\n"
+        "void run(float* x, int n, dim3 shape) { dim3 grid(n / shape.x, n / shape.y); k<<<grid, shape>>>(x, n); }\\n"
+    )
+    (launch,) = plan(tmp_path, text).launches
+    assert (launch.grid, launch.block) == ((62, 62, 1), (16, 16, 1))
+
+
+SEVERAL = """\
+struct Lists { int* counts; double* sums; };
+__global__ void k(float* x, const float* y, int n) { x[n] = y[n]; }
+__global__ void fill(int* counts, double* sums) { counts[0] = 1; sums[0] = 1; }
+void first() { float *x, *y; int m = 3, n = 10; cudaMalloc(&x, n * 4); cudaMalloc(&y, n * 4); k<<<1, m>>>(x, y, n); }
+void second() { float *x, *y; int m = 5, n = 20; cudaMalloc(&x, n * 4); cudaMalloc(&y, n * 4); k<<<1, m>>>(x, y, n); }
+int main() {
+    float *scanned, *out;
+    Lists lists;
+    first();
+    second();
+    cudaMalloc(&lists.counts, 8 * sizeof(int));
+    cudaMalloc(&lists.sums, 9 * sizeof(double));
+    fill<<<1, 1>>>(lists.counts, lists.sums);
+    cudaMalloc(&scanned, 40); cudaMalloc(&out, 40);
+    scan_elsewhere(scanned, 10);
+    k<<<1, 1>>>(out, scanned, 10);
+}
+"""
+
+
+def test_variables_of_one_name_members_and_what_other_files_fill_are_kept_apart(tmp_path: Path) -> None:
+    found = plan(tmp_path, SEVERAL)
+    assert [one.block[0] for one in found.launches] == [3, 5, 1, 1]
+    sizes = {b.name: (b.elements, b.dtype, b.content) for b in found.buffers}
+    assert [sizes[str(name)][0] for one in found.launches[:2] for name in one.args[:2]] == [10, 10, 20, 20]
+    assert [sizes[str(name)][:2] for name in found.launches[2].args] == [(8, "i32"), (9, "f64")]
+    assert [sizes[str(name)][2] for name in found.launches[3].args[:2]] == ["uninitialised", "random"]
+
+
+def test_a_parameter_named_y_asks_for_no_second_dimension(tmp_path: Path) -> None:
+    found = plan(tmp_path, "__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = x[n - 1]; }\n")
+    assert found.launches[0].block == (256, 1, 1)
+
+
+def test_sizes_are_reduced_in_a_file_with_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_bytes(LARGE.replace("\n", "\r\n").encode())
+    found = plan_of(path).reduced
+    assert f"#define WIDTH {found.sizes['WIDTH']}\r\n" in found.text()
+
+
+def test_a_launch_by_a_pointer_to_a_function_and_a_type_that_only_the_kernel_says_are_read(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(int* x, int n) { x[n] = 1; }\n"
+        "void frame(int* x, int ticks) { k<<<3, 5>>>(x, ticks); }\n"
+        "int main() { animate(frame); }\n"
+    )
+    (launch,) = plan(tmp_path, text).launches
+    assert (launch.grid, launch.block) == ((3, 1, 1), (5, 1, 1))
+    text = "__global__ void k(int* x) { x[0] = 1; }\nint main() { int a[9], *x; cudaMalloc(&x, 36); k<<<1, 1>>>(x); }\n"
+    assert [(b.elements, b.dtype) for b in plan(tmp_path, text).buffers] == [(9, "i32")]
+
+
+def test_launches_that_a_header_leaves_out_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        "__global__ void k(int* x) { x[0] = 1; }\n__global__ void other(int* x) { x[0] = 1; }\n"
+        "void first(int* x) { k<<<1, 1>>>(x); }\nvoid second(int* x) { other<<<1, 1>>>(x); }\n"
+    )
+    assert any("launches of other" in note for note in propose_memory(path).notes)
+
+
+def test_a_buffer_of_unknown_size_holds_what_the_launch_stores(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(unsigned char* x) { x[blockIdx.x * 4 + 3] = 1; }\n"
+        "int main() { unsigned char* x; cudaMalloc(&x, picture.size()); k<<<1000000, 1>>>(x); }\n"
+    )
+    (buffer,) = plan(tmp_path, text).buffers
+    assert not buffer.is_bounded and buffer.elements >= 4_000_000

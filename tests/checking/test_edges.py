@@ -1,0 +1,166 @@
+"""Ties, zeros, tiny, far and infinite inputs: kernels that only normals let pass are found, and what made them fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opbench import api
+from opbench.checking.verdict import judge
+from opbench.kernels.edges import EDGES, at_the_edge
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import from_storage
+
+CASES = Path(__file__).parent / "cases"
+ONE_A_THREAD = """\
+// /// opbench
+// operator = "{operator}"
+// launch = [{{ kernel = "own", grid = ["cdiv({count}, 128)"], block = ["128"] }}]
+// ///
+extern "C" __global__ void own({arguments}) {{
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    if (i >= {count}) return;
+    {body}
+}}
+"""
+RELU = {"operator": "relu", "count": "n", "arguments": "const float* x, float* out, int n"}
+SOFTMAX = {"operator": "softmax", "count": "rows", "arguments": "const float* x, float* out, int rows, int cols"}
+ROW = "const float* row = x + i * cols; float* target = out + i * cols; float most = {first}, sum = 0.0f;"
+FIND = "for (int c = 0; c < cols; ++c) most = fmaxf(most, row[c]);"
+DIVIDE = "for (int c = 0; c < cols; ++c) target[c] = expf(row[c] - most) / sum;"
+ADD = "for (int c = 0; c < cols; ++c) sum += expf(row[c] - most);"
+ONLINE = """for (int c = 0; c < cols; ++c) {
+        const float larger = fmaxf(most, row[c]);
+        sum = sum * expf(most - larger) + expf(row[c] - larger);
+        most = larger;
+    }"""
+KERNELS = {
+    "relu": (RELU, "(n=1021)", "out[i] = fmaxf(x[i], 0.0f);", ""),
+    "relu by a mask": (RELU, "(n=1021)", "out[i] = x[i] * (x[i] > 0.0f);", "with infinities of both signs"),
+    "relu that flushes": (
+        RELU,
+        "(n=1021)",
+        "out[i] = x[i] > 1.17549435e-38f ? x[i] : 0.0f;",
+        "with inputs below the least normal number",
+    ),
+    "softmax": (SOFTMAX, "(rows=13,cols=64)", "\n".join((ROW.format(first="-INFINITY"), FIND, ADD, DIVIDE)), ""),
+    "softmax from -500 on": (
+        SOFTMAX,
+        "(rows=13,cols=64)",
+        "\n".join((ROW.format(first="-500.0f"), FIND, ADD, DIVIDE)),
+        "with inputs 1000 above or below 0",
+    ),
+    "softmax whose first infinity is no number": (
+        SOFTMAX,
+        "(rows=13,cols=64)",
+        "\n".join((ROW.format(first="-INFINITY"), ONLINE, DIVIDE)),
+        "with -infinity in half of the inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_only_normals_let_pass_is_found_and_said(tmp_path: Path, name: str) -> None:
+    words, problem, body, said = KERNELS[name]
+    path = tmp_path / "own.cu"
+    path.write_text(ONE_A_THREAD.format(**words, body=body))
+    (result,) = api.check([path], backend="cpu", problems=[problem], cpu_only=True)
+    assert result.status == ("wrong" if said else "right"), result.reason
+    assert said in result.reason
+
+
+IN_TILES = """\
+// /// opbench
+// operator = "{operator}"
+// launch = [{{ kernel = "own", grid = ["1"], block = ["128"] }}]
+// ///
+__global__ void own({arguments}) {{
+    __shared__ float tile[128];
+    const int t = threadIdx.x;
+    for (int base = 0; base < {count}; base += 128) {{
+        const float v = base + t < {count} ? x[base + t] : 1.5f;
+        {body}
+    }}
+}}
+"""
+SHARED = "tile[t] = v; {barrier} const float got = tile[127 - t]; __syncthreads(); tile[t] = got; __syncthreads(); "
+STORE = "if (base + t < n) out[base + t] = fmaxf(tile[127 - t], 0.0f); __syncthreads();"
+SKIPS = SHARED.format(barrier="if (!__all_sync(0xffffffff, {rare})) __syncthreads();") + STORE
+ONLY_ON_RARE_INPUTS = {
+    "zeros": (SKIPS.replace("{rare}", "__any_sync(0xffffffff, v == 0.0f)"), "shared_race"),
+    "infinities": (SKIPS.replace("{rare}", "__any_sync(0xffffffff, isinf(v))"), "shared_race"),
+    "denormals": (SKIPS.replace("{rare}", "fabsf(v) < 1.1e-38f || base + t >= n"), "shared_race"),
+    "whole numbers": (SKIPS.replace("{rare}", "v == rintf(v) || base + t >= n"), "shared_race"),
+    "zeros read beyond": (
+        "if (base + t < n) out[base + t] = v == 0.0f ? fmaxf(x[base + t + n] * 0.0f, 0.0f) : fmaxf(v, 0.0f);",
+        "out_of_bounds",
+    ),
+    "zeros read what nobody wrote": (
+        "if (base + t < n) out[base + t] = fmaxf(v == 0.0f ? tile[t] * 0.0f : v, 0.0f);",
+        "uninitialised",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_ON_RARE_INPUTS)
+def test_paths_that_only_special_inputs_take_are_traced(tmp_path: Path, name: str) -> None:
+    body, kind = ONLY_ON_RARE_INPUTS[name]
+    path = tmp_path / "own.cu"
+    path.write_text(IN_TILES.format(**RELU, body=body))
+    (result,) = api.check([path], backend="cpu", problems=["(n=1021)"], cpu_only=True)
+    assert result.status == "wrong" and result.verdict
+    assert kind in result.verdict.findings[0].kind, result.reason
+    assert "; only with " in result.reason, result.reason
+
+
+def test_a_barrier_that_tiles_of_zeros_skip_is_a_race() -> None:
+    results = api.check([CASES / "skips_tiles_of_zeros.cu"], backend="cpu", cpu_only=True)
+    wrong = [result for result in results if result.status == "wrong"]
+    assert wrong and all("nothing but zeros" in result.reason for result in wrong)
+    findings = [result.verdict.findings[0] for result in wrong if result.verdict]
+    assert {(finding.kind, finding.line) for finding in findings} == {("shared_race", 13)}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("kind", EDGES)
+def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
+    pooled = {"n": 2, "c": 3, "h": 8, "w": 9, "dtype": dtype}
+    problem = Catalog().operator("maxpool2d").from_axes(pooled)
+    object.__setattr__(problem, "edges", {"x": (kind,)})
+    made = at_the_edge(problem, problem.make_inputs(1), kind, 1)["x"]
+    x = from_storage(made, dtype).astype(np.float64)
+    finite = x[np.isfinite(x)]
+    held = {
+        "ties": len(np.unique(x)) < 12,
+        "zeros": not x.any(),
+        "level": len(np.unique(x)) == 1 and x.any(),
+        "tiny": 0 < np.abs(x).max() < np.finfo(np.float32).tiny,
+        "far": x[0].max() < -900 and x[1].min() > 900,
+        "infinite": np.isposinf(x).any() and np.isneginf(x).any() and finite.size > x.size / 2,
+        "masked": np.isneginf(x).any() and not np.isposinf(x).any() and np.isfinite(x).any(axis=-1).all(),
+    }
+    assert held[kind]
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "right"),
+    [
+        (np.inf, np.inf, True),
+        (-np.inf, np.inf, False),
+        (1.0, np.inf, False),
+        (np.nan, np.inf, False),
+        (np.inf, 1.0, False),
+        (np.nan, 1.0, False),
+        (7.0, np.nan, True),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_infinity_is_wanted_as_it_is(got: float, want: float, right: bool, exact: bool) -> None:
+    operator = Catalog().operator("relu" if exact else "softmax").examples()[0]
+    out = np.full(70, 1.0, np.float32)
+    reference = np.full(70, 1.0)
+    out[3], reference[3] = got, want
+    found = judge("out", "f32", out, reference, None if exact else np.ones(70), operator.tolerance("f32"))
+    assert (found.mismatch is None) == right

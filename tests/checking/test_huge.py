@@ -1,0 +1,113 @@
+"""`check --huge`: indices that no `int` holds are found at their line, on a few blocks and memory that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench import api
+from opbench.checking import huge_values
+from opbench.checking.huge import huge_problems, is_huge
+from opbench.kernels.folders import Catalog
+
+COPIES = """\
+// /// opbench
+// operator = "transpose"
+// launch = [{ kernel = "moves", grid = ["cdiv(cols, 32)", "min(cdiv(rows, 8), 65535)"], block = ["32", "8"] }]
+// ///
+extern "C" __global__ void moves(const float* x, float* out, int rows, int cols) {
+    const int col = blockIdx.x * 32 + threadIdx.x;
+    for (int row = blockIdx.y * 8 + threadIdx.y; row < rows; row += gridDim.y * 8) {
+        if (col >= cols) continue;
+        const WIDTH from = (WIDTH)row * cols + col;
+        out[(long long)col * rows + row] = x[from];
+    }
+}
+"""
+
+
+SQUARES = """\
+// /// opbench
+// operator = "relu"
+// launch = [{ kernel = "rectifies", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+extern "C" __global__ void rectifies(const float* x, float* out, int n) {
+    const long long i = blockIdx.x * 256LL + threadIdx.x;
+    if (i < n) out[i] = x[INDEX] > 0.0f ? x[i] : 0.0f;
+}
+"""
+
+
+SAID: dict[str, str] = {}
+"""What was judged, by problem."""
+
+
+def tried(path: Path) -> dict[str, str]:
+    """Each huge problem's outcome."""
+    results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
+    huge = [r for r in results if is_huge(Catalog().operator(r.operator).parse(r.problem))]
+    SAID.update({r.problem: r.verdict.integers for r in huge if r.verdict and r.status == "right"})
+    return {r.problem: f"{r.status}: {r.reason}" for r in huge}
+
+
+@pytest.mark.parametrize("width", ["int", "long long"])
+def test_indices_too_narrow_are_found_at_their_line(tmp_path: Path, width: str) -> None:
+    path = tmp_path / "moves.cu"
+    path.write_text(COPIES.replace("WIDTH", width))
+    found = tried(path)
+    assert len(found) == 2, found
+    if width == "long long":
+        assert set(found.values()) == {"right: "}
+        assert {said.partition(", ")[0] for said in SAID.values()} == {"a sample of blocks"}, SAID
+        assert all(int(said.split()[4]) > 1000 for said in SAID.values()), SAID
+    else:
+        assert any("moves.cu:9: index-overflow: " in reason for reason in found.values()), found
+
+
+@pytest.mark.parametrize("index", ["i", "(i & 0x7ffffff)"])
+def test_values_of_the_blocks_that_ran_are_judged(tmp_path: Path, index: str) -> None:
+    """An index that wraps without a sign is in bounds everywhere: only what is written gives it away."""
+    path = tmp_path / "rectifies.cu"
+    path.write_text(SQUARES.replace("INDEX", index))
+    found = tried(path)
+    assert found
+    if index == "i":
+        assert set(found.values()) == {"right: "}
+    else:
+        assert all("out[" in reason for reason in found.values()), found
+
+
+def test_one_axis_grows_at_a_time() -> None:
+    """Rows and columns of a transpose; of a matmul the rows of either side, as k is how long its sums are."""
+    transposes = [problem.axes for problem in huge_problems(list(Catalog().operator("transpose").examples()))]
+    assert [axes["rows"] > 10**6 for axes in transposes] == [True, False]
+    products = [problem.axes for problem in huge_problems(list(Catalog().operator("matmul").examples()))]
+    assert products and all(axes["k"] < 10**6 for axes in products)
+
+
+@pytest.mark.parametrize("width", ["short", "long long"])
+def test_indices_of_16_bits_are_found_where_a_grid_allows_no_more_rows(tmp_path: Path, width: str) -> None:
+    path = tmp_path / "moves.cu"
+    limited = COPIES.replace("WIDTH from = (WIDTH)", f"long long from = ({width})")
+    path.write_text(limited.replace("// launch", '// requires = ["rows <= 65535", "cols <= 65535"]\n// launch'))
+    results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
+    statuses = {r.problem: r.status for r in results}
+    assert not any(is_huge(Catalog().operator("transpose").parse(problem)) for problem in statuses)
+    assert statuses.pop("(rows=65535,cols=1)") == ("wrong" if width == "short" else "right")
+    assert set(statuses.values()) == {"right"}
+
+
+@pytest.mark.parametrize(
+    "axes", ["(items=2088994,features=1028,rows=7,total=20)", "(items=20,features=1028,rows=7,total=2147483640)"]
+)
+def test_small_inputs_of_a_huge_problem_have_content_that_they_may_have(axes: str) -> None:
+    """A step counts from 1, so that zeros everywhere would be read in front of the order's first element."""
+    (result,) = api.check([], cases=[f"gather/flat_divmod[BLOCK=256]{axes}"], huge=True, cpu_only=True, random_shapes=0)
+    assert result.status == "right", result.reason
+
+
+def test_an_element_that_a_number_singles_out_makes_slices_depend() -> None:
+    """Of a few draws of the step most are beyond the slices, and would not show it."""
+    problem = Catalog().operator("record").parse("(steps=2147483640)")
+    assert huge_values._sliced(problem, "steps") is None

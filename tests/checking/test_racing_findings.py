@@ -1,0 +1,205 @@
+"""Cases raced on the cpu backend with a clock of numbers: looked at first, bound once, freed after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quiet_clock import QuietClock
+
+from opbench.backend.base import Buffer
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
+from opbench.checking.racing import race_cases
+from opbench.emulator import CpuBackend
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog, case_named
+from opbench.running.targets import own_variants
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.racing import RaceOptions
+
+KERNEL = """// /// opbench
+// operator = "relu"
+// tune     = { BLOCK = [32, 64, 96, 128], FAULT = [0, 1, 2] }
+// launch   = [{ kernel = "relu", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+// ///
+extern "C" __global__ void relu(const float* x, float* out, int n) {
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+#if FAULT == 1
+    if (i < n) out[i] = x[i];
+#elif FAULT == 2
+    if (i < n) out[i] = nowhere(x[i]);
+#else
+    if (i < n) out[i] = fmaxf(x[i], 0.0f);
+#endif
+}
+"""
+
+
+class Clock(QuietClock):
+    """Launches for real; times by the order of who was started."""
+
+    timer = "numbers"
+
+    def __init__(self, times: dict[str, float]) -> None:
+        self.times, self.at = times, ""
+        self.between = 0.0
+
+    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
+        return [1.0 for _ in launches]
+
+    def forget(self, launch: Callable[[], None]) -> None:
+        pass
+
+    def started(self, name: str) -> None:
+        self.at = name
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        launch()
+        return Sample(self.times[self.at])
+
+
+def test_wrong_ones_and_those_that_do_not_compile_are_named_and_the_others_race(tmp_path: Path) -> None:
+    path = tmp_path / "faults.cu"
+    path.write_text(KERNEL)
+    variant = own_variants(path, Catalog())[0]
+    problem = Catalog().operator("relu").parse("(n=1000)")
+
+    def case(block: int, fault: int = 0) -> Case:
+        return Case(variant, {"BLOCK": block, "FAULT": fault}, problem)
+
+    leader, quick, slow, wrong, broken = case(32), case(64), case(128), case(96, 1), case(96, 2)
+    clock = Clock({leader.name: 2.0, quick.name: 1.5, slow.name: 9.0})
+    session = Session(open_backend("cpu"))
+    found = race_cases(session, [wrong, quick, broken, slow], leader, RaceOptions(rounds=6), clock, 60.0, clock.started)
+    assert found.raced.keys() == {leader.name, quick.name, slow.name}
+    assert found.raced[quick.name].stop == "first" and len(found.raced[quick.name].samples) == 3
+    assert found.raced[slow.name].samples == [9.0] and found.raced[slow.name].stop == "slower"
+    assert "out[" in found.wrong[wrong.name] and "nowhere" in found.failed[broken.name]
+    assert session.check(quick).verdict.right, "the session is as good as before"
+    alone = race_cases(session, [wrong], leader, RaceOptions(), clock, 60.0)
+    assert not alone.raced and alone.wrong.keys() == {wrong.name}
+
+
+RULES = """// /// opbench
+// operator  = "relu"
+// tune      = { KIND = [0, 1, 2] }
+// workspace = { seen = "1" }
+// launch    = [{ kernel = "relu", grid = ["cdiv(n, 256)"], block = ["256"], args = ["x", "out", "seen", "n"] }]
+// ///
+//
+// KIND 1 is right on the content of the first check only. KIND 2 keeps in a variable which input it saw last.
+__device__ float last[4];
+extern "C" __global__ void relu(const float* x, float* out, float* seen, int n) {
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    if (i == 0) seen[0] = x[0];
+#if KIND == 1
+    if (x[0] != FIRST) return;
+#elif KIND == 2
+    const bool known = last[blockIdx.x] == x[blockIdx.x];
+    __syncthreads();
+    if (known) return;
+    if (threadIdx.x == 0) last[blockIdx.x] = x[blockIdx.x];
+#endif
+    if (i < n) out[i] = fmaxf(x[i], 0.0f);
+}
+"""
+
+
+class Recorded(CpuBackend):
+    """A backend that knows which memory of a name it gave out last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: dict[str, Buffer] = {}
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
+        self.last[name] = super().allocate(name, shape, dtype)
+        return self.last[name]
+
+
+class Looking(Clock):
+    """A clock that looks for poison in an output and a workspace before a launch, and at what it read after."""
+
+    def __init__(self, times: dict[str, float], backend: Recorded) -> None:
+        super().__init__(times)
+        self.backend, self.poisoned, self.firsts = backend, list[bool](), list[float]()
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        buffers = [self.backend.last[name] for name in ("out", "seen")]
+        self.poisoned.append(all(bool(np.isnan(buffer.read()).all()) for buffer in buffers))
+        sample = super().sample(launch, hold)
+        self.firsts.append(float(buffers[1].read()[0]))
+        return sample
+
+
+class Meter(QuietClock):
+    """A clock of a device that takes 100 W, whose launches take 0.1 s."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        launch()
+        self.now_s += 0.1
+        return Sample(0.1)
+
+    def device_state(self) -> DeviceState:
+        return DeviceState(energy_j=100.0 * self.now_s)
+
+
+def three_kinds(tmp_path: Path) -> list[Case]:
+    """Return an honest case, one that recognises the checked content, and one that remembers its input."""
+    problem = Catalog().operator("relu").parse("(n=1000)")
+    first = float(Session(open_backend("cpu")).prepare(problem).inputs("normal")["x"].reshape(-1)[0])
+    path = tmp_path / "rules.cu"
+    path.write_text(RULES.replace("FIRST", f"{first!r}f"))
+    variant = own_variants(path, Catalog())[0]
+    return [Case(variant, {"KIND": kind}, problem) for kind in range(3)]
+
+
+def test_inputs_rotate_and_outputs_are_poisoned_before_each_sample_of_a_race(tmp_path: Path) -> None:
+    honest = three_kinds(tmp_path)[0]
+    backend = Recorded()
+    clock = Looking({honest.name: 1.0}, backend)
+    found = race_cases(Session(backend), [honest], None, RaceOptions(rounds=9, least=9), clock, 60.0, clock.started)
+    assert len(found.raced[honest.name].samples) == 9 and len(clock.poisoned) == 10 and all(clock.poisoned)
+    assert len(set(clock.firsts)) == 3 and all(len(set(clock.firsts[n : n + 5])) == 3 for n in range(5))
+
+
+@pytest.mark.parametrize("mode", ["cold", "graph"])
+def test_a_race_refuses_what_a_run_refuses(tmp_path: Path, mode: str) -> None:
+    honest, recognises, keeps = three_kinds(tmp_path)
+    session = Session(open_backend("cpu"))
+    clock = Clock({honest.name: 3.0, recognises.name: 0.001, keeps.name: 0.002})
+    found = race_cases(session, [honest, recognises, keeps], None, RaceOptions(), clock, 60.0, clock.started, mode=mode)
+    assert found.raced.keys() == {honest.name} and len(found.raced[honest.name].samples) >= 3
+    assert found.wrong.keys() == {recognises.name, keeps.name} and not found.failed
+    assert "timed sample" in found.wrong[recognises.name] and "'last'" in found.wrong[keeps.name]
+    led = race_cases(session, [honest], recognises, RaceOptions(), clock, 60.0, clock.started, mode=mode)
+    assert led.raced.keys() == {honest.name} and led.wrong.keys() == {recognises.name}, "a leader is judged as well"
+
+
+def test_a_race_by_joules_judges_too(tmp_path: Path) -> None:
+    honest, recognises, _ = three_kinds(tmp_path)
+    session = Session(open_backend("cpu"))
+    clock = Meter()
+    found = race_cases(
+        session,
+        [honest, recognises],
+        None,
+        RaceOptions(rounds=6),
+        clock,
+        60.0,
+        now=lambda: clock.now_s,
+        energy=True,
+        mode="hot",
+    )
+    assert found.raced.keys() == {honest.name} and found.wrong.keys() == {recognises.name}
+
+
+def test_a_verdict_says_why_whole_numbers_are_not_compared() -> None:
+    checked = Session(open_backend("cpu"), traced_work=0).check(case_named("softmax/thread_per_row(rows=3,cols=5)"))
+    assert checked.verdict.right and "rounded" in checked.verdict.integers

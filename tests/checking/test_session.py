@@ -1,0 +1,195 @@
+"""What is measured is checked once more: kernels that are right until they have been timed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import RELU
+from quiet_clock import QuietClock
+
+from opbench.backend.base import Buffer
+from opbench.checking.backends import open_backend
+from opbench.checking.checking import Session
+from opbench.checking.measuring import Measured, measure_cases
+from opbench.emulator import CpuBackend
+from opbench.emulator.buffer import CpuArray
+from opbench.errors import UsageError
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.header import read_variants
+from opbench.timing.clock import Sample
+from opbench.timing.sampling import TimingOptions
+
+BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
+CHEATS = {
+    "stops working": ("__device__ int calls;", f"if (i == 0) ++calls; if (calls < 12) {{ {BODY} }}"),
+    "gives the old output again": (
+        "__device__ int calls; __device__ float kept[1024];",
+        f"if (i == 0) ++calls; if (calls < 12) {{ {BODY} if (i < n) kept[i] = out[i]; }} "
+        "else if (i < n) out[i] = kept[i];",
+    ),
+    "is tied to an address": (
+        "__device__ const float* first;",
+        f"if (first == nullptr) first = x; if (x == first) {{ {BODY} }}",
+    ),
+}
+
+
+class Steady(QuietClock):
+    """A clock whose every sample is a millisecond."""
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        launch()
+        return Sample(1e-3)
+
+    @property
+    def between(self) -> float:
+        return 0.0
+
+    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
+        return [1e-3 for _ in launches]
+
+    def forget(self, launch: Callable[[], None]) -> None:
+        pass
+
+
+def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> Measured:
+    """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
+    path = folder / "cheat.cu"
+    path.write_text(RELU.replace(BODY, body).replace('extern "C"', f'{globals_}\nextern "C"'))
+    catalog = Catalog()
+    cheat = Case(catalog.variant_file(path), {}, catalog.operator("relu").from_axes({"n": 1000}))
+    honest = case_named("relu/scalar(n=1000)")
+    session = Session(open_backend("cpu"))
+    options = TimingOptions(warmup_s=0, max_samples=10)
+    started: list[str] = []
+    found = measure_cases(session, [cheat, honest], options, Steady(), started.append, check_again=check_again)
+    assert honest.name in found.measurements and {*found.wrong, *found.invalid} <= {cheat.name}
+    assert (cheat.name in found.measurements) == (cheat.name not in found.invalid)
+    assert started[-1] in (cheat.name, honest.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cheat", "variables"), [("stops working", ["calls"]), ("gives the old output again", ["calls", "kept"])]
+)
+def test_who_is_right_only_until_timed_gets_no_time(tmp_path: Path, cheat: str, variables: list[str]) -> None:
+    found = measured(tmp_path, *CHEATS[cheat])
+    (reason,) = found.invalid.values()
+    assert reason.startswith("keeps state between launches: ") and found.wrong == {}
+    assert sorted(re.findall(r"'(\w+)'", reason.partition(". ")[0])) == variables
+
+
+def test_who_is_tied_to_an_address_is_caught_in_a_timed_sample(tmp_path: Path) -> None:
+    (reason,) = measured(tmp_path, *CHEATS["is tied to an address"]).wrong.values()
+    assert re.match(r"wrong in timed sample \d+: .*(unwritten-output|wrong-result): out", reason), reason
+
+
+def test_an_honest_kernel_stays_right(tmp_path: Path) -> None:
+    assert measured(tmp_path, "", BODY).wrong == {}
+
+
+def test_a_kernel_that_damages_its_neighbours_late_costs_only_itself(tmp_path: Path) -> None:
+    late = f"if (i == 0) ++calls; {BODY} if (calls > 12 && i == 0) out[n + 4] = 1.0f;"
+    (reason,) = measured(tmp_path, "__device__ int calls;", late).wrong.values()
+    assert "on new content: " in reason and "out" in reason
+
+
+def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:
+    assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong == {}
+
+
+class Counted(CpuBackend):
+    """A backend whose buffers count what is fetched from them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched = Counter[str]()
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        buffer = super().allocate(name, shape, dtype)
+        read = buffer.read
+
+        def counted() -> np.ndarray:
+            self.fetched[name] += 1
+            return read()
+
+        buffer.read = counted  # type: ignore[method-assign]
+        return buffer
+
+
+def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> None:
+    backend = Counted()
+    session = Session(backend)
+    cases = [case_named(f"relu/{name}(n=1000)") for name in ("scalar", "grid_stride", "vec4")]
+    assert all(session.check(case).verdict.right for case in cases)
+    assert backend.fetched == {"out": 4}, "one output of each kind of inputs for all variants, no input at all"
+    options = TimingOptions(warmup_s=0, max_samples=10)
+    found = measure_cases(session, cases, options, Steady())
+    assert found.wrong == {} and backend.fetched == {"out": 5}, "once more, for other content"
+    path = tmp_path / "wrong.cu"
+    path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
+    wrong = Case(Catalog().variant_file(path), {}, cases[0].problem)
+    assert not session.check(wrong).verdict.right and not session.check(wrong).verdict.right
+    assert backend.fetched == {"out": 9}, "what is wrong is always looked at"
+
+
+def test_a_changed_input_is_named_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "changes.cu"
+    path.write_text(RELU.replace("const float*", "float*").replace(BODY, f"{BODY} if (i == 7) x[i] = 5.0f;"))
+    case = Case(Catalog().variant_file(path), {}, Catalog().operator("relu").from_axes({"n": 1000}))
+    session = Session(open_backend("cpu"), traced_work=0)
+    assert "changes.cu:8: changed-input: the kernel changed its input x[7]" in session.check(case).verdict.reason
+    honest = session.check(case_named("relu/scalar(n=1000)")).verdict
+    assert honest.right, honest.reason
+
+
+class WithLibrary(CpuBackend):
+    """Hands out NumPy's own arrays, as another backend does its library's."""
+
+    stream_handle = 0
+
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
+        return {name: buffer._content for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
+
+    def memory_of(self, array: object) -> Buffer:
+        raise NotImplementedError
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path: Path) -> None:
+    """Also when it is checked once more, after many updates; one that says nothing of it changes its input."""
+    header = '"""By NumPy.\n\n/// opbench\ntitle = "p -= lr g"\n{}\n///\n"""\n'
+    body = (
+        "def bind(problem, buffers):\n    p, g, r, h = (buffers[name] for name in ('parameter', 'gradient', 'rates', "
+        "'hyper'))\n    def run():\n        p[...] -= r[0] * (r[3] * g + h[3] * p)\n    return run\n"
+    )
+    path = tmp_path / "own.py"
+    problem = Catalog().operator("sgd").from_axes({"n": 999})
+    for says, right in (("in_place = true", True), ("", False)):
+        path.write_text(header.format(says) + body)
+        (variant,) = read_variants(path, "sgd")
+        session, case = Session(WithLibrary()), Case(variant, {}, problem)
+        verdict = session.check(case).verdict
+        assert verdict.right == right and (right or "changed its input parameter" in verdict.reason), verdict.reason
+        if right:
+            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong == {}
+        session.release()
+    path.write_text(header.format('in_place = { updated = "parameter" }') + body)
+    with pytest.raises(UsageError, match=r"is not allowed; true, or of kernels \{ out = \"x\" \}"):
+        read_variants(path, "sgd")
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "own.cu"
+    path.write_text(text)
+    return path

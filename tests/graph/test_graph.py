@@ -1,0 +1,319 @@
+"""Graphs and their builder: what does not fit is refused by name, and the reference is what NumPy says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from random_networks import inputs_of, networks
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.values import Node, Value, seen_flat
+from opbench.graph.zoo import NETWORKS, lenet, unet
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Arrays
+
+
+def relu(name: str, x: str, out: str, n: int = 6) -> Node:
+    return Node(name, "relu", Catalog().operator("relu").from_axes({"n": n}), {"x": x}, {"out": out})
+
+
+def small(nodes: tuple[Node, ...], outputs: tuple[str, ...] = ("b",), **changes: object) -> Graph:
+    """Values a (an input), b and c of shape (2, 3), d of (7,), a weight w and a view v of b."""
+    values = {name: Value(name, (2, 3)) for name in "abc"} | {"d": Value("d", (7,)), "w": Value("w", (2, 3))}
+    values["v"] = Value("v", (6,), of="b")
+    graph = {"values": values, "inputs": ("a",), "weights": {"w": np.zeros((2, 3), np.float32)}, **changes}
+    return Graph("small", nodes=nodes, outputs=outputs, **graph)  # type: ignore[arg-type]
+
+
+def test_nodes_are_put_in_an_order_in_which_they_can_run() -> None:
+    graph = small((relu("second", "b", "c"), relu("first", "a", "b")), ("c", "v"))
+    assert [node.name for node in graph.nodes] == ["first", "second"]
+    assert graph.producer("v") is graph.node("first")
+    assert [node.name for node in graph.consumers("b")] == ["second"]
+    assert graph.producer("a") is None
+    result = graph.reference({"a": np.array([[1, -2, 3], [-4, 5, -6]], np.float32)})
+    assert result["v"].tolist() == [1, 0, 3, 0, 5, 0]
+
+
+def a_value(name: str, **changes: object) -> dict[str, Value]:
+    """The values of `small` with one changed."""
+    values = dict(small((relu("r", "a", "b"),)).values)
+    return values | {name: replace(values[name], **changes)}  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[Callable[[], Graph], str]] = {
+    "cycle": (
+        lambda: small((relu("r", "c", "b"), relu("s", "b", "c"))),
+        r"small: the graph has a cycle: (r -> s -> r|s -> r -> s)",
+    ),
+    "cycle through a view": (lambda: small((relu("r", "v", "b"),)), "the graph has a cycle: r -> r"),
+    "two producers": (lambda: small((relu("r", "a", "b"), relu("s", "a", "b"))), "s: it produces 'b', as r does"),
+    "producer of an input": (
+        lambda: small((relu("r", "a", "a"),)),
+        "r: it produces 'a', as an input, weight or state does",
+    ),
+    "producer of a weight": (
+        lambda: small((relu("r", "a", "w"),)),
+        "r: it produces 'w', as an input, weight or state does",
+    ),
+    "producer of a view": (lambda: small((relu("r", "a", "v"),)), "r: it produces 'v', as a view does"),
+    "one name twice": (lambda: small((relu("r", "a", "b"), relu("r", "a", "c"))), "two nodes are called 'r'"),
+    "unknown value": (lambda: small((relu("r", "aa", "b"),)), "r: unknown value 'aa'; did you mean 'a'"),
+    "unknown output": (lambda: small((relu("r", "a", "b"),), ("x",)), "small: the outputs: unknown value 'x'"),
+    "unknown input": (lambda: small((), ("a",), inputs=("a", "x")), "small: the inputs: unknown value 'x'"),
+    "nothing produces a value": (lambda: small((relu("r", "c", "b"),)), "r: nothing produces 'c'"),
+    "nothing produces an output": (lambda: small((relu("r", "a", "b"),), ("c",)), "nothing produces the output 'c'"),
+    "shapes": (
+        lambda: small((relu("r", "d", "b"),)),
+        r"r: relu needs 'x' of shape \(6,\), but 'd' has \(7,\)",
+    ),
+    "no such tensor": (
+        lambda: small((replace(relu("r", "a", "b"), inputs={"x": "a", "y": "a"}),)),
+        "r: unknown tensor 'y'",
+    ),
+    "missing tensor": (
+        lambda: small((replace(relu("r", "a", "b"), inputs={}),)),
+        r"r: its tensor 'x' \(6,\) has no value",
+    ),
+    "dtype": (
+        lambda: small((relu("r", "a", "b"),), values=a_value("a", dtype="bf16")),
+        "r: relu needs 'x' in f32, but 'a' is bf16",
+    ),
+    "view of another size": (
+        lambda: small((relu("r", "a", "b"),), values=a_value("v", shape=(5,))),
+        r"'v' \(5,\) f32 cannot be a view, at 0, of 'b' \(2, 3\) f32",
+    ),
+    "views in a cycle": (lambda: small((), ("a",), values=a_value("b", of="v")), "views in a cycle: b -> v -> b"),
+    "view of nothing": (lambda: small((), ("a",), values=a_value("v", of="x")), "v: unknown value 'x'"),
+    "input that is a view": (
+        lambda: small((), ("a",), inputs=("a", "v")),
+        "'v' is an input, weight or state, so it cannot",
+    ),
+    "input twice": (lambda: small((), ("a",), inputs=("a", "a")), "'a' is there twice among inputs"),
+    "weight of another shape": (
+        lambda: small((), ("a",), weights={"w": np.zeros((3, 2), np.float32)}),
+        r"weight 'w' has shape \(3, 2\); the network needs \(2, 3\)",
+    ),
+    "weight of another dtype": (lambda: small((), ("a",), weights={"w": np.zeros((2, 3))}), "weight 'w' is float64"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_graph_that_makes_no_sense_is_refused(case: str) -> None:
+    build, message = REFUSED[case]
+    with pytest.raises(UsageError, match=message):
+        build()
+
+
+def test_images_in_different_layouts_do_not_meet() -> None:
+    add = Catalog().operator("add").from_axes({"n": 12})
+    values = {name: Value(name, (1, 2, 3, 2), layout="nchw" if name != "b" else "nhwc") for name in "abc"}
+    node = Node("sum", "add", add, {"a": "a", "b": "b"}, {"out": "c"})
+    with pytest.raises(UsageError, match="sum: 'a' lies in nchw, but 'b' in nhwc"):
+        Graph("mixed", values, (node,), ("a", "b"), ("c",), {})
+    pool = Catalog().operator("maxpool2d").from_axes({"n": 1, "c": 2, "h": 3, "w": 2, "window": 1, "stride": 1})
+    with pytest.raises(UsageError, match="pool: it works in nchw, but 'b' lies in nhwc"):
+        Graph("mixed", values, (Node("pool", "maxpool2d", pool, {"x": "b"}, {"out": "c"}),), ("b",), ("c",), {})
+
+
+def test_what_counts_as_seen_flat() -> None:
+    assert seen_flat((2, 3, 4, 5), (120,))
+    assert seen_flat((2, 3, 4, 5), (1, 1, 120))
+    assert seen_flat((2, 3, 4, 5), (2, 3, 20))
+    assert seen_flat((2, 3, 4, 5), (24, 1, 5))
+    assert not seen_flat((2, 3, 4, 5), (3, 2, 20))
+    assert not seen_flat((2, 3, 4, 5), (2, 60))
+    assert not seen_flat((2, 3), (7,))
+
+
+def test_inputs_are_checked_before_anything_runs() -> None:
+    graph, image = lenet(2), np.zeros((2, 1, 28, 28), np.float32)
+    for inputs, message in (
+        ({}, r"lenet: input 'image' \(2, 1, 28, 28\) is missing"),
+        ({"image": image, "imago": image}, "unknown input 'imago'; did you mean 'image'"),
+        ({"image": image[:1]}, r"input 'image' has shape \(1, 1, 28, 28\); the network takes \(2, 1, 28, 28\)"),
+        ({"image": image.astype(np.float64)}, r"input 'image' is float64; give it as float32"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            graph.reference(inputs)
+
+
+def test_weights_are_replaced_all_or_none() -> None:
+    graph = lenet()
+    zeros = graph.with_weights({name: np.zeros_like(array) for name, array in graph.weights.items()})
+    assert not zeros.reference(inputs_of(graph))["fc5"].any()
+    some = {name: array for name, array in graph.weights.items() if name != "fc3.bias"}
+    with pytest.raises(UsageError, match=r"lenet: weight 'fc3.bias' is missing \(1 of 10\)"):
+        graph.with_weights(some)
+    with pytest.raises(UsageError, match=r"weight 'fc3.bias' has shape \(7,\); the network needs \(120,\)"):
+        graph.with_weights({**some, "fc3.bias": np.zeros(7)})
+    with pytest.raises(UsageError, match=r"unknown weight 'fc9\.bias'"):
+        graph.with_weights({**graph.weights, "fc9.bias": np.zeros(7)})
+
+
+# The builder ------------------------------------------------------------------------------------------------------
+
+
+def test_the_builder_says_which_node_does_not_fit() -> None:
+    net = Builder("wrong")
+    x, small, rows = net.input("x", 1, 3, 8, 8), net.input("small", 1, 3, 4, 4), net.input("rows", 2, 5)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: net.concat(x, small, name="join"), r"join: 'x' \(1, 3, 8, 8\) and 'small' \(1, 3, 4, 4\) must agree"),
+        (
+            lambda: net.elementwise("add", x, small, name="sum"),
+            r"sum: 'small' \(1, 3, 4, 4\) must have the shape of 'x'",
+        ),
+        (lambda: net.linear(x, 4, name="fc"), r"fc: linear takes rows of features, but 'x' has shape \(1, 3, 8, 8\)"),
+        (lambda: net.softmax(x, name="end"), "end: softmax takes rows of features"),
+        (lambda: net.conv2d(rows, 4, 3, name="conv"), r"conv: 'rows' \(2, 5\) is no image: four axes are needed"),
+        (lambda: net.conv2d(small, 4, 9, name="wide"), "wide: conv2d: a filter of 9x9 does not fit"),
+        (lambda: net.elementwise("pow", x, x, name="power"), "power: elementwise: op='pow' is not allowed"),
+        (lambda: net.input("x", 3), "'x' is there already"),
+        (net.graph, "wrong: a network needs at least one output"),
+    ]
+    for call, message in calls:
+        with pytest.raises(UsageError, match=message):
+            call()
+
+
+def test_what_no_output_needs_is_left_out() -> None:
+    net = Builder("part")
+    x = net.input("x", 1, 2, 4, 4)
+    used, unused = net.conv2d(x, 3, 1, name="used"), net.conv2d(x, 3, 1, name="unused")
+    graph = net.graph(net.flatten(net.flatten(used)))
+    assert [node.name for node in graph.nodes] == ["used"]
+    assert sorted(graph.weights) == ["used.bias", "used.weight"]
+    assert [node.name for node in net.graph(unused).nodes] == ["unused"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 3, 4, 5), (2, 3, 4, 5)),
+        ((2, 3, 4, 5), (1, 3, 1, 1)),
+        ((2, 3, 4, 5), (3, 4, 1)),
+        ((2, 3, 4, 5), (5,)),
+        ((2, 3, 4, 5), (1,)),
+        ((2, 3, 4, 5), (2, 1, 1, 1)),
+        ((1, 3, 1, 1), (3, 1, 1)),
+        ((4, 6), (6,)),
+        ((4, 6), (4, 1)),
+        ((1, 1), (1,)),
+    ],
+)
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div"])
+def test_elementwise_broadcasts_as_numpy_does(op: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    net = Builder("broadcast")
+    graph = net.graph(net.elementwise(op, net.input("a", *a), net.input("b", *b), name="out"))
+    inputs = inputs_of(graph)
+    wide = {name: array.astype(np.float64) for name, array in inputs.items()}
+    ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[op]
+    np.testing.assert_array_equal(graph.reference(inputs)["out"], ufunc(wide["a"], wide["b"]))
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_weights_are_those_of_pytorch_bit_for_bit(network: str) -> None:
+    digests = json.loads((Path(__file__).parent / "torch_weights.json").read_text())[network]
+    weights = NETWORKS[network](batch=2).weights
+    assert sorted(weights) == sorted(digests)
+    for name, array in weights.items():
+        assert hashlib.sha256(array.tobytes()).hexdigest() == digests[name], name
+
+
+def test_another_seed_draws_other_weights() -> None:
+    def weights(seed: int) -> np.ndarray:
+        net = Builder("x", seed=seed)
+        return net.graph(net.conv2d(net.input("image", 1, 1, 28, 28), 6, 5, name="conv1")).weights["conv1.weight"]
+
+    np.testing.assert_array_equal(weights(0), lenet().weights["conv1.weight"])
+    assert not np.array_equal(weights(0), weights(1))
+    assert 0.9 / 5 < np.abs(weights(1)).max() <= 1 / 5
+
+
+# The reference ----------------------------------------------------------------------------------------------------
+
+
+def convolved(x: np.ndarray, weight: np.ndarray, padding: int, stride: int = 1) -> np.ndarray:
+    """The sum as it is written down, over windows of the padded image."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    return np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+
+
+def pooled(x: np.ndarray, window: int, stride: int) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (window, window), axis=(2, 3))
+    return windows[:, :, ::stride, ::stride].max((4, 5))
+
+
+def test_lenet_is_what_numpy_says() -> None:
+    graph = lenet(2)
+    inputs = inputs_of(graph)
+    w = {name: array.astype(np.float64) for name, array in graph.weights.items()}
+    x = inputs["image"].astype(np.float64)
+    for name, padding in (("conv1", 2), ("conv2", 0)):
+        x = convolved(x, w[f"{name}.weight"], padding) + w[f"{name}.bias"][:, None, None]
+        x = pooled(np.maximum(x, 0), 2, 2)
+    x = x.reshape(2, -1)
+    for name in ("fc3", "fc4", "fc5"):
+        x = x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+        x = np.maximum(x, 0) if name != "fc5" else x
+    np.testing.assert_allclose(graph.reference(inputs)["fc5"], x, rtol=1e-12, atol=1e-14)
+
+
+def test_unet_is_what_numpy_says() -> None:
+    graph = unet(batch=2, size=8, base=2, levels=2, channels=3, classes=2)
+    inputs = inputs_of(graph)
+    w = {name: array.astype(np.float64) for name, array in graph.weights.items()}
+
+    def level(x: np.ndarray, name: str) -> np.ndarray:
+        for half in (f"{name}a", f"{name}b"):
+            x = convolved(x, w[f"{half}.weight"], 1) + w[f"{half}.bias"][:, None, None]
+            part = {key: w[f"{half}.norm.{key}"][:, None, None] for key in ("scale", "shift", "mean", "variance")}
+            x = np.maximum((x - part["mean"]) / np.sqrt(part["variance"] + 1e-5) * part["scale"] + part["shift"], 0)
+        return x
+
+    down0 = level(inputs["image"].astype(np.float64), "down0")
+    down1 = level(pooled(down0, 2, 2), "down1")
+    x = level(pooled(down1, 2, 2), "bottom")
+    for name, skip in (("up1", down1), ("up0", down0)):
+        x = level(np.concatenate([skip, np.kron(x, np.ones((2, 2)))], axis=1), name)
+    x = convolved(x, w["head.weight"], 0) + w["head.bias"][:, None, None]
+    np.testing.assert_allclose(graph.reference(inputs)["head"], x, rtol=1e-11, atol=1e-12)
+
+
+def test_sizes_of_the_networks_are_those_of_the_papers() -> None:
+    alexnet = NETWORKS["alexnet"](batch=2)
+    shapes = [alexnet.values[name].shape[1:] for name in ("relu1", "pool1", "pool2", "relu4", "pool5", "fc6", "fc8")]
+    assert shapes == [(96, 54, 54), (96, 26, 26), (256, 12, 12), (384, 12, 12), (256, 5, 5), (4096,), (10,)]
+    windows = {name: alexnet.node(name).problem.axes for name in ("conv1", "conv2", "conv3", "conv4", "conv5")}
+    assert [(axes["r"], axes["stride"], axes["padding"]) for axes in windows.values()] == [
+        (11, 4, 0), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1),
+    ]  # fmt: skip
+    assert alexnet.node("fc6").problem.axes["k"] == 6400
+    assert sum(array.size for array in lenet().weights.values()) == 61706
+    full = unet()
+    assert full.values["bottomb"].shape == (1, 1024, 16, 16)
+    assert full.values[full.outputs[0]].shape == (1, 1, 256, 256)
+
+
+@settings(max_examples=60)
+@given(graph=networks())
+def test_the_reference_knows_every_value_and_does_not_change_its_inputs(graph: Graph) -> None:
+    inputs = inputs_of(graph)
+    before: Arrays = {name: array.copy() for name, array in inputs.items()}
+    known = graph.reference(inputs)
+    assert known.keys() == graph.values.keys()
+    for name, array in known.items():
+        assert array.shape == graph.values[name].shape
+        assert array.dtype == np.float64
+    for name, array in inputs.items():
+        np.testing.assert_array_equal(array, before[name])

@@ -1,0 +1,194 @@
+"""Passes keep a network's outputs, do what they say and leave alone what they must not touch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from random_networks import assert_same_outputs, inputs_of, networks
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
+from opbench.graph.passes import PASSES, apply_passes, to_dtype
+from opbench.graph.zoo import NETWORKS
+from opbench.networks.plan.memory import plan_memory
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.operator for node in graph.nodes]
+
+
+@pytest.mark.parametrize("name", PASSES)
+@settings(max_examples=60)
+@given(graph=networks())
+def test_a_pass_keeps_the_outputs_and_its_argument(name: str, graph: Graph) -> None:
+    before = operators(graph)
+    after, done = PASSES[name](graph)
+    # Folded weights are rounded to float32 once more.
+    assert_same_outputs(graph, after, rounding=1e-4 if name == "fold_batchnorm" else 0.0)
+    assert operators(graph) == before
+    assert len(done) == len(before) - len(after.nodes)
+    again, nothing = PASSES[name](after)
+    assert nothing == [] or name == "fuse_relu"
+    assert operators(again) == operators(after) or name == "fuse_relu"
+
+
+@settings(max_examples=60)
+@given(graph=networks(16))
+def test_all_passes_together_keep_the_outputs(graph: Graph) -> None:
+    after, _ = apply_passes(graph)
+    assert_same_outputs(graph, after, rounding=1e-3)
+    assert set(after.weights) <= set(after.values)
+
+
+def test_the_networks_become_what_their_operators_were_made_for() -> None:
+    lenet, done = apply_passes(NETWORKS["lenet"]())
+    assert operators(lenet) == ["conv2d", "maxpool2d"] * 2 + ["linear"] * 3
+    assert [node.problem.axes["epilogue"] for node in lenet.nodes[::2][:2]] == ["bias_relu"] * 2
+    assert done == [
+        "relu1: fused into conv1",
+        "relu2: fused into conv2",
+        "relu3: fused into fc3",
+        "relu4: fused into fc4",
+    ]
+    unet, _ = apply_passes(NETWORKS["unet"](size=32, base=4))
+    assert sorted(set(operators(unet))) == ["conv2d", "maxpool2d", "upsample_concat_conv2d"]
+    assert len(unet.nodes) == 19 + 4
+    stored, _ = apply_passes(NETWORKS["unet"](size=32, base=4), set(PASSES) - {"fuse_upsample_concat_conv"})
+    assert operators(stored).count("upsample_concat") == 4 and len(stored.nodes) == len(unet.nodes) + 4
+    assert_same_outputs(stored, unet)
+    small, large = plan_memory(unet), plan_memory(stored)
+    assert small.peak_bytes < large.peak_bytes
+    assert small.peak_bytes == small.lower_bound_bytes
+    alexnet, done = apply_passes(NETWORKS["alexnet"](), ["drop_dropout"])
+    assert "dropout" not in operators(alexnet)
+    assert done[0] == "drop6: left out, as dropout is the identity at inference"
+    assert alexnet.node("fc8").inputs["x"] == "relu7"
+
+
+def test_folding_gives_the_weights_of_the_textbook() -> None:
+    net = Builder("folded")
+    x = net.input("image", 1, 2, 5, 5)
+    graph = net.graph(net.batchnorm2d(net.conv2d(x, 3, 3, bias=True, name="conv"), name="norm"))
+    after, done = PASSES["fold_batchnorm"](graph)
+    assert done == ["norm: folded into the weights of conv"]
+    w = {name: array.astype(np.float64) for name, array in graph.weights.items()}
+    for k in range(3):
+        factor = w["norm.scale"][k] / (w["norm.variance"][k] + 1e-5) ** 0.5
+        bias = (w["conv.bias"][k] - w["norm.mean"][k]) * factor + w["norm.shift"][k]
+        np.testing.assert_array_equal(
+            after.weights["conv.weight.folded"][k], (w["conv.weight"][k] * factor).astype(np.float32)
+        )
+        assert after.weights["conv.bias.folded"][k] == np.float32(bias)
+    assert sorted(after.weights) == ["conv.bias.folded", "conv.weight.folded"]
+
+
+def test_a_result_that_others_need_is_not_fused_away() -> None:
+    net = Builder("shared")
+    x = net.input("image", 1, 2, 4, 4)
+    conv = net.conv2d(x, 2, 3, padding=1)
+    normal = net.batchnorm2d(conv)
+    for graph in (
+        net.graph(net.elementwise("add", net.relu(normal), normal)),
+        net.graph(net.relu(normal, name="last"), normal),
+        net.graph(net.relu(net.flatten(normal, name="view"), name="flat")),
+    ):
+        assert PASSES["fuse_relu"](graph)[1] == []
+    graph = net.graph(normal, conv)
+    assert PASSES["fold_batchnorm"](graph)[1] == []
+    up = net.upsample2d(x, 2)
+    assert PASSES["fuse_upsample_concat"](net.graph(net.concat(up, up)))[1] == []
+    bilinear = net.concat(up, net.upsample2d(x, 2, "bilinear"), name="smooth")
+    assert PASSES["fuse_upsample_concat"](net.graph(bilinear))[1] == []
+
+
+def test_the_order_of_skip_and_upsampled_channels_counts() -> None:
+    net = Builder("order")
+    x, skip = net.input("image", 1, 2, 3, 3), net.input("skip", 1, 5, 6, 6)
+    behind = net.graph(net.concat(skip, net.upsample2d(x), name="joined"))
+    fused, done = PASSES["fuse_upsample_concat"](behind)
+    assert done == ["upsample1: fused into joined"]
+    assert (fused.node("joined").problem.axes["c1"], fused.node("joined").problem.axes["c2"]) == (2, 5)
+    assert_same_outputs(behind, fused)
+    before = net.graph(net.concat(net.upsample2d(x, name="up"), skip))
+    assert PASSES["fuse_upsample_concat"](before)[1] == []
+
+
+def up_and_conv(r: int, padding: int, stride: int = 1, k: int = 3, **more: bool) -> Graph:
+    """A convolution, called conv, of an upsampled image of 2 x 3 x 4 behind a skip connection of 5 channels."""
+    net = Builder("up")
+    low, skip = net.input("image", 1, 2, 3, 4), net.input("skip", 1, 5, 6, 8)
+    joined = net.concat(skip, net.upsample2d(low, name="up"), name="joined")
+    out = net.relu(net.conv2d(joined, k, r, stride=stride, padding=padding, bias=more.get("bias", False), name="conv"))
+    return net.graph(out, *[joined] * more.get("joined_is_output", False))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("r", [1, 3, 5])
+def test_a_convolution_reads_the_parts_of_a_joined_image(r: int, bias: bool) -> None:
+    graph = up_and_conv(r, r // 2, bias=bias)
+    before, _ = PASSES["fuse_upsample_concat"](graph)
+    after, done = PASSES["fuse_upsample_concat_conv"](before)
+    assert done == ["joined: fused into conv"]
+    assert operators(after) == ["upsample_concat_conv2d", "relu"]
+    assert "joined" not in after.values
+    assert_same_outputs(graph, after)
+    both, _ = apply_passes(graph)
+    assert operators(both) == ["upsample_concat_conv2d"]
+    assert both.nodes[0].problem.axes["epilogue"] == "bias_relu"
+    assert_same_outputs(graph, both)
+    assert_same_outputs(both, with_layouts(both, {"conv": "nhwc"}))
+    half = to_dtype(both, "bf16")
+    assert half.nodes[0].problem.storage == "bf16"
+
+
+def test_a_joined_image_that_is_needed_whole_stays() -> None:
+    for graph in (
+        up_and_conv(3, 1, stride=2),
+        up_and_conv(3, 0),
+        up_and_conv(3, 2),
+        up_and_conv(2, 1),
+        up_and_conv(3, 1, joined_is_output=True),
+    ):
+        before, _ = PASSES["fuse_upsample_concat"](graph)
+        assert PASSES["fuse_upsample_concat_conv"](before)[1] == []
+
+
+def test_dropout_that_is_an_output_keeps_its_name() -> None:
+    net = Builder("ends")
+    x = net.input("image", 1, 2, 3, 3)
+    graph = net.graph(net.dropout(net.dropout(x, name="first"), name="second"))
+    after, done = PASSES["drop_dropout"](graph)
+    assert (after.outputs, after.nodes, len(done)) == (("second",), (), 2)
+    inputs = inputs_of(graph)
+    np.testing.assert_array_equal(after.reference(inputs)["second"], inputs["image"])
+
+
+def test_bf16_stores_everything_so_and_refuses_what_cannot_be() -> None:
+    graph, _ = apply_passes(NETWORKS["lenet"]())
+    half = to_dtype(graph, "bf16")
+    assert {value.dtype for value in half.values.values()} == {"bf16"}
+    assert {node.problem.storage for node in half.nodes} == {"bf16"}
+    inputs = inputs_of(graph)
+    exact, rounded = graph.reference(inputs)["fc5"], half.reference(inputs)["fc5"]
+    assert 0 < np.abs(rounded - exact).max() < 0.02 * np.abs(exact).max()
+    net = Builder("twice")
+    x = net.input("image", 1, 6)
+    twice = net.graph(net.node("twice", "add", {"n": 6}, {"a": x, "b": x}, shape=x.shape))
+    with pytest.raises(UsageError, match="twice: add cannot be stored in bf16; fuse it away"):
+        to_dtype(twice, "bf16")
+
+
+def test_a_relu_that_nothing_fuses_is_stored_in_bf16_too() -> None:
+    lenet = NETWORKS["lenet"]()
+    half = to_dtype(lenet, "bf16")
+    assert half.node("relu1").problem.storage == "bf16"
+    exact, rounded = (graph.reference(inputs_of(lenet))["fc5"] for graph in (lenet, half))
+    assert 0 < np.abs(rounded - exact).max() < 0.02 * np.abs(exact).max()
+
+
+def test_a_pass_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UsageError, match="unknown pass 'fuse_rulu'; did you mean 'fuse_relu'"):
+        apply_passes(NETWORKS["lenet"](), ["fuse_rulu"])

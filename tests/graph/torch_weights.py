@@ -1,0 +1,92 @@
+"""Writes the SHA-256 of every weight that PyTorch's layers draw for the networks that opbench ships.
+
+    python tests/graph/torch_weights.py
+
+Beside this file, torch_weights.json; a test makes the same weights without PyTorch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from opbench.paths import write_atomically
+
+NORM = {"weight": "scale", "bias": "shift", "running_mean": "mean", "running_var": "variance"}
+
+
+def drawn_norm(channels: int) -> nn.BatchNorm2d:
+    """A batch norm that does something: PyTorch's own starts as the identity."""
+    norm = nn.BatchNorm2d(channels)
+    for tensor, centre in ((norm.weight, 1), (norm.bias, 0), (norm.running_mean, 0), (norm.running_var, 1)):
+        assert tensor is not None
+        nn.init.uniform_(tensor, centre - 0.5, centre + 0.5)
+    return norm
+
+
+def lenet() -> dict[str, nn.Module]:
+    """Layers in the order in which they are made, and so drawn."""
+    return {
+        "conv1": nn.Conv2d(1, 6, 5, padding=2),
+        "conv2": nn.Conv2d(6, 16, 5),
+        "fc3": nn.Linear(400, 120),
+        "fc4": nn.Linear(120, 84),
+        "fc5": nn.Linear(84, 10),
+    }
+
+
+def alexnet() -> dict[str, nn.Module]:
+    """For one channel and ten classes, without padding in the first convolution."""
+    return {
+        "conv1": nn.Conv2d(1, 96, 11, stride=4),
+        "conv2": nn.Conv2d(96, 256, 5, padding=2),
+        "conv3": nn.Conv2d(256, 384, 3, padding=1),
+        "conv4": nn.Conv2d(384, 384, 3, padding=1),
+        "conv5": nn.Conv2d(384, 256, 3, padding=1),
+        "fc6": nn.Linear(6400, 4096),
+        "fc7": nn.Linear(4096, 4096),
+        "fc8": nn.Linear(4096, 10),
+    }
+
+
+def unet() -> dict[str, nn.Module]:
+    """Base 64, four levels."""
+    layers: dict[str, nn.Module] = {}
+
+    def level(name: str, c: int, k: int) -> None:
+        for half, channels in (("a", c), ("b", k)):
+            layers[f"{name}{half}"] = nn.Conv2d(channels, k, 3, padding=1)
+            layers[f"{name}{half}.norm"] = drawn_norm(k)
+
+    for i, k in enumerate((64, 128, 256, 512)):
+        level(f"down{i}", 1 if i == 0 else k // 2, k)
+    level("bottom", 512, 1024)
+    for i, k in reversed(list(enumerate((64, 128, 256, 512)))):
+        level(f"up{i}", k + 2 * k, k)
+    return {**layers, "head": nn.Conv2d(64, 1, 1)}
+
+
+def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
+    """The SHA-256 of every tensor, by its name in opbench."""
+    found = {}
+    for name, layer in layers.items():
+        for key, tensor in layer.state_dict().items():
+            if key == "num_batches_tracked":
+                continue
+            part = NORM[key] if isinstance(layer, nn.BatchNorm2d) else key
+            found[f"{name}.{part}"] = hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+    return found
+
+
+if __name__ == "__main__":
+    written = {}
+    for make in (lenet, alexnet, unet):
+        torch.manual_seed(0)
+        written[make.__name__] = digests(make())
+    path = Path(__file__).with_suffix(".json")
+    write_atomically(path, (json.dumps({"torch": torch.__version__, **written}, indent=1) + "\n").encode())
+    print(path)

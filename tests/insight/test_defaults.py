@@ -1,0 +1,128 @@
+"""What is chosen without measurements, judged by those that were committed."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+from common import ROOT
+
+from opbench.errors import UsageError
+from opbench.graph.problems import ALLOWED
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.zoo import unet
+from opbench.insight.defaults import ChosenFor, ranked, target
+from opbench.kernels.folders import Catalog
+from opbench.networks.plan.choosing import gather, laid_out
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.plan import Results, choose
+from opbench.networks.records.network import read_network
+
+RUNS = ("unet-16-tf32", "alexnet-1-f32", "alexnet-128-bf16", "unet-1-bf16")
+CATALOG = Catalog()
+
+
+@cache
+def h200() -> ChosenFor:
+    found = target(read_network(ROOT / "reports" / "h200" / "networks" / RUNS[0])["environment"])
+    assert found and found.capability == (9, 0) and found.sm_count == 132
+    return found
+
+
+NETWORKS = tuple(ROOT / "reports" / "h200" / "networks" / run / "tuning" for run in RUNS)
+HOPPER = tuple(ROOT / "reports" / "h200" / "hopper" / run for run in ("convolutions", "unet-16"))
+
+
+@cache
+def measured(folders: tuple[Path, ...]) -> Results:
+    return gather(folders, CATALOG)
+
+
+def times_as_long(operator: str, device: ChosenFor | None, folders: tuple[Path, ...] = NETWORKS) -> list[float]:
+    """Of each measured problem what the default takes, of the cases that were measured, over the fastest."""
+    order = {v.name: number for number, v in enumerate(CATALOG.variants(operator))}
+    product = any(variant.unit for variant in CATALOG.variants(operator))
+    found = []
+    for (name, problem), entries in measured(folders).items():
+        precision = "bf16" if "dtype=bf16" in problem else "tf32"
+        times = {e.case: e.kernel_s for e in entries if e.precision in ALLOWED[precision] and not e.library}
+        if name == operator and times:
+            cases = sorted(
+                map(CATALOG.case, times), key=lambda c: (order[c.variant.name], c.variant.configs.index(c.config))
+            )
+            found.append(times[ranked(cases, device, product=product)[0].name] / min(times.values()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operator", "mean", "most"), [("conv2d", 1.1, 1.5), ("linear", 1.5, 2.0), ("upsample_concat_conv2d", 1.1, 1.5)]
+)
+def test_products_are_given_tensor_cores_and_tiles_that_fill_the_gpu(operator: str, mean: float, most: float) -> None:
+    """Within a tenth of the fastest convolution on average; by the ladder alone it was several times that."""
+    found = times_as_long(operator, h200())
+    assert len(found) >= 5 and max(found) <= most
+    assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
+    assert math.prod(found) < math.prod(times_as_long(operator, None)), "worse than the ladder's order"
+
+
+@pytest.mark.parametrize(("operator", "mean", "most"), [("conv2d", 1.05, 1.4), ("conv2d_dgrad", 1.1, 1.4)])
+def test_hoppers_rungs_are_ranked_as_they_were_measured(operator: str, mean: float, most: float) -> None:
+    """Patches, windows and tile shapes of one layer: without a measurement a step takes nearly its best."""
+    found = times_as_long(operator, h200(), HOPPER)
+    assert len(found) >= 13 and max(found) <= most
+    assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
+
+
+def test_four_small_filters_count_as_the_products_that_they_make() -> None:
+    assert max(times_as_long("upsample_concat_conv2d", h200(), (ROOT / "reports/h200/hopper/joined",))) <= 1.05
+
+
+def test_what_memory_bounds_keeps_the_ladders_top() -> None:
+    assert times_as_long("maxpool2d", h200()) == times_as_long("maxpool2d", None)
+
+
+@pytest.mark.parametrize(
+    ("precision", "units"), [("f32", {"tf32/2", "f16/3"}), ("tf32", {"tf32", "f16"}), ("bf16", {"bf16"})]
+)
+def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(precision: str, units: set[str]) -> None:
+    recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16" if precision == "bf16" else "f32")
+    graph = training_graph(unet(batch=4, size=64, levels=2), recipe, 8).graph
+    cases = choose(graph, {}, precision, "", device=h200()).cases(graph)
+    for node in ("down1b", "down1b.conv2d_dgrad", "down1b.conv2d_wgrad"):
+        assert cases[node].unit in units, cases[node].name
+    without = choose(graph, {}, precision, "").cases(graph)
+    assert not without["down1b.conv2d_dgrad"].variant.compute_capability
+
+
+def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() -> None:
+    environment = {"gpu": "NVIDIA Someday", "compute_capability": "7.5", "sm_count": 40}
+    old = target(environment)
+    assert old and old.shared_per_block == 48 * 1024 and target({"device": "a CPU"}) is None
+    graph = training_graph(unet(batch=1, size=32, base=16, levels=1), Recipe(loss="l1", layout="nhwc"), 2).graph
+    for case in choose(graph, {}, "tf32", "", device=old).cases(graph).values():
+        assert not case.variant.compute_capability
+        assert all(step.shared_bytes <= old.shared_per_block for step in case.launches(old.sm_count))
+
+
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "12.0"])
+def test_rungs_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
+    device = target({"gpu": "NVIDIA Someday", "compute_capability": capability, "sm_count": 132})
+    recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
+    graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph
+    needed = {
+        case.variant.compute_capability for case in choose(graph, {}, "bf16", "", device=device).cases(graph).values()
+    }
+    assert needed & {"8.0", "9.0a"} and ("9.0a" in needed) == (capability == "9.0")
+
+
+def test_images_lie_as_tensor_cores_read_them_where_there_are_some() -> None:
+    graph, options = unet(batch=1, size=32, levels=1), NetOptions("unet")
+    for device, layout in ((h200(), "nhwc"), (None, "nchw")):
+        laid, _ = laid_out(graph, options, {}, device)
+        assert {node.problem.axes["layout"] for node in laid.nodes if node.operator == "conv2d"} <= {layout, None}
+        assert laid.node("down0b").problem.axes["layout"] == layout
+    with pytest.raises(UsageError, match="--layout"):
+        NetOptions("unet", layout="hwc")

@@ -1,0 +1,45 @@
+"""Cases: their printed names are selectors, their launches have every number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.errors import UsageError
+from opbench.kernels.case import CASE_NAME, Case, select
+from opbench.kernels.folders import Catalog
+from opbench.kernels.launch import KernelLaunch
+from opbench.running.suite import read_suite
+
+CATALOG = Catalog()
+CASES = [*read_suite(Path("quick"), CATALOG, "cpu").cases, *read_suite(Path("quick"), CATALOG, "cuda").cases]
+
+
+def test_printed_names_select_exactly_themselves() -> None:
+    for case in CASES:
+        assert [c.name for c in select(CASES, [case.name])] == [case.name]
+        assert CASE_NAME.match(case.name)
+
+
+def test_globs_and_variant_names_select() -> None:
+    assert {c.variant.operator for c in select(CASES, ["relu/*"])} == {"relu"}
+    assert {c.variant.id for c in select(CASES, ["relu/scalar"])} == {"relu/scalar"}
+    assert all(c.config["TILE"] == 32 for c in select(CASES, ["matmul/shared_tile[TILE=32]*"]))
+
+
+def test_a_pattern_without_a_case_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no case matches --case 'relu/nothing'"):
+        select(CASES, ["relu/nothing"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_launches_are_complete_and_within_limits(case: Case) -> None:
+    if case.variant.is_library or case.unmet():
+        return
+    kernels = [step for step in case.launches(132) if isinstance(step, KernelLaunch) and not step.zero]
+    assert kernels
+    for step in kernels:
+        assert 1 <= step.block[0] * step.block[1] * step.block[2] <= 1024
+        assert all(g >= 1 for g in step.grid) and step.grid[0] < 2**31 and max(step.grid[1:]) <= 65535
+        assert all(abs(a) < 2**31 for a in step.args if isinstance(a, int))

@@ -1,0 +1,99 @@
+"""What a rung says it serves, an example asks of it; and examples have the sizes at which indices go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator, Tensor
+from opbench.kernels.variant import Variant
+
+CATALOG = Catalog()
+BLOCK = 256
+"""Threads of most blocks, and of a whole number of smaller ones."""
+MOST_THREADS = 1024
+"""Threads of the largest block: a plane of more needs a second block, or a second step."""
+
+OF_ONE_ELEMENT = {"advance": "a counter is one element, whatever its stride"}
+"""Operators none of whose tensors has a size that a block could divide."""
+TILED_PIXELS = ("conv2d", "conv2d_dgrad", "conv2d_wgrad", "upsample_concat_conv2d")
+"""Operators whose rungs of interpreted instructions need not meet each size: their tiles run over the pixels of all
+images, of which examples have several tiles, and each pixel more is interpreted lane by lane."""
+
+
+def kernels(operator: str) -> list[Variant]:
+    """An operator's rungs that are CUDA."""
+    return [variant for variant in CATALOG.variants(operator) if not variant.is_library]
+
+
+def served(variant: Variant) -> list[Operator]:
+    """The examples that it is meant for, in any config."""
+    examples = dict.fromkeys(CATALOG.operator(variant.operator).examples())
+    return [one for one in examples if any(variant.unmet(one, config) is None for config in variant.configs)]
+
+
+def tensors(problem: Operator) -> list[Tensor]:
+    """What a kernel reads and writes."""
+    return [*problem.input_tensors(), *problem.output_tensors()]
+
+
+def fills_blocks(problem: Operator) -> bool:
+    """Whether a tensor has whole blocks of elements, so that the last thread has one: `<=` for `<` goes beyond it."""
+    return any(tensor.elements % BLOCK == 0 for tensor in tensors(problem))
+
+
+def images(problem: Operator) -> list[Tensor]:
+    """Tensors of images: where there are none, no plane can be large."""
+    return [t for t in tensors(problem) if len(t.shape) == 4] if {"h", "w"} <= problem.axes.keys() else []
+
+
+def large_plane(problem: Operator) -> bool:
+    """Whether a channel's pixels are more than a block has threads."""
+    pixels = slice(1, 3) if problem.axes.get("layout") == "nhwc" else slice(2, 4)
+    planes = (t.shape[pixels] for t in images(problem))
+    return any(height * width > MOST_THREADS for height, width in planes)
+
+
+def lacking(operator: str, meets: Callable[[Operator], bool]) -> list[str]:
+    """Rungs without an example that meets it, but for those that may."""
+    rungs = (v for v in kernels(operator) if not (operator in TILED_PIXELS and (v.product or v.compute_capability)))
+    return [variant.id for variant in rungs if not any(map(meets, served(variant)))]
+
+
+@pytest.mark.parametrize("operator", CATALOG.operator_names())
+def test_every_value_of_every_mode_of_each_rung_is_met_by_an_example(operator: str) -> None:
+    modes = CATALOG.operator(operator).modes()
+    missing = []
+    for variant in kernels(operator):
+        examples = served(variant)
+        for mode, default in modes.items():
+            values = variant.supports.get(mode, [default])
+            missing += [f"{variant.id}: {mode}={v}" for v in values if not any(e.axes[mode] == v for e in examples)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("operator", CATALOG.operator_names())
+def test_each_rung_has_an_example_whose_elements_fill_whole_blocks(operator: str) -> None:
+    missing = lacking(operator, fills_blocks)
+    assert bool(missing) == (operator in OF_ONE_ELEMENT), missing
+
+
+@pytest.mark.parametrize("operator", [n for n in CATALOG.operator_names() if images(CATALOG.operator(n).examples()[0])])
+def test_each_rung_of_images_has_an_example_with_a_plane_of_several_blocks(operator: str) -> None:
+    assert lacking(operator, large_plane) == []
+
+
+def test_who_need_not_meet_a_size_is_an_operator_with_rungs_of_that_kind() -> None:
+    assert all(any(v.product or v.compute_capability for v in kernels(name)) for name in TILED_PIXELS)
+    assert set(OF_ONE_ELEMENT) <= set(CATALOG.operator_names())
+
+
+def test_a_block_of_the_resident_batch_norm_divides_a_channel() -> None:
+    """Its guards are compiled away there: a step too many is seen nowhere else."""
+    variant = CATALOG.variant("batchnorm2d_train", "resident")
+    cases = [Case(variant, config, one) for one in served(variant) for config in variant.configs]
+    macros = [(case.problem.storage, dict(case.request().macros)) for case in cases if case.unmet() is None]
+    assert {dtype for dtype, of in macros if int(of["TOTAL"]) % int(of["BLOCK"]) == 0} == {"f32", "bf16"}

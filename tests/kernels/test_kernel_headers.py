@@ -1,0 +1,79 @@
+"""The library of kernel headers: shallow, for tensor-core rungs alone, and free of register spills."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from common import ROOT
+from needs import needs_nvrtc
+
+from opbench.gpu.compile import nvrtc
+from opbench.kernels.folders import Catalog
+from opbench.kernels.launch import BuildRequest
+from opbench.kernels.variant import Variant
+from opbench.source.sources import closure, without_comments
+
+CATALOG = Catalog()
+CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+OVER_HEADERS = [variant for variant in CUDA if len(variant.sources) > 1]
+(FOLDER,) = CATALOG.include
+HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))
+INCLUDES = 2
+
+
+def text_of(header: Path) -> str:
+    """A header's code."""
+    return without_comments(header.read_text())
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_a_header_is_shallow_and_stands_alone(header: Path) -> None:
+    text = text_of(header)
+    others = re.findall(r"#include <opbench/([^>]+)>", text)
+    assert len(others) <= INCLUDES and not re.search(r'#include "', text), others
+    assert text.lstrip().startswith("#pragma once")
+    assert [source.path.name for source in closure(header, (FOLDER,))][1:] or not others, "its includes are found"
+
+
+def test_no_name_of_a_header_is_a_macro_of_a_kernel() -> None:
+    """Tunables and defines are macros: `BM` in a header would be 128, there and for nobody else."""
+    macros = {name for variant in OVER_HEADERS for name in (*variant.tune, *variant.define)}
+    found = {
+        header.name: names
+        for header in HEADERS
+        if (names := macros & set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"\n]*"', "", text_of(header)))))
+    }
+    assert macros and found == {}
+
+
+def test_rungs_that_run_on_every_gpu_are_single_files() -> None:
+    """A student reads them from top to bottom."""
+    assert [v.id for v in OVER_HEADERS if not v.compute_capability] == []
+
+
+def test_a_header_of_one_rung_belongs_in_the_rung() -> None:
+    users = {header: [v.id for v in OVER_HEADERS if header in {s.path for s in v.sources}] for header in HEADERS}
+    assert {header.name: names for header, names in users.items() if len(names) == 1} == {}
+
+
+def planned(variant: Variant) -> set[BuildRequest]:
+    """The modules of a rung that the plans of the committed networks use."""
+    plans = [json.loads(path.read_text()) for path in sorted(ROOT.glob("reports/h200/networks/*/plan.json"))]
+    names = {choice["case"] for plan in plans for choice in plan["choices"].values()}
+    return {CATALOG.case(name).request() for name in names if re.match(rf"{variant.id}[\[(]", name)}
+
+
+@pytest.mark.slow
+@needs_nvrtc
+@pytest.mark.parametrize("variant", [v for v in OVER_HEADERS if planned(v)], ids=lambda v: v.id)
+def test_what_networks_use_spills_nothing(variant: Variant) -> None:
+    compiled = nvrtc.compile_all(planned(variant), "sm_90")
+    spilt = {
+        request.macros: dict(found.spill_bytes) if isinstance(found, nvrtc.Compiled) else str(found)
+        for request, found in compiled.items()
+        if not isinstance(found, nvrtc.Compiled) or any(found.spill_bytes.values())
+    }
+    assert spilt == {}

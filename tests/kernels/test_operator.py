@@ -1,0 +1,102 @@
+"""What the base class derives for every operator in the tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opbench.checking.expected import Prepared
+from opbench.errors import UsageError
+from opbench.kernels import arrays
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator, from_storage, to_storage
+
+CATALOG = Catalog()
+PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.name}{p}")
+def test_a_printed_problem_parses_back(problem: Operator) -> None:
+    assert type(problem).parse(str(problem)) == problem
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.name}{p}")
+def test_the_reference_has_the_declared_shapes_and_is_finite(problem: Operator) -> None:
+    outputs = problem.reference_outputs(problem.make_inputs(1))
+    for tensor in problem.output_tensors():
+        assert outputs[tensor.name].shape == tensor.shape
+        assert np.isfinite(outputs[tensor.name]).all()
+    takes_all = type(problem).bytes is Operator.bytes
+    assert problem.bytes() >= sum(
+        t.nbytes for t in (problem.input_tensors() if takes_all else problem.output_tensors())
+    )
+
+
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_examples_hold_odd_sizes_and_there_are_random_ones(name: str) -> None:
+    operator = CATALOG.operator(name)
+    sizes = [v for p in operator.examples() for v in p.axes.values() if isinstance(v, int)]
+    assert any(v % 2 and v > 4 for v in sizes) and 1 in sizes
+    random = operator.random_problems(1, 3)
+    assert len(random) == 3 and random == operator.random_problems(1, 3) != operator.random_problems(2, 3)
+
+
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_inputs_are_seeded_and_zero_mean(name: str) -> None:
+    problem = CATALOG.operator(name).examples()[-1]
+    first, again, other = problem.make_inputs(1), problem.make_inputs(1), problem.make_inputs(2)
+    for key, array in first.items():
+        assert np.array_equal(array, again[key])
+        assert array.size < 8 or not np.array_equal(array, other[key])
+
+
+def test_unknown_axis_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="matmul: unknown axis 'kk'; did you mean 'k'"):
+        CATALOG.operator("matmul").from_axes({"m": 1, "n": 1, "kk": 1})
+
+
+@pytest.mark.parametrize("value", [-1, 0, "many", 1.5, True])
+def test_bad_axis_values_are_refused(value: object) -> None:
+    with pytest.raises(UsageError, match=r"is not allowed|must be >= 1"):
+        CATALOG.operator("relu").from_axes({"n": value})
+
+
+def test_bf16_rounds_to_nearest_even_and_back() -> None:
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.0e38, 0.0], np.float32)  # two ties: down to even, up to even
+    assert from_storage(to_storage(values, "bf16"), "bf16").tolist()[:3] == [1.0, 1.0, 1.015625]
+
+
+def test_every_bf16_survives_the_round_trip() -> None:
+    bits = np.arange(65536, dtype=np.uint16)
+    wide = from_storage(bits, "bf16")
+    finite = np.isfinite(wide)
+    assert np.array_equal(to_storage(wide[finite], "bf16"), bits[finite])
+
+
+@pytest.mark.parametrize("name", Catalog().operator_names())
+def test_a_degree_is_true_bit_for_bit(name: str) -> None:
+    """By what a check changes content with, for the first six examples and one of each combination of modes."""
+    examples = Catalog().operator(name).examples()
+    of_modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(examples)}
+    for problem in {*examples[:6], *of_modes.values()}:
+        if problem.degree is None:
+            continue
+        prepared = Prepared(problem, 3, {})
+        doubled = problem.reference_outputs(prepared.doubled())
+        for key, array in problem.reference_outputs(prepared.inputs("normal")).items():
+            np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
+
+
+def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw: arrays.Draw = lambda rng, count: rng.standard_normal(count, np.float32)  # noqa: E731
+    monkeypatch.setattr(arrays, "PIECE", 1000)
+    several = arrays.drawn([7, 8], (3, 1501), draw)
+    monkeypatch.setattr(arrays, "THREADS", 1)
+    np.testing.assert_array_equal(arrays.drawn([7, 8], (3, 1501), draw), several)
+    flat = several.reshape(-1)
+    np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
+    assert abs(flat.mean()) < 0.1 and len({float(x) for x in flat}) > 4490, "no piece is drawn twice"
+    monkeypatch.setattr(arrays, "CACHED", 1000)
+    wide = arrays.by_pieces(several, lambda part: 2 * part, "f8")
+    assert wide.dtype == np.float64 and wide.shape == (3, 1501)
+    np.testing.assert_array_equal(wide, 2 * several)

@@ -1,0 +1,151 @@
+"""One file that holds the rungs of a mechanism: each a variant of its own name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench import api
+from opbench.emulator.backend import CpuBackend
+from opbench.errors import UsageError
+from opbench.kernels.case import Case, select
+from opbench.kernels.folders import Catalog
+from opbench.kernels.header import read_variants
+from opbench.kernels.variant import Variant
+from opbench.running import targets
+from opbench.running.protocol import pack, unpack
+from opbench.running.suite import suite_for_variants
+
+CATALOG = Catalog()
+RUNGS = """\
+// /// opbench
+// operator = "relu"
+// tune     = { BLOCK = [128, 256, 512] }
+// where    = ["BLOCK >= LEAST"]
+// requires = ["n >= 2"]
+// define   = { LEAST = "2 * HALF", PLUS = "0", TAIL = "n % BLOCK != 0", WIDE = "n > 100" }
+//
+// [[launch]]
+// kernel = "clip"
+// grid   = ["cdiv(n, 2 * HALF)"]
+// block  = ["LEAST"]
+//
+// [rung.clip_small]
+// title  = "blocks of 128"
+// define = { HALF = "64", HOW = "'plain'" }
+// where  = ["BLOCK < 512"]
+//
+// [rung.clip_large]
+// builds_on = "clip_small"
+// requires  = ["WIDE"]
+// tune.BLOCK = [256, 512]
+// define.HALF = "128"
+// define.HOW  = "'plain' if n < 1000 else 'strided'"
+// ///
+//
+// Why.
+enum How { plain, strided };
+constexpr How how = HOW;
+extern "C" __global__ void clip(const float* x, float* out, int n) {
+    const int i = blockIdx.x * 2 * HALF + threadIdx.x;
+    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "clip.cu"
+    path.write_text(RUNGS)
+    return path
+
+
+def by_name(path: Path) -> dict[str, Variant]:
+    return {variant.name: variant for variant in read_variants(path)}
+
+
+def test_each_table_is_a_variant_of_its_own_name(file: Path) -> None:
+    rungs = by_name(file)
+    small, large = rungs["clip_small"], rungs["clip_large"]
+    assert [v.id for v in rungs.values()] == ["relu/clip_small", "relu/clip_large"]
+    assert (small.title, large.title, small.builds_on, large.builds_on) == (
+        "blocks of 128", "clip_large", "", "clip_small",
+    )  # fmt: skip
+    assert small.configs == [{"BLOCK": 128}, {"BLOCK": 256}]
+    assert large.configs == [{"BLOCK": 256}, {"BLOCK": 512}]
+    assert small.requires == ("n >= 2",) and large.requires == ("n >= 2", "WIDE")
+    assert small.why == large.why == "Why." and small.source_sha256 == large.source_sha256
+
+
+def test_defines_are_known_to_launch_where_and_requires_and_may_be_words(file: Path) -> None:
+    large, relu = by_name(file)["clip_large"], CATALOG.operator("relu")
+    case = Case(large, {"BLOCK": 256}, relu.from_axes({"n": 1000}))
+    (launch,) = case.launches(8)
+    assert (launch.grid, launch.block) == ((4, 1, 1), (256, 1, 1))
+    assert dict(case.request().macros) == {
+        "BLOCK": "256", "HALF": "128", "LEAST": "256", "PLUS": "0", "TAIL": "1", "WIDE": "1", "HOW": "strided",
+    }  # fmt: skip
+    assert large.unmet(relu.from_axes({"n": 50}), {"BLOCK": 256}) == "needs WIDE (here WIDE=False)"
+
+
+def test_a_file_is_all_its_rungs_and_each_by_name(file: Path, tmp_path: Path) -> None:
+    checked = api.check([file], random_shapes=0)
+    assert {r.variant for r in checked} == {"clip_small", "clip_large"} and {r.status for r in checked} == {"right"}
+    suite = suite_for_variants(targets.own_variants(file, CATALOG), CATALOG, "cpu")
+    assert {c.variant.name for c in suite.cases} >= {"clip_small", "clip_large", "scalar"} and suite.name == "clip"
+    assert {c.variant.name for c in select(suite.cases, ["relu/clip_large"])} == {"clip_large"}
+    folder = tmp_path / "mine" / "relu"
+    folder.mkdir(parents=True)
+    (folder / "clip.cu").write_text(RUNGS)
+    catalog = Catalog([folder.parent])
+    variant = catalog.variant("relu", "clip_large")
+    assert [v.name for v in catalog.variants("relu") if v.path.name == "clip.cu"] == ["clip_small", "clip_large"]
+    case = Case(variant, variant.configs[0], catalog.operator("relu").from_axes({"n": 500}))
+    assert unpack(catalog, pack(case)) == case
+    (folder / "clip_large.cu").write_text(
+        RUNGS.split("// [rung.clip_small]", maxsplit=1)[0].replace("2 * HALF", "128") + "// ///\n"
+    )
+    with pytest.raises(UsageError, match=r"clip\.cu has variant 'relu/clip_large' already|clip_large\.cu has variant"):
+        Catalog([folder.parent]).variants("relu")
+
+
+def test_words_reach_the_compiler(file: Path, tmp_path: Path) -> None:
+    large = by_name(file)["clip_large"]
+    cpu = CpuBackend(tmp_path / "cache")
+    for n in (500, 2000):
+        cpu.compile(Case(large, {"BLOCK": 256}, CATALOG.operator("relu").from_axes({"n": n})).request())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("// builds_on =", "// build_on =", 19, "unknown key 'build_on'; did you mean 'builds_on'?"),
+        ('title  = "blocks of 128"', 'operator = "relu"', 14, "unknown key 'operator'"),
+        ('["BLOCK < 512"]', '["BLOCK < "]', 16, "where: 'BLOCK < ' is no expression"),
+        ('["WIDE"]', '["WIDE("]', 20, "requires: 'WIDE(' is no expression"),
+        ('["BLOCK >= LEAST"]', '["BLOCK >= "]', 4, "where: 'BLOCK >= ' is no expression"),
+        ('["BLOCK < 512"]', '["BLOCK < 12"]', 16, "no combination of tune passes where"),
+        ('["BLOCK < 512"]', '["WIDE"]', 16, "where: unknown name 'WIDE'"),
+        ("tune.BLOCK = [256, 512]", "tune.BLOCK = []", 21, "tune.BLOCK = [] is not allowed"),
+        ('define.HALF = "128"', 'define.HALF = "LEAST"', 22, "need each other's values"),
+        ('define.HALF = "128"', 'define.BLOCK = "1"', 22, "tune.BLOCK is that macro already"),
+        ('define.HALF = "128"', 'precision = "f23"', 22, "precision = 'f23' is not allowed"),
+        ('block  = ["LEAST"]', "block  = []", 11, "launch[0].block = [] is not allowed"),
+        ("[rung.clip_small]", '[rung."clip small"]', 13, "write a table [rung.name_of_the_rung]"),
+    ],
+)
+def test_mistakes_are_told_with_their_line_in_the_right_table(
+    file: Path, old: str, new: str, line: int, message: str
+) -> None:
+    file.write_text(RUNGS.replace(old, new, 1))
+    with pytest.raises(UsageError) as caught:
+        read_variants(file)
+    assert str(caught.value).startswith(f"{file}:{line}: ") and message in str(caught.value)
+
+
+def test_a_define_that_is_neither_number_nor_word_is_refused(file: Path) -> None:
+    file.write_text(RUNGS.replace("'plain'\" }", "'a b'\" }"))
+    case = Case(by_name(file)["clip_small"], {"BLOCK": 128}, CATALOG.operator("relu").from_axes({"n": 5}))
+    with pytest.raises(UsageError, match=r"define\.HOW = 'a b' is not allowed; a whole number or a word"):
+        case.request()

@@ -1,0 +1,100 @@
+"""Every network with every named data set: it trains, or the message names commands that do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from opbench.cli import cli
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.zoo import NETWORKS, alexnet, lenet, unet
+from opbench.networks.plan.data import DATA_OF, DataSet, load_data
+
+DATA = ("digits", "digits+1", "digits:28", "digits:224", "textures", "textures:8")
+SMALLEST: Mapping[str, Callable[[], Graph]] = {
+    "lenet": lambda: lenet(batch=1),
+    "alexnet": lambda: alexnet(batch=1),
+    "unet": lambda: unet(batch=1, size=16, base=2, levels=1),
+}
+FITTING = {
+    ("lenet", "digits"), ("lenet", "digits+1"), ("lenet", "digits:28"),
+    ("alexnet", "digits"), ("alexnet", "digits:224"),
+    ("unet", "textures"), ("unet", "textures:8"),
+}  # fmt: skip
+
+
+@cache
+def smallest(network: str) -> Graph:
+    return SMALLEST[network]()
+
+
+def data_for(network: str, data: str) -> DataSet:
+    """Load the data for the smallest form of a network; refuse what it cannot be trained with."""
+    graph = smallest(network)
+    found = load_data(data, graph.values[graph.inputs[0]].shape, 0, graph.name)
+    found.require_targets(found.loss, graph.values[graph.outputs[0]].shape, graph.name)
+    return found
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, data: str) -> None:
+    if (network, data) in FITTING:
+        assert data_for(network, data).images.shape[1:] == (1, *smallest(network).values["image"].shape[2:])
+        return
+    with pytest.raises(UsageError) as refused:
+        data_for(network, data)
+    commands = set(re.findall(r"opbench net train (\S+) --data ([^\s;]+)", str(refused.value)))
+    commands |= {(network, other) for other in re.findall(r"(?:fit: |take )--data ([^\s;,]+)", str(refused.value))}
+    assert network in {name for name, _ in commands}, "for those who stay with the network"
+    assert data.partition(":")[0].partition("+")[0] in {source for _, source in commands}, "or with the data"
+    assert commands <= FITTING, "each command works"
+
+
+def test_each_network_is_trained_with_the_data_named_for_it() -> None:
+    assert DATA_OF.keys() == NETWORKS.keys()
+    for network, data in DATA_OF.items():
+        assert (network, data) in FITTING
+
+
+def test_textures_are_as_large_as_unet_takes_them_by_default() -> None:
+    small, large = (load_data("textures:4", (1, 1, size, size)) for size in (128, 256))
+    assert large.images.shape == (4, 1, 256, 256) and large.held_images.shape == (1, 1, 256, 256)
+    assert set(np.unique(large.targets)) == {0.0, 1.0} and 0.4 < large.targets.mean() < 0.6
+    changes = [float((data.images[..., 1:] != data.images[..., :-1]).mean()) for data in (small, large)]
+    assert changes[1] < 0.6 * changes[0], "each pixel of a photograph is two wide"
+
+
+def test_grey_data_for_a_network_of_colour_names_the_way_out() -> None:
+    graph = unet(batch=1, size=16, base=2, levels=1, channels=3)
+    with pytest.raises(UsageError, match=r"\[3, 16, 16\]; named data is grey: .*--channels 1"):
+        load_data("textures:8", graph.values["image"].shape, 0, graph.name)
+    classes = unet(batch=1, size=16, base=2, levels=1, classes=3)
+    found = load_data("textures:8", classes.values["image"].shape)
+    with pytest.raises(UsageError, match=r"takes targets of \[3, 16, 16\].*are float32\[1, 16, 16\]"):
+        found.require_targets(found.loss, classes.values[classes.outputs[0]].shape, "unet")
+
+
+def test_a_data_set_that_no_memory_holds_is_refused_before_it_is_made() -> None:
+    with pytest.raises(UsageError, match=r"digits\+2: 35925 pictures of 224x224 take 7.21 GB.*take --data digits"):
+        load_data("digits+2", (1, 1, 224, 224))
+    with pytest.raises(UsageError, match=r"textures:9999999: .*take --data textures:64"):
+        load_data("textures:9999999", (1, 1, 64, 64))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["lenet --data digits --batch 2", "unet --data textures:8 --batch 2 --size 16 --base 2 --levels 1"],
+)
+def test_a_pair_that_fits_trains_as_typed(tmp_path: Path, words: str) -> None:
+    line = ["net", "train", *words.split(), "--steps", "2", "--backend", "cpu", "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli, line)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "train.json").exists()

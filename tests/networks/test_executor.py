@@ -1,0 +1,150 @@
+"""Networks run on the cpu backend: every node right, one copy of the weights for many contexts, bad input refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_networks import pictures, residual
+
+from opbench.backend.base import Backend
+from opbench.checking.backends import open_backend
+from opbench.checking.binding import Binding, bind
+from opbench.errors import UsageError
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
+from opbench.graph.passes import apply_passes, to_dtype
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.zoo import lenet
+from opbench.kernels.case import Case
+from opbench.kernels.folders import case_named
+from opbench.kernels.launch import BuildRequest, KernelLaunch
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.inputs import held_out_digits, trained_lenet
+from opbench.networks.plan.plan import choose
+
+
+def ready(graph: Graph, precision: str = "f32") -> Network:
+    """A network on the cpu backend with a rung for every node."""
+    return Network(graph, choose(graph, {}, precision, "").cases(graph), open_backend("cpu"))
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_output_is_right(fused: bool, parallel: bool) -> None:
+    graph = residual()
+    wanted = graph.reference(pictures(graph))
+    graph = apply_passes(graph)[0] if fused else graph
+    network = ready(graph)
+    context = Context(network, parallel=parallel)
+    for name, out in context.run(pictures(graph)).items():
+        np.testing.assert_allclose(out, wanted[name], rtol=1e-4, atol=1e-5)
+    context.close()
+    network.close()
+
+
+def test_kernels_give_the_class_that_pytorch_gave_for_every_digit() -> None:
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
+    images, _ = held_out_digits()
+    graph, _ = apply_passes(lenet(len(images)).with_weights(trained_lenet()))
+    context = Context(ready(graph))
+    found = context.run({"image": images})["fc5"].argmax(1)
+    said = json.loads(Path(__file__).with_name("lenet_digits.json").read_text())
+    assert found.tolist() == said["test_classes"]
+
+
+def test_paths_agree_within_the_precision_of_each() -> None:
+    graph, _ = apply_passes(lenet(3))
+    wanted = graph.reference(pictures(graph))["fc5"]
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    turned = with_layouts(to_dtype(graph, "bf16"), dict.fromkeys(able, "nhwc"))
+    for path, precision, allowed in ((graph, "f32", 1e-5), (turned, "bf16", 0.03)):
+        out = Context(ready(path, precision)).run(pictures(graph))["fc5"]
+        assert np.linalg.norm(out - wanted) <= allowed * np.linalg.norm(wanted)
+
+
+def test_threads_share_the_weights_and_give_the_same_answers() -> None:
+    graph, _ = apply_passes(lenet(2))
+    network = ready(graph)
+    inputs = [pictures(graph, seed) for seed in range(6)]
+    alone = Context(network)
+    wanted = [alone.run(given)["fc5"] for given in inputs]
+    contexts = [Context(network) for _ in range(3)]
+    assert all(c.buffer("fc3.weight") is network.weights["fc3.weight"] for c in contexts)
+
+    def work(number: int) -> list[np.ndarray]:
+        return [contexts[number].run(given)["fc5"] for given in inputs]
+
+    with ThreadPoolExecutor(3) as pool:
+        for answers in pool.map(work, range(3)):
+            for got, want in zip(answers, wanted, strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
+    graph, _ = apply_passes(lenet(1))
+    network = ready(graph)
+    context = Context(network)
+    context.launches = {}  # any launch would fail
+    for inputs, message in (
+        ({}, "input 'image' .* is missing"),
+        ({"image": np.zeros((1, 1, 28, 27), np.float32)}, r"has shape \(1, 1, 28, 27\); the network takes"),
+        ({"image": np.zeros((1, 1, 28, 28))}, "is float64"),
+        ({"imag": np.zeros((1, 1, 28, 28), np.float32)}, "image"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            context.run(inputs)
+    cases = dict(network.cases)
+    other = apply_passes(lenet(2))[0]
+    with pytest.raises(UsageError, match=r"conv1: the plan has .*n=1.* but the node's problem is"):
+        Network(other, cases, open_backend("cpu"))
+    del cases["pool2"]
+    with pytest.raises(UsageError, match="pool2: the plan has no variant"):
+        Network(graph, cases, open_backend("cpu"))
+
+
+def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that reads what may be written just ahead of it waits for all of that."""
+    told: dict[str, set[str]] = {}
+
+    def seen(backend: Backend, case: Case, *rest: object, written: Collection[str], **more: object) -> Binding:
+        told[case.problem.name] = set(written)
+        return Binding(lambda: None)
+
+    monkeypatch.setattr("opbench.networks.plan.executor.bind", seen)
+    graph = lenet(1)
+    context = Context(Network(graph, choose(graph, {}, "f32", "").cases(graph), open_backend("cpu")))
+    context.close()
+    assert told["linear"] == {"x", "out"} and told["conv2d"] == {"image", "out"}
+    training = training_graph(lenet(1), Recipe(loss="cross_entropy", steps=1), 1).graph
+    step = Context(Network(training, choose(training, {}, "f32", "").cases(training), open_backend("cpu")))
+    step.close()
+    assert "weight" in told["linear"], "the optimiser writes it"
+
+
+def test_a_launch_that_overlaps_is_bound_so_only_where_its_early_inputs_are_safe() -> None:
+    case = case_named("linear/wgmma_few_rows_bf16[TILES=1,SPLIT=2](m=1,n=64,k=64,dtype=bf16)")
+    bound: list[KernelLaunch] = []
+
+    class Loaded:
+        sm_count = 132
+
+        def load(self, request: BuildRequest) -> Loaded:
+            return self
+
+        def bind(self, launches: Sequence[KernelLaunch], buffers: object) -> None:
+            bound.extend(launches)
+
+    for written in ((), ("x", "out"), ("weight",)):
+        bind(Loaded(), case, {}, written=written)  # type: ignore[arg-type]
+    assert [(launch.programmatic, launch.early) for launch in bound] == [
+        (True, ("weight", "bias")), (True, ("weight", "bias")), (False, ("weight", "bias")),
+    ]  # fmt: skip
+    bound.clear()
+    bind(Loaded(), case_named("linear/wgmma_planes(m=1,n=64,k=64)"), {}, written=("weight",))  # type: ignore[arg-type]
+    assert [launch.programmatic for launch in bound] == [False, True, True], "the first one waits for who wrote it"

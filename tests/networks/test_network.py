@@ -1,0 +1,290 @@
+"""A network's page: every node, edge and number of its record is on it, whatever the record lacks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import needs_chromium, opened
+from fabricate_network import record
+from rich.console import Console
+
+from opbench import paths
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.zoo import NETWORKS
+from opbench.networks.records.network import lives
+from opbench.networks.report import keep_network, read_network, words
+from opbench.networks.report.layout import Sizes, layered
+from opbench.networks.report.overview import network_folders, networks_overview
+from opbench.networks.report.page import write_network
+from opbench.networks.report.terminal import print_network
+from opbench.networks.report.words import fastest, headline, is_right, peers, smallest_peer
+
+UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
+
+
+def branches() -> Graph:
+    """Three branches of unequal length and a long connection around two convolutions."""
+    net = Builder("branches")
+    x = net.input("image", 1, 8, 20, 20)
+    parts = [
+        net.conv2d(x, 8, 1, name="one"),
+        net.conv2d(net.conv2d(x, 8, 1, name="two"), 8, 3, padding=1, name="three"),
+        net.maxpool2d(x, 3, 1, 1, name="pool"),
+    ]
+    joined = net.concat(net.concat(parts[0], parts[1], name="join"), parts[2], name="joined")
+    out = net.conv2d(net.relu(net.conv2d(joined, 24, 1, name="head"), name="relu"), 24, 1, name="last")
+    return net.graph(net.concat(out, joined, name="sum"))
+
+
+def made(name: str = "lenet", **sizes: int) -> Graph:
+    return branches() if name == "branches" else NETWORKS[name](**sizes)
+
+
+def written(tmp_path: Path, told: dict[str, Any]) -> str:
+    return write_network(told, tmp_path)[0].read_text()
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("lenet", {}), ("alexnet", {"batch": 4}), UNET, ("branches", {})])
+def test_the_page_shows_every_node_with_its_numbers(tmp_path: Path, name: str, sizes: dict[str, int]) -> None:
+    told = record(made(name, **sizes))
+    page = written(tmp_path, told)
+    for node in told["nodes"]:
+        assert page.count(f">{node['name']}<") >= 3, "in the graph, the timeline and the table"
+        assert node["case"].replace("<", "&lt;") in page
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    assert {p.name for p in tmp_path.glob("*.png")} == {f"network-{n}.png" for n in ("graph", "timeline", "memory")}
+
+
+@pytest.mark.parametrize("name", ["alexnet", "unet", "branches"])
+def test_boxes_and_edges_of_a_drawing_keep_apart(name: str) -> None:
+    graph = made(name, **(UNET[1] if name == "unet" else {}))
+    names = [node.name for node in graph.nodes]
+    edges = [
+        (producer.name, node.name)
+        for node in graph.nodes
+        for value in node.inputs.values()
+        if value not in graph.weights and (producer := graph.producer(value))
+    ]
+    layout = layered(names, edges)
+    size = layout.sizes
+    for a, b in itertools.combinations(layout.boxes.values(), 2):
+        assert abs(a.x - b.x) >= size.width or abs(a.y - b.y) >= size.height + size.gap - 1e-9
+    for (a, b), route in layout.routes.items():
+        for (x1, y1), (x2, y2) in itertools.pairwise(route):
+            assert x1 == x2 or y1 == y2, "edges run straight up, down or across"
+            for other, box in layout.boxes.items():
+                if other in (a, b):
+                    continue
+                apart_x = max(x1, x2) <= box.x - size.width / 2 or min(x1, x2) >= box.x + size.width / 2
+                apart_y = max(y1, y2) <= box.y - size.height / 2 or min(y1, y2) >= box.y + size.height / 2
+                assert apart_x or apart_y, f"{a} to {b} runs through {other}"
+        assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in route)
+
+
+def test_a_network_with_long_skips_is_folded_where_they_stay_short() -> None:
+    names = [f"n{i}" for i in range(21)]
+    chain = list(itertools.pairwise(names))
+    skips = [(names[i], names[20 - i]) for i in (1, 4, 7)]
+    layout = layered(names, [*chain, *skips], Sizes())
+    assert {box.column for box in layout.boxes.values()} == {0, 1}
+    assert all(abs(layout.boxes[a].row - layout.boxes[b].row) <= 2 for a, b in skips)
+    assert {box.column for box in layered(names, chain).boxes.values()} == {0}
+
+
+def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None:
+    page = written(tmp_path, record(made(), timed=False))
+    assert "times need a GPU" in page and "of the time</" not in page and "Compared with PyTorch" not in page
+    assert not (tmp_path / "network-timeline.png").exists()
+
+
+def test_without_a_clock_a_gpu_whose_ceilings_are_known_has_a_least_time(tmp_path: Path) -> None:
+    told = record(made(), timed=False)
+    assert "Lower bound" not in written(tmp_path, told)
+    told["ceilings"] = {"gpu": "NVIDIA L4", "source": "datasheet", "dram_bytes_per_s": 3e11}
+    for node in told["nodes"]:
+        node |= {"bound_s": 2e-6, "bound": "memory", "alone_s": 3e-6}
+    page = written(tmp_path, told)
+    assert "Lower bound on an L4: 22.0 µs" in page and "by the datasheet" in page and "took 33.0 µs one by one" in page
+    assert page.count("lower bound on L4") == 1 and page.count("2.00 µs") >= len(told["nodes"])
+    told["ceilings"]["launch_floor_s"] = 30e-6
+    page = written(tmp_path, told)
+    assert "Lower bound on an L4: 30.0 µs (one launch)" in page and "alone 22.0 µs" in page
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([7], "Recognised as a 7, which is right."),
+        ([1], "A 7 is recognised as a 1."),
+        ([7, 2], "2 of 2 pictures are recognised."),
+        ([1, 2], "1 of 2 pictures are recognised: a 7 is recognised as a 1."),
+        ([0] * 9, "0 of 9 pictures are recognised: " + ", ".join(["a 7 is recognised as a 0"] * 5) + ", …."),
+    ],
+)
+def test_pictures_of_known_classes_are_counted(found: list[int], words: str) -> None:
+    labels = [7, 2] if len(found) == 2 else [7] * len(found)
+    assert headline(record(made(), classes={"found": found, "labels": labels}))[-1] == words
+
+
+def test_a_wrong_node_is_named_first_hand() -> None:
+    told = record(made())
+    assert is_right(told) and headline(told)[-1].startswith("All 11 nodes agree")
+    told["nodes"][3]["check"] |= {"right": False, "reason": "17 of 40 elements"}
+    assert not is_right(told) and headline(told)[-1] == "Wrong: node `conv2`."
+
+
+def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_path: Path) -> None:
+    told = record(made())
+    first, second, third, *_ = headline(told)
+    best = told["peers"]["torch.compile, channels_last"]
+    ratio = best["median_s"] / told["total"]["median_s"]
+    assert first.startswith(f"Speedup over the fastest PyTorch (torch.compile, channels_last): {ratio:.2f}× [")
+    assert "GPU time, cold L2, both as one CUDA graph: " in first and second.startswith("One image takes ")
+    assert third.startswith("One call from Python until the GPU is done, caches warm: opbench ")
+    assert third.index("torch.compile, channels_last") < third.index("PyTorch eager "), "fastest first"
+    page = written(tmp_path, told)
+    assert "GPU time, cold L2 <small>" in page and "call from Python <small>" in page
+    told["options"]["graph"] = False
+    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(told)[0]
+
+
+def test_a_slower_opbench_is_called_slower() -> None:
+    told = record(made())
+    half = {key: told["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
+    told["peers"]["PyTorch eager"] |= half
+    assert headline(told)[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
+    assert "so opbench is slower" in headline(told)[0]
+
+
+def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
+    told = record(made())
+    same = {**told["total"], "norm_error": 0.0, "captured": True}
+    called = {**told["peers"]["PyTorch eager"]["host"]}
+    told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
+    eager, compiled = peers(told)
+    assert eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == called
+    page = written(tmp_path, told)
+    assert "no compiler" in page and "a tie: the 95 % intervals overlap" in page
+    assert "Not compared: torch.compile (no compiler)." in headline(told)
+
+
+def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: Path) -> None:
+    told = record(made())
+    del told["host"]
+    for peer in told["peers"].values():
+        del peer["captured"], peer["host"]
+    assert all(peer.ratio is None and peer.measured for peer in peers(told))
+    text = " ".join(headline(told))
+    assert "Speedup" not in text and "call from Python" not in text
+    assert "include launches from the host" in text and "--compare torch" in text
+    assert "not comparable: its time includes launches from the host" in written(tmp_path, told)
+
+
+def test_committed_records_are_read_and_have_no_speedup() -> None:
+    for folder in network_folders(paths.shipped("reports") / "h200" / "networks"):
+        told = read_network(folder)
+        assert fastest(peers(told)) is None and len(headline(told)) >= 4
+
+
+# The table in README.md -------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> None:
+    slower = record(made("alexnet"))
+    slower["peers"]["PyTorch eager"] |= {key: slower["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
+    older = record(made("branches"))
+    for peer in older["peers"].values():
+        del peer["captured"]
+    for name, told in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
+        keep_network(told, tmp_path / "h100" / name)
+    table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
+    head, _, *rows = table.splitlines()
+    assert head.split(" | ")[3] == "speedup" and len(rows) == 2
+    assert rows[0].startswith("| [alexnet 1 f32 H200](h100/alexnet) | **")
+    assert "(PyTorch eager) | 0.500× |" in rows[0] or "(PyTorch eager) | 0.50× |" in rows[0], "the slower one, too"
+    assert "(torch.compile, channels_last) | " in rows[1] and rows[1].endswith("| 50 % |")
+    assert all(row.count(" | ") == head.count(" | ") for row in rows)
+    assert networks_overview([tmp_path / "h100" / "older"], tmp_path) == ""
+
+
+def test_memory_is_compared_with_the_smallest_way_of_pytorch(tmp_path: Path) -> None:
+    """The fastest way is often the smallest one, too: a larger one is no fair measure."""
+    told = record(made())
+    compiled = told["peers"]["torch.compile, channels_last"]
+    compiled["peak_bytes"] = told["memory"]["peak_bytes"]
+    peer = smallest_peer(told)
+    assert peer is not None and peer.name == "torch.compile, channels_last"
+    keep_network(told, tmp_path / "lenet")
+    assert networks_overview([tmp_path / "lenet"], tmp_path).splitlines()[-1].endswith("| 100 % |")
+    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(told))
+
+
+def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = record(made())
+    told["peers"]["torch.compile"] = {**told["total"], "warnings": ["not_held"]}
+    told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
+    notices = [line for line in words.notices(told) if line.startswith(("not held", "noisy"))]
+    assert [line.partition(":")[0] for line in notices] == [
+        "not held (PyTorch eager; torch.compile)", "noisy (PyTorch eager)",
+    ]  # fmt: skip
+    assert all(f'<p class="notice">{line}' in written(tmp_path, told) for line in notices)
+    print_network(told, Console(width=80))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(f"! {line}" in lines for line in notices), "each on a line of its own"
+
+
+def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
+    told = record(made())
+    place = {life.value: life for life in lives(told)}
+    names = [node["name"] for node in told["nodes"]]
+    assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
+
+
+def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
+    told = record(made())
+    told["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
+    (life,) = (life for life in lives(told) if life.value == "workspace of fc3")
+    assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
+    assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
+    assert any(said.startswith("Activations and workspaces take") for said in headline(told))
+    told["options"]["memory_bytes"] = 950_000_000
+    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(told))
+
+
+def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
+    told = record(made())
+    keep_network(told, tmp_path)
+    assert read_network(tmp_path) == json.loads(json.dumps(told))
+    for text, message in (
+        ('{"format": 2}', "format 2 cannot be read; this opbench reads format 1"),
+        ("{", "is no JSON"),
+        ('{"format": 1}', "'network' is missing"),
+    ):
+        (tmp_path / "network.json").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            read_network(tmp_path)
+
+
+def test_the_terminal_has_a_line_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    told = record(made())
+    print_network(told, Console(width=200))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in told["nodes"]) == len(told["nodes"])
+    assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)
+
+
+@needs_chromium
+def test_the_page_opens_in_chromium_without_an_error(tmp_path: Path) -> None:
+    written(tmp_path, record(made(*UNET[:1], **UNET[1])))
+    assert opened(tmp_path, (tmp_path / "network.html").as_uri()).count("<h2") >= 6

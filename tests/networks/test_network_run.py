@@ -1,0 +1,126 @@
+"""Runs of networks read as runs of cases: compared, exported, loaded."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import ROOT, Cli
+from fabricate import result, run, written
+from fabricate_network import record as fabricated
+
+import opbench
+from opbench.errors import UsageError
+from opbench.graph.zoo import lenet
+from opbench.networks.records.network_run import network_run, read_any_run
+from opbench.results.comparison import RunComparison, compare_runs
+
+NAME = "lenet(batch=1,precision=f32)"
+OLD = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
+"""Its nodes have a median and no samples."""
+
+
+def record(factors: dict[str, float] | None = None, noise: float = 0.002, **changed: Any) -> dict[str, Any]:
+    """A record of a timed lenet, its nodes slower by factors and with fifteen samples each."""
+    made = fabricated(lenet(), **changed)
+    draw = random.Random(str(factors))
+    for node in made["nodes"]:
+        time_s = 20 * node["kernel_s"] * (factors or {}).get(node["name"], 1.0)
+        node["samples_s"] = [time_s * (1 + noise * draw.gauss(0, 1)) for _ in range(15)]
+        node["kernel_s"] = sorted(node["samples_s"])[7]
+        node["case"] = f"{node['operator']}/plain{node['problem']}"
+    return made
+
+
+def compared(base: dict[str, Any], new: dict[str, Any]) -> tuple[RunComparison, dict[str, str]]:
+    found = compare_runs(network_run(base, Path("base")), network_run(new, Path("new")))  # type: ignore[arg-type]
+    return found, {case.case.removeprefix(NAME).removeprefix("/"): str(case.change) for case in found.cases}
+
+
+def test_nodes_are_judged_by_the_interval_of_their_samples() -> None:
+    found, changes = compared(record(), record({"conv1": 1.3, "conv2": 0.7}))
+    assert changes.pop("conv1") == "SLOWER" and changes.pop("conv2") == "FASTER"
+    assert changes.pop("") == "SAME" and set(changes.values()) == {"SAME"} and len(changes) > 3
+    assert found.exit_code == 1 and found.cases[0].time and found.cases[0].time.low > 1.28
+
+    _, noisy = compared(record(), record({"fc3": 1.02}, noise=0.2))
+    assert noisy["fc3"] == "UNDECIDED"
+
+
+def test_a_node_that_broke_and_a_variant_that_changed_are_said() -> None:
+    new = record({"fc3": 0.5})
+    for node in new["nodes"]:
+        if node["name"] == "conv1":
+            node["check"] |= {"right": False, "status": "wrong", "reason": "out[3]: got 1, want 2"}
+        if node["name"] == "fc3":
+            node["case"] = node["case"].replace("/plain", "/vec4[BLOCK=64]")
+    new["check"] = {"right": False, "missing": ["conv1"], "outputs": {}}
+    found, changes = compared(record(), new)
+    reasons = {case.case.rpartition("/")[2]: case.reason for case in found.cases}
+    assert changes["conv1"] == changes[""] == "BROKEN" and found.exit_code == 5
+    assert "out[3]" in reasons["conv1"] and "wrong nodes: conv1" in reasons[NAME]
+    assert changes["fc3"] == "FASTER" and reasons["fc3"].startswith("plain → vec4[BLOCK=64]: −5")
+
+
+def test_an_older_record_has_no_interval_of_its_nodes_and_one_of_the_whole() -> None:
+    found = compare_runs(read_any_run(OLD), read_any_run(OLD))
+    whole, nodes = [c for c in found.cases if "/" not in c.case], [c for c in found.cases if "/" in c.case]
+    assert [str(c.change) for c in whole] == ["SAME"] and len(nodes) == 7
+    assert all(c.change == "UNDECIDED" and c.base_s and "BASE and NEW kept no samples" in c.reason for c in nodes)
+    json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("changed", [{"sizes": {"batch": 2}}, {"precision": "bf16"}, {"network": "other"}])
+def test_another_problem_is_not_compared(changed: dict[str, Any]) -> None:
+    found, _ = compared(record(), {**record(), **changed})
+    assert not found.cases and found.exit_code == 6
+
+
+def test_a_network_is_not_compared_with_single_cases() -> None:
+    network = network_run(record(), Path("net"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"net is the run of a network, .* compare two of one kind"):
+        compare_runs(run([result("vec4", 1e-6)]), network)
+    other = record()
+    other["environment"] = {"gpu": "NVIDIA H100"}
+    with pytest.raises(UsageError, match=r"gpu: NVIDIA H200 against NVIDIA H100"):
+        compared(record(), other)
+
+
+def test_a_run_without_a_gpu_compares_verdicts() -> None:
+    _, changes = compared(fabricated(lenet(), timed=False), fabricated(lenet(), timed=False))
+    assert set(changes.values()) == {"RIGHT"}
+
+
+def test_the_frame_has_a_row_a_node_and_no_ranks(tmp_path: Path) -> None:
+    (tmp_path / "network.json").write_text(json.dumps(record()))
+    table = opbench.load(tmp_path).set_index("case")
+    assert list(table.index)[:2] == [NAME, f"{NAME}/conv1"]
+    row = table.loc[f"{NAME}/conv1"]
+    assert row["samples"] == 15 and row["time_low_s"] < row["time_s"] < row["time_high_s"] and row["roof_share"] > 0
+    assert table["rank"].isna().all() and table["speedup_over_rung"].isna().all()
+    old = opbench.load(OLD).set_index("case")
+    assert old["time_s"].notna().all() and old["time_low_s"].isna().sum() == 7
+
+
+@pytest.mark.parametrize("layout", ["csv", "nvbench", "pytest-benchmark"])
+def test_a_network_is_exported(cli: Cli, tmp_path: Path, layout: str) -> None:
+    (tmp_path / "network.json").write_text(json.dumps(record()))
+    for folder in (tmp_path, OLD):
+        done = cli("export", str(folder), "--format", layout, "--out", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stderr
+        assert f"{NAME}/conv1" in (tmp_path / "out").read_text() or (folder == OLD and layout != "csv")
+
+
+def test_the_command_compares_networks(cli: Cli, tmp_path: Path) -> None:
+    for name, factors in (("base", {}), ("new", {"fc3": 1.5})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "network.json").write_text(json.dumps(record(factors)))
+    page = tmp_path / "page.html"
+    done = cli("compare", str(tmp_path / "base"), str(tmp_path / "new"), "--out", str(page))
+    assert done.returncode == 1 and f"SLOWER  {NAME}/fc3" in done.stdout
+    assert f"{NAME}/fc3" in page.read_text()
+    written(tmp_path / "cases", run([result("vec4", 1e-6)]))
+    assert cli("compare", str(tmp_path / "base"), str(tmp_path / "cases")).returncode == 2

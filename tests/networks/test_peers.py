@@ -1,0 +1,205 @@
+"""PyTorch's form of a network, and its ways made ready on a stand-in for a GPU."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_in_place_of_gpu import CpuInPlaceOfGpu
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
+from opbench.graph.values import Value
+from opbench.graph.zoo import NETWORKS
+from opbench.networks.plan import peers as module_under_test
+from opbench.networks.plan.peers import WAYS, peers, require_known
+from opbench.networks.plan.torch_module import to_module
+
+torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
+SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}
+
+
+def inputs_of(graph: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+
+
+def computed(graph: Graph, function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    with torch.no_grad():
+        found = function(*(torch.from_numpy(inputs[name]).double() for name in graph.inputs))
+    return {name: out.numpy() for name, out in zip(graph.outputs, found, strict=True)}
+
+
+def agrees(graph: Graph) -> None:
+    inputs = inputs_of(graph)
+    reference = graph.reference(inputs)
+    for name, out in computed(graph, to_module(graph, "float64"), inputs).items():
+        np.testing.assert_allclose(out, reference[name], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_module_computes_what_the_references_do(name: str) -> None:
+    agrees(NETWORKS[name](**SMALL[name]))
+
+
+def pooled(net: Builder, x: Value) -> Value:
+    return net.avgpool2d(net.maxpool2d(x, 3, 2, 1), 3, 2, 1)
+
+
+def inside(net: Builder, x: Value) -> Value:
+    axes = {"n": 2, "c": 6, "h": 9, "w": 7, "window": 3, "stride": 2, "padding": 1, "divisor": "inside"}
+    return net.node("pool", "avgpool2d", axes, {"x": x})
+
+
+def fused(net: Builder, x: Value) -> Value:
+    axes = {"n": 2, "c1": 6, "c2": 5, "h": 9, "w": 7}
+    return net.node("up", "upsample_concat", axes, {"low": x, "skip": net.input("skip", 2, 5, 18, 14)})
+
+
+def fused_convolution(net: Builder, x: Value) -> Value:
+    axes = {"n": 2, "c1": 6, "c2": 5, "h": 9, "w": 7, "k": 4, "r": 3, "s": 3, "padding": 1, "epilogue": "bias_relu"}
+    inputs = {"low": x, "skip": net.input("skip", 2, 5, 18, 14)}
+    inputs |= {"weight": net.weight("filter", (4, 11, 3, 3), 0.1), "bias": net.weight("offset", (4,), 0.1)}
+    return net.node("up", "upsample_concat_conv2d", axes, inputs)
+
+
+def residual(net: Builder, x: Value) -> Value:
+    out = x
+    for op in ("add", "sub", "mul", "div"):
+        out = net.elementwise(op, out, net.conv2d(x, 6, 1, bias=op == "add"))
+    return out
+
+
+BUILT = {
+    "pooled": pooled,
+    "inside": inside,
+    "fused": fused,
+    "fused_convolution": fused_convolution,
+    "residual": residual,
+    "bilinear": lambda net, x: net.upsample2d(x, 3, "bilinear"),
+    "rows": lambda net, x: net.softmax(net.relu(net.linear(net.flatten(x), 7))),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_operator_has_its_counterpart(name: str) -> None:
+    net = Builder(name)
+    agrees(net.graph(BUILT[name](net, net.input("x", 2, 6, 9, 7))))
+
+
+def test_the_compiler_sees_a_network_whole() -> None:
+    graph = NETWORKS["unet"](**SMALL["unet"])
+    inputs, module = inputs_of(graph), to_module(graph, "float64")
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    plain = computed(graph, module, inputs)
+    assert all(np.array_equal(plain[name], out) for name, out in computed(graph, compiled, inputs).items())
+
+
+def test_weights_take_the_dtype_and_the_memory_format_asked_for() -> None:
+    module = to_module(NETWORKS["lenet"](), "bfloat16", channels_last=True)
+    buffers = list(module.buffers())
+    assert {buffer.dtype for buffer in buffers} == {torch.bfloat16}
+    assert all(b.is_contiguous(memory_format=torch.channels_last) for b in buffers if b.dim() == 4)
+
+
+def test_what_pytorch_is_not_given_is_named() -> None:
+    net = Builder("mine")
+    x = net.input("x", 2, 6, 9, 7)
+    axes = {"n": x.elements, "training": "yes"}
+    with pytest.raises(UsageError, match=r"drop: dropout.* has no counterpart in PyTorch here"):
+        to_module(net.graph(net.node("drop", "dropout", axes, {"x": x}, shape=x.shape)))
+    with pytest.raises(UsageError, match="conv1: it works in nhwc; PyTorch is given a network as it was built"):
+        to_module(with_layouts(NETWORKS["lenet"](), {"conv1": "nhwc"}))
+    with pytest.raises(UsageError, match="unknown peer 'jax'"):
+        require_known(("torch", "jax"))
+
+
+# Ways, ready to be timed -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile without its code generator."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compile(function, backend="eager"))
+
+
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str) -> None:
+    graph, gpu = NETWORKS["lenet"](**SMALL["lenet"]), CpuInPlaceOfGpu()
+    inputs = inputs_of(graph)
+    reference = graph.reference_outputs(inputs)
+    with peers(graph, inputs, precision, gpu, 60.0) as found:  # type: ignore[arg-type]
+        assert found.keys() == WAYS.keys() and gpu.captures == 4 and len(gpu.warmed) == 4
+        for peer in found.values():
+            assert peer.error == "" and peer.call and peer.replay
+            for name, out in peer.outputs.items():
+                assert out.dtype == np.float32
+                off = np.linalg.norm(out - reference[name]) / np.linalg.norm(reference[name])
+                assert off < (1e-5 if precision == "f32" else 0.05)
+            assert peer.peak_bytes == 1000 + 2 * 28 * 28 * (4 if precision == "f32" else 2)
+    assert found == {}, "nothing is kept of PyTorch's once it is timed"
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, bool]] = []
+    ready = module_under_test._ready
+
+    def watched(gpu: Any, function: Any, inputs: Any, names: Any, limit_s: float) -> Any:
+        filters = [b for b in function.buffers() if b.dim() == 4 and b.shape[1] > 1]
+        last = [t.is_contiguous(memory_format=torch.channels_last) for t in (*inputs, *filters)]
+        seen.append((all(last), inputs[0].is_contiguous()))
+        return ready(gpu, function, inputs, names, limit_s)
+
+    monkeypatch.setattr(module_under_test, "_ready", watched)
+    net = Builder("net")
+    graph = net.graph(net.conv2d(net.input("x", 2, 6, 9, 7), 5, 3))
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0):  # type: ignore[arg-type]
+        pass
+    assert seen == [(True, False), (True, False), (False, True), (False, True)]
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_way_that_is_not_captured_can_still_be_called() -> None:
+    graph = NETWORKS["lenet"](**SMALL["lenet"])
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(fail_captures_of=2), 60.0) as found:  # type: ignore[arg-type]
+        failed = found["PyTorch eager, channels_last"]
+        assert failed.replay is None and failed.call is not None
+        assert failed.error == (
+            "not captured as a CUDA graph: RuntimeError: operation not permitted when stream is capturing"
+        )
+        assert [name for name, peer in found.items() if peer.error] == ["PyTorch eager, channels_last"]
+
+
+def test_a_compiler_that_fails_or_takes_too_long_costs_its_own_ways_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(function: Any) -> Any:
+        def call(*inputs: Any) -> Any:
+            raise RuntimeError("Failed to find C compiler")
+
+        return call
+
+    graph = NETWORKS["lenet"](**SMALL["lenet"])
+    monkeypatch.setattr(torch, "compile", missing)
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
+        errors = {name: peer.error for name, peer in found.items() if peer.error}
+        assert errors == dict.fromkeys(
+            ("torch.compile, channels_last", "torch.compile"), "RuntimeError: Failed to find C compiler"
+        )
+
+    def slow(function: Any) -> Any:
+        def call(*inputs: Any) -> Any:
+            time.sleep(30)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", slow)
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 2.0) as found:  # type: ignore[arg-type]
+        assert "not warmed up within 2 s" in found["torch.compile"].error
+        assert "--compare-limit" in found["torch.compile"].error
+        assert found["PyTorch eager"].error == ""

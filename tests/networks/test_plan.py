@@ -1,0 +1,146 @@
+"""Plans: the fastest that is allowed, ties, nodes without results, a file that may be edited and refuses nonsense."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fabricate import measurement
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.passes import apply_passes
+from opbench.graph.zoo import lenet
+from opbench.kernels.folders import Catalog
+from opbench.networks.plan.memory import plan_memory
+from opbench.networks.plan.plan import Plan, TimedCase, candidates, choose, current, load_plan, save_plan, timed
+from opbench.results.result import Result
+from opbench.timing.measurement import Measurement
+
+GRAPH = apply_passes(lenet(1))[0]
+CONV2 = GRAPH.node("conv2")
+KEY = ("conv2d", str(CONV2.problem))
+
+
+def entry(
+    variant: str, kernel_s: float, width: float = 0.01, precision: str = "f32", library: bool = False
+) -> TimedCase:
+    low, high = kernel_s * (1 - width), kernel_s * (1 + width)
+    return TimedCase(f"conv2d/{variant}{CONV2.problem}", precision, kernel_s, low, high, library, "run r")
+
+
+NAIVE, GEMM, FEW = "naive_grid3d[BLOCK_X=32,BLOCK_Y=8]", "implicit_gemm[BM=64,BN=128,BK=16]", "torch_tf32"
+
+
+def test_the_fastest_of_the_allowed_is_chosen_and_says_by_how_much() -> None:
+    results = {KEY: [entry(FEW, 1e-6, precision="tf32", library=True), entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
+    chosen = choose(GRAPH, results, "f32", "NVIDIA H200").choices
+    assert (chosen["conv2"].case, chosen["conv2"].source) == (results[KEY][1].case, "run r")
+    assert chosen["conv2"].lead == pytest.approx(2.5) and chosen["conv2"].tied_with == ()
+    assert chosen["conv1"].source == "default" and chosen["conv1"].kernel_s is None
+    assert choose(GRAPH, results, "tf32", "", libraries=False).choices["conv2"].case == results[KEY][1].case
+    assert choose(GRAPH, results, "tf32", "", libraries=True).choices["conv2"].case == results[KEY][0].case
+
+
+def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
+    results = {KEY: [entry(GEMM, 2.00e-6, 0.02), entry(NAIVE, 2.01e-6, 0.02)]}
+    chosen = choose(GRAPH, results, "f32", "").choices["conv2"]
+    assert chosen.case == results[KEY][1].case and chosen.tied_with == (results[KEY][0].case,) and chosen.lead is None
+
+
+def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
+    gone = [entry("no_such_rung", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
+    results = {KEY: [*gone, entry(GEMM, 2e-6)]}
+    assert choose(GRAPH, current(results, Catalog()), "f32", "").choices["conv2"].case == results[KEY][2].case
+    assert choose(GRAPH, current({KEY: gone}, Catalog()), "f32", "").choices["conv2"].source == "default"
+
+
+def one_layer() -> Graph:
+    """LeNet's conv2 alone: while it runs, its workspace makes the peak."""
+    net = Builder("one")
+    return apply_passes(net.graph(net.relu(net.conv2d(net.input("image", 1, 6, 14, 14), 16, 5, name="conv2"))))[0]
+
+
+def test_within_a_limit_the_fastest_that_leaves_room_is_chosen() -> None:
+    graph, results = one_layer(), {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
+    fast = choose(graph, results, "f32", "")
+    sizes = {name: sum(t.nbytes for t in case.workspace(132)) for name, case in fast.cases(graph).items()}
+    needed, least = plan_memory(graph, sizes).peak_bytes, plan_memory(graph).peak_bytes
+    assert fast.choices["conv2"].case == results[KEY][0].case and least < needed
+    for limit, expected in ((needed, 0), (needed - 1, 1), (least, 1)):
+        chosen = choose(graph, results, "f32", "", memory_bytes=limit).choices["conv2"]
+        assert chosen.case == results[KEY][expected].case and chosen.source == "run r", limit
+
+
+def test_a_limit_that_nothing_keeps_is_refused_with_the_node() -> None:
+    with pytest.raises(UsageError, match=r"conv1: values take 22,\d+ bytes .* 1,000 in all are not enough: --memory"):
+        choose(GRAPH, {}, "f32", "", memory_bytes=1000)
+    graph = one_layer()
+    with pytest.raises(UsageError, match=r"conv2: values take 11,\d+ bytes .* workspace 9,\d+ or more; .* --memory"):
+        choose(graph, {KEY: [entry(GEMM, 1e-6)]}, "f32", "", memory_bytes=plan_memory(graph).peak_bytes)
+
+
+def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
+    def result(status: str, made: Measurement | None) -> Result:
+        return Result(
+            f"conv2d/x{CONV2.problem}", "conv2d", "x", {}, str(CONV2.problem), {}, "f32", "cuda",
+            status, "" if status == "right" else "no", measurement=made,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    measured = replace(measurement(5e-6), low_s=4.9e-6, high_s=5.2e-6, offset_s=2e-6)
+    found = timed([result("right", measured), result("wrong", None), result("right", None)], "r")
+    assert [e.kernel_s for e in found[KEY]] == [pytest.approx(3e-6)]
+
+
+def test_candidates_are_what_fits_and_nothing_else() -> None:
+    cases = candidates(GRAPH, "f32")
+    assert {c.problem for c in cases} == {node.problem for node in GRAPH.nodes}
+    assert all(c.unmet() is None and c.variant.precision == "f32" and not c.variant.is_library for c in cases)
+
+
+def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:
+    plan = choose(GRAPH, {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}, "f32", "NVIDIA H200")
+    path = tmp_path / "plan.json"
+    save_plan(plan, path)
+    assert load_plan(path, "lenet", "NVIDIA H200", "f32") == plan
+    edited = json.loads(path.read_text())
+    edited["choices"]["conv2"]["case"] = f"conv2d/{NAIVE}{CONV2.problem}"
+    path.write_text(json.dumps(edited))
+    assert load_plan(path, "lenet", "", "f32").cases(GRAPH)["conv2"].variant.name == "naive_grid3d"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpu": "NVIDIA A100"}, "made on NVIDIA A100, this is NVIDIA H200"),
+        ({"network": "unet"}, "for network unet, not lenet"),
+        ({"precision": "bf16"}, "for precision bf16, not f32"),
+        ({"choices": 7}, "is no plan"),
+    ],
+)
+def test_a_plan_for_something_else_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = tmp_path / "plan.json"
+    save_plan(choose(GRAPH, {}, "f32", "NVIDIA H200"), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UsageError, match=message):
+        load_plan(path, "lenet", "NVIDIA H200", "f32")
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is no plan"):
+        load_plan(path, "lenet", "NVIDIA H200", "f32")
+
+
+def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
+    plan = choose(GRAPH, {}, "f32", "")
+    with pytest.raises(UsageError, match="conv1"):
+        Plan("lenet", "", "f32", {}).cases(GRAPH)
+    choice = plan.choices["pool1"]
+    for case, message in (
+        (f"conv2d/{NAIVE}{CONV2.problem}", "is no case of maxpool2d"),
+        (choice.case.replace("[", "[SIZE=3,", 1), "has no config"),
+    ):
+        wrong = Plan("lenet", "", "f32", {**plan.choices, "pool1": type(choice)(case)})
+        with pytest.raises(UsageError, match=f"pool1: .*{message}"):
+            wrong.cases(GRAPH)

@@ -1,0 +1,150 @@
+"""What is made of weights alone is made once: the same bits, new weights seen, and no header merely believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import CHEATS
+from small_networks import pictures
+
+from opbench.checking.backends import open_backend
+from opbench.errors import UsageError
+from opbench.gpu.limits.ceilings import committed
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
+from opbench.graph.passes import apply_passes
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.graph.zoo import unet
+from opbench.insight.defaults import ChosenFor, expected_s
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.once import Preparation
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.plan import choose
+from opbench.networks.plan.preparing import constants, prepared_once
+
+CATALOG = Catalog()
+JOINED = "up0a"
+RUNG = "upsample_concat_conv2d/nhwc_four_filters_tf32_corrected[BM=64,BN=64,STAGES=4]"
+
+
+def nhwc() -> Graph:
+    """A UNet of one level, in one layout."""
+    graph, _ = apply_passes(unet(batch=1, size=8, base=8, levels=1))
+    return with_layouts(graph, {n.name: "nhwc" for n in graph.nodes if "layout" in n.problem.modes()})
+
+
+def chosen(graph: Graph) -> dict[str, Case]:
+    """By the ladder, but for the joined layer, which gets the rung that sums filters."""
+    problem = graph.node(JOINED).problem
+    return {**choose(graph, {}, "f32", "").cases(graph), JOINED: CATALOG.case(f"{RUNG}{problem}")}
+
+
+def answer(network: Network) -> np.ndarray:
+    context = Context(network)
+    (out,) = context.run(pictures(network.graph)).values()
+    context.close()
+    return out
+
+
+def test_what_reads_only_weights_runs_once_and_gives_the_same_bits() -> None:
+    graph = nhwc()
+    cases, node = chosen(graph), graph.node(JOINED)
+    each = Network(graph, cases, open_backend("cpu"), prepare=False)
+    once = Network(graph, cases, open_backend("cpu"))
+    assert not each.preparation(node).launches and each.memory().workspaces.keys() == {JOINED}
+    assert once.preparation(node) == Preparation(("weight",), ("filters",), ("filters",), 1)
+    assert {n.name for n in graph.nodes if once.preparation(n).launches} == {JOINED}
+    assert JOINED not in once.memory().workspaces, "its filters lie beside the weights, not among what is overwritten"
+    assert [t.nbytes for t in once.prepared_tensors(node)] == [4 * 8 * (9 * 8 + 4 * 16) * 4]
+    wanted = answer(each)
+    np.testing.assert_array_equal(answer(once), wanted)
+
+    weight = node.inputs["weight"]
+    other = np.ascontiguousarray(graph.weights[weight][::-1])
+    once.weights[weight].write(other)
+    np.testing.assert_array_equal(answer(once), wanted, "the sums were made before, and are still there")
+    once.write_weights({weight: other})
+    each.write_weights({weight: other})
+    changed = answer(once)
+    np.testing.assert_array_equal(changed, answer(each))
+    assert np.abs(changed - wanted).max() > 0
+    once.close()
+    each.close()
+    assert not once.weights
+
+
+def test_what_is_made_of_anything_but_constants_is_made_each_time() -> None:
+    """An image, and in a step of training the weights."""
+    (variant,) = (v for v in CATALOG.variants("conv2d") if v.name == "nhwc_wgmma_patch_floats")
+    network = unet(batch=1, size=8, base=8, levels=1)
+    for graph, launches in (
+        (nhwc(), 1),
+        (training_graph(network, Recipe(loss="l1", layout="nhwc"), 2).graph, 0),
+    ):
+        node = graph.node("down0b")
+        assert prepared_once(graph, node, Case(variant, {}, node.problem)).launches == launches
+    known = constants(nhwc(), nhwc().node(JOINED))
+    assert set(known) == {"weight", "bias"}
+    assert Preparation(("weight",), launches=1).serves(known)
+    assert not Preparation(("weight", "low"), launches=1).serves(known) and not Preparation().serves(known)
+
+
+def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
+    """Sums of filters in float32 that are then split into planes."""
+    node = nhwc().node(JOINED)
+    (variant,) = (v for v in CATALOG.variants(node.operator) if v.name == "nhwc_wgmma_four_filters_planes")
+    made = Case(variant, variant.configs[0], node.problem).prepares
+    assert made.launches == 2 and set(made.workspaces) == {"filters", "filter_planes", "filter_exponents"}
+    assert set(made.kept) == {"filter_planes", "filter_exponents"}
+
+
+def test_what_runs_once_costs_a_choice_nothing() -> None:
+    graph = nhwc()
+    case, gpu = chosen(graph)[JOINED], ChosenFor(committed("h200"), 132, (9, 0), 227 << 10)
+    every, once = expected_s(case, gpu), expected_s(case, gpu, ("weight", "bias"))
+    assert once < every == expected_s(case, gpu, ("bias",))
+
+
+LINEAR = (CHEATS / "fills_once_what_it_writes_again.cu").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {'"bias", "shift", "n"]': '"bias", "shift", "out", "n"]'},
+            "once = true of copy_bias: it names the output out",
+        ),
+        (
+            {'args   = ["bias", "shift", "n"]\n// once': "once"},
+            "once = True; true or false is allowed, true beside args",
+        ),
+        ({'["bias", "shift", "n"]': '["bias", "weight", "n"]'}, "it names no workspace that it could fill"),
+        ({'"k"]\n': '"k"]\n// once = true\n', "// once   = true\n": ""}, "multiply: it names the output out"),
+        (
+            {
+                '"k"]\n': '"k"]\n//\n// [[launch]]\n// kernel = "copy_bias"\n// grid = [1]\n// block = [64]\n'
+                '// args = ["bias", "shift", "n"]\n// once = true\n',
+                "// once   = true\n": "",
+            },
+            "copy_bias: a launch ahead of it that runs every time names shift, too",
+        ),
+        (
+            {'// [[launch]]\n// kernel = "copy': '// [constants]\n// c = 1\n//\n// [[launch]]\n// kernel = "copy'},
+            "constants",
+        ),
+    ],
+)
+def test_a_launch_that_cannot_run_once_is_refused(tmp_path: Path, changes: Mapping[str, str], message: str) -> None:
+    text = LINEAR
+    for old, new in changes.items():
+        text = text.replace(old, new, 1)
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        Case(CATALOG.variant_file(path), {}, CATALOG.operator("linear").from_axes({"m": 2, "n": 3, "k": 4})).launches(1)

@@ -1,0 +1,225 @@
+"""Several ranks as processes on the CPU: the same bits as micro-batches in turn, and what the loss of one costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from graph_checks import NETWORKS
+from training_data import random_data
+
+from opbench.errors import LaunchError, UsageError
+from opbench.graph.recipe import Recipe
+from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
+from opbench.networks.records.training import TrainingRecord
+from opbench.networks.train import group, resuming
+from opbench.networks.train import ranks as module
+from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
+from opbench.networks.train.ranks import train_network
+from opbench.networks.train.train_options import Standing, TrainOptions
+
+
+def train(
+    out: Path, name: str = "dropping", tell: Callable[[Standing], None] = lambda standing: None, **options: object
+) -> TrainingRecord:
+    make, loss = NETWORKS[name]
+    recipe = Recipe(loss=loss, learning_rate=2e-3)
+    known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
+    recipe = dataclasses.replace(recipe, **{"steps": 4, **known})
+    network = make()
+    given = TrainOptions(recipe, backend="cpu", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
+    return train_network(network, random_data(network, 24, loss), given, tell)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = read_checkpoint(folder)
+    assert found
+    return {name: array.tobytes() for name, array in found.arrays.items()} | {
+        "losses": (folder / "losses.jsonl").read_bytes()
+    }
+
+
+@pytest.mark.parametrize(("name", "count", "clip"), [("unet", 2, 0.0), ("dropping", 3, 0.05)])
+def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str, count: int, clip: float) -> None:
+    """With batch norm, whose statistics ride with the gradients, and with dropout, whose masks differ by rank.
+
+    Clipped by the norm of the gradients' sum.
+    """
+    told: list[Standing] = []
+    record = train(tmp_path / "ranks", name, told.append, ranks=count, clip=clip)
+    train(tmp_path / "turns", name, accumulate=count, clip=clip)
+    assert files(tmp_path / "ranks") == files(tmp_path / "turns")
+    assert record["recipe"]["ranks"] == str(count) and told[-1].step == 4
+    names = {path.name for path in (tmp_path / "ranks").iterdir()}
+    assert names == {path.name for path in (tmp_path / "turns").iterdir()}
+
+
+def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
+    """To the same bits with micro-batches in their place; else it says that the bits are others."""
+    train(tmp_path / "whole", "unet", accumulate=2)
+    saved: list[Standing] = []
+
+    def cut(standing: Standing) -> None:
+        saved.append(standing)
+        if standing.step >= 3:
+            raise KeyboardInterrupt
+
+    for folder in ("same", "other"):
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / folder, "unet", cut, ranks=2, checkpoint_every_s=0.0)
+        found = read_checkpoint(tmp_path / folder)
+        assert found and int(found.facts["step"]) >= 1 and found.facts["ranks"] == 2  # type: ignore[call-overload]
+    same = train(tmp_path / "same", "unet", accumulate=2, resume=True)
+    assert same["told"] == [] and files(tmp_path / "same") == files(tmp_path / "whole")
+    other = train(tmp_path / "other", "unet", resume=True)
+    assert [("not to the same bits; for those: --accumulate 2" in line) for line in other["told"]] == [True]
+    assert len(other["losses"]) == 4 and np.isfinite(other["losses"]).all()
+
+
+def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[module._Processes] = []
+    start = module._Processes.run
+    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
+    killed_s = 0.0
+
+    def kill(standing: Standing) -> None:
+        nonlocal killed_s
+        if not killed_s and standing.step >= 2:
+            killed_s = time.monotonic()
+            started[0]._processes[1].send_signal(signal.SIGKILL)
+
+    with pytest.raises(RankLost, match=r"rank 1 of 2 .*signal SIGKILL; .*--resume, with --gpus 2 or.*--accumulate 2"):
+        train(tmp_path / "run", tell=kill, ranks=2, steps=400, checkpoint_every_s=0.0, evaluate_every=1)
+    assert time.monotonic() - killed_s < 10
+    for process in started[0]._processes:
+        assert process.returncode is not None and not Path(f"/proc/{process.pid}/cmdline").exists()
+    assert issubclass(RankLost, LaunchError) and RankLost.exit_code == 1
+    assert read_checkpoint(tmp_path / "run")
+
+
+def test_a_rank_that_is_stopped_ends_the_training_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not die, so that nobody hears of it but by its silence; of 8 s, were it not for this test's time."""
+    assert group.SILENT_S + group.BEAT_S < 10
+    monkeypatch.setattr(group, "SILENT_S", 3.0)
+    started: list[module._Processes] = []
+    start = module._Processes.run
+    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
+    stopped_s = 0.0
+
+    def stop(standing: Standing) -> None:
+        nonlocal stopped_s
+        if not stopped_s and standing.step >= 2:
+            stopped_s = time.monotonic()
+            started[0]._processes[1].send_signal(signal.SIGSTOP)
+
+    with pytest.raises(
+        RankLost, match=r"rank 1 of 2 .*hangs: it .* for 3 s; all were ended. .*--resume, with --gpus 2"
+    ):
+        train(tmp_path / "run", tell=stop, ranks=2, steps=4000, checkpoint_every_s=0.0, evaluate_every=1)
+    assert time.monotonic() - stopped_s < 6
+    for process in started[0]._processes:
+        assert process.returncode is not None and not Path(f"/proc/{process.pid}/cmdline").exists()
+
+
+@pytest.mark.parametrize("others_wait", [True, False])
+def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, or all but those that wait for them; not while another is busy, such as with what is held out."""
+    for name, seconds in (("BEAT_S", 0.02), ("SILENT_S", 0.5), ("STARTING_S", 0.5)):
+        monkeypatch.setattr(group, name, seconds)
+    end = threading.Event()
+    told: list[BaseException] = []
+
+    def act(own: RankGroup) -> None:
+        own.beat()
+        with own.waiting():
+            pass
+        with own.waiting() if own.rank == 0 or others_wait else contextlib.nullcontext():
+            end.wait(1.2)
+
+    try:
+        group_of(2, act)
+    except RankLost as error:
+        told.append(error)
+    end.set()
+    assert [str(error) for error in told] == (["0 it has waited for its device for 1 s"] if others_wait else [])
+
+
+def test_what_one_rank_refuses_is_raised_here(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a batch of 3 x 9 micro-batches is larger than the data set's 24 pictures"):
+        train(tmp_path / "large", ranks=3, accumulate=3)
+    with pytest.raises(LaunchError, match=r"step \d+: the loss is not finite; .*--resume with --accumulate 2"):
+        train(tmp_path / "infinite", ranks=2, optimizer="sgd", learning_rate=1e30, steps=6)
+    with pytest.raises(UsageError, match="one device; --accumulate 4 in the place of --gpus 2 is the same"):
+        train(tmp_path / "compared", ranks=2, accumulate=2, compare=("torch",))
+
+
+def test_sums_are_in_the_order_of_the_ranks() -> None:
+    arrays = [np.array(values, np.float32) for values in ([1e8, 1.0], [1.0, 2.0], [-1e8, 3.0])]
+    assert in_order(arrays).tolist() == [0.0, 6.0]
+    assert in_order(arrays[::-1]).tolist() == [0.0, 6.0] and in_order([arrays[0], arrays[2], arrays[1]])[0] == 1.0
+
+
+def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
+    """What each rank's part gives, as threads."""
+    pipes = [Pipe() for _ in range(count)]
+    found: list[object] = [None] * count
+
+    def rank(number: int) -> None:
+        own = RankGroup(pipes[number][1], number, count)
+        try:
+            found[number] = act(own)
+            own.done()
+        except UsageError as error:
+            found[number] = error
+            own.done()
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    serve([ours for ours, _ in pipes], lambda standing: None, lambda rank, how: f"{rank} {how}")
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_a_group_shares_sums_and_agrees() -> None:
+    assert group_of(3, lambda own: own.share(f"of {own.rank}")) == ["of 0"] * 3
+    sums = group_of(2, lambda own: own.sum(np.full((2, 3), own.rank + 1, np.float32)).tolist())
+    assert sums == [[[3.0] * 3] * 2] * 2
+    assert group_of(2, lambda own: own.agree("plan", "one")) == [None, None]
+    apart = group_of(2, lambda own: own.agree("plan", own.rank))
+    assert all("the ranks have not the same plan" in str(error) for error in apart)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "backend", "said"),
+    [
+        ((2, 1), (1, 2), "cuda", ""),
+        ((3, 1), (1, 3), "cpu", ""),
+        ((3, 1), (1, 3), "cuda", "more than two GPUs the library adds in an order of its own"),
+        ((4, 1), (2, 2), "cpu", "4 ranks x 1 micro-batches, now 2 ranks x 2 micro-batches, in another order"),
+        ((2, 2), (2, 1), "cpu", "not to the same bits; for those: --accumulate 4"),
+        ((2, 2), (2, 2), "cuda", ""),
+    ],
+)
+def test_it_says_where_other_ranks_mean_other_bits(
+    before: tuple[int, int], now: tuple[int, int], backend: str, said: str
+) -> None:
+    checkpoint = Checkpoint({"ranks": before[0], "accumulate": before[1]}, {})
+    trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, told=[])
+    resuming._say_of_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
+    assert [line for line in trainer.told if said and said in line] == trainer.told
+    assert len(trainer.told) == bool(said)

@@ -1,0 +1,130 @@
+"""Sums by NCCL on real GPUs: one rank alone goes the whole way, two give the bits of two micro-batches in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graph_checks import NETWORKS
+from training_data import random_data
+
+from opbench.backend.base import Collective
+from opbench.checking.backends import open_backend
+from opbench.errors import EnvironmentFault
+from opbench.gpu.driver import collective, why_missing
+from opbench.graph.recipe import Recipe
+from opbench.graph.training import training_graph
+from opbench.networks.plan.executor import Network
+from opbench.networks.plan.plan import choose
+from opbench.networks.records.checkpoints import read_checkpoint
+from opbench.networks.records.training import TrainingRecord
+from opbench.networks.train import ranks as module
+from opbench.networks.train.group import RankLost
+from opbench.networks.train.ranks import train_network
+from opbench.networks.train.steps import Step, exchange_times
+from opbench.networks.train.train_options import Standing, TrainOptions
+
+
+def _lacking(ranks: int) -> str:
+    try:
+        missing = why_missing()
+        if missing is None:
+            collective.rank_environments(ranks)
+    except EnvironmentFault as fault:
+        return str(fault)
+    return missing or ""
+
+
+one_gpu = pytest.mark.skipif(bool(_lacking(1)), reason=f"needs a GPU and NCCL: {_lacking(1)}")
+two_gpus = pytest.mark.skipif(bool(_lacking(2)), reason=f"needs two GPUs and NCCL: {_lacking(2)}")
+
+
+@one_gpu
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined by itself, captured or not, in one bucket or many: the bits of a step without any exchange."""
+    monkeypatch.setenv(collective.NO_MULTICAST, "0")
+    make, loss = NETWORKS["unet"]
+    training = training_graph(make(), Recipe(loss=loss, steps=6, ranks=2), 24)
+    whole, data = training.graph, random_data(make(), 24, loss)
+    backend = open_backend("cuda")
+    assert isinstance(backend, Collective)
+    device = Network(whole, choose(whole, {}, "f32", "").cases(whole), backend)
+    order = np.resize(np.arange(24, dtype=np.int32), whole.values["order"].shape)
+    targets = data.targets.reshape(whole.values["targets"].shape)
+    group = backend.communicator(1, backend.new_identity(), 0)
+    found = []
+    for reduce, size in ((None, 1), (group.all_reduce, 1 << 30), (group.all_reduce, 500)):
+        step = Step(device, training, graph=graph, parallel=graph, all_reduce=reduce, bucket_bytes=size)
+        device.write_state(whole.state)
+        device.write_state({"data": data.images.reshape(24, -1), "targets": targets, "order": order})
+        for _ in range(3):
+            step.launch()
+        step.context.settle()
+        found.append({name: array.tobytes() for name, array in device.read_state().items()})
+        if reduce is not None:
+            times = exchange_times(step)
+            assert len(times["parts"]) == sum(piece.exchanged for piece in step.pieces) >= 1
+        step.close()
+    group.close()
+    device.close()
+    for other in found[1:]:
+        assert [name for name in found[0] if found[0][name] != other[name]] == []
+
+
+def train(
+    out: Path, name: str = "unet", tell: Callable[[Standing], None] = lambda standing: None, **options: object
+) -> TrainingRecord:
+    make, loss = NETWORKS[name]
+    known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
+    recipe = dataclasses.replace(Recipe(loss=loss, learning_rate=2e-3, steps=20), **known)  # type: ignore[arg-type]
+    network = make()
+    given = TrainOptions(recipe, backend="cuda", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
+    return train_network(network, random_data(network, 24, loss), given, tell)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = read_checkpoint(folder)
+    assert found
+    return {name: array.tobytes() for name, array in found.arrays.items()} | {
+        "losses": (folder / "losses.jsonl").read_bytes()
+    }
+
+
+@two_gpus
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("name", ["unet", "dropping"])
+def test_two_gpus_give_the_bits_of_two_micro_batches_in_turn(tmp_path: Path, name: str, graph: bool) -> None:
+    record = train(tmp_path / "ranks", name, ranks=2, graph=graph)
+    train(tmp_path / "turns", name, accumulate=2, graph=graph)
+    assert files(tmp_path / "ranks") == files(tmp_path / "turns")
+    assert len(record["exchange"]["parts"]) > 1 and record["exchange"]["step_s"] > 0
+    train(tmp_path / "again", name, ranks=2, graph=graph, parallel=graph)
+    assert files(tmp_path / "again") == files(tmp_path / "turns")
+
+
+@two_gpus
+def test_a_gpu_that_is_lost_ends_the_other_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL alone would wait for ever."""
+    started: list[module._Processes] = []
+    start = module._Processes.run
+    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
+    killed_s = 0.0
+
+    def kill(standing: Standing) -> None:
+        nonlocal killed_s
+        if not killed_s and standing.step >= 10:
+            killed_s = time.monotonic()
+            started[0]._processes[1].send_signal(signal.SIGKILL)
+
+    with pytest.raises(RankLost, match=r"rank 1 of 2 .*signal SIGKILL"):
+        train(tmp_path / "run", tell=kill, ranks=2, steps=200_000, checkpoint_every_s=0.0, evaluate_every=10)
+    assert time.monotonic() - killed_s < 10
+    assert all(process.returncode is not None for process in started[0]._processes)
+    saved = read_checkpoint(tmp_path / "run")
+    assert saved and int(saved.facts["step"]) >= 1  # type: ignore[call-overload]

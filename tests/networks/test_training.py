@@ -1,0 +1,203 @@
+"""Training on the CPU: single steps against float64, the same bits every time, and what a crash or bad data cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import CHEATS
+from training_data import gradients_of, random_data
+
+from opbench.errors import LaunchError, UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.recipe import Recipe
+from opbench.graph.zoo import lenet
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.networks.plan.data import DataSet, load_data
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
+from opbench.networks.train.losses import read_losses
+from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.training import NotFinite, Trainer
+
+SMALL = Recipe(optimizer="adam", learning_rate=2e-3, steps=6)
+
+
+def tiny() -> Graph:
+    net = Builder("tiny")
+    x = net.input("image", 4, 1, 6, 5)
+    y = net.maxpool2d(net.relu(net.conv2d(x, 3, 3, padding=1, name="conv"), name="relu"), name="pool")
+    return net.graph(net.linear(net.flatten(y), 4, name="scores"))
+
+
+def trainer(out: Path, network: Graph | None = None, data: DataSet | None = None, **options: object) -> Trainer:
+    network = network or tiny()
+    given = {"recipe": SMALL, "backend": "cpu", "out": out, **options}
+    return Trainer(network, data or random_data(network, 13), TrainOptions(**given))  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What must be alike: the losses and every array of the last checkpoint."""
+    found = read_checkpoint(folder)
+    assert found
+    return {name: array.tobytes() for name, array in found.arrays.items()} | {
+        "losses": (folder / "losses.jsonl").read_bytes()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    trainer(out).run()
+    return out
+
+
+def test_the_same_training_gives_the_same_bits(undisturbed: Path, tmp_path: Path) -> None:
+    trainer(tmp_path / "again").run()
+    assert files(tmp_path / "again") == files(undisturbed)
+    assert len(read_losses(undisturbed / "losses.jsonl")) == SMALL.steps
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_each_step_is_that_of_float64_from_the_same_state(optimizer: str, tmp_path: Path) -> None:
+    """Forced steps: the state of a real run is handed to the reference, whose gradients are compared per tensor."""
+    network = lenet(batch=4)
+    data = load_data("digits", (4, 1, 28, 28))
+    recipe = Recipe(optimizer=optimizer, learning_rate=1e-3, decay=0.01, steps=4)
+    run = trainer(tmp_path / "run", network, data, recipe=recipe)
+    graph = run.training.graph
+    device = Network(graph, run.cases, run.backend)
+    context = Context(device)
+    device.write_state(run.given_state())
+    optimizer = graph.node("optimizer")
+    errors = []
+    for _ in range(recipe.steps):
+        before = device.read_state()
+        context.launch()
+        assert run.backend.synchronize() == []
+        exact = dataclasses.replace(graph, state=before).reference({})
+        got = device.read_state()
+        wanted = gradients_of(run.training, exact)
+        for name, gradient in gradients_of(run.training, got).items():
+            errors.append(float(np.linalg.norm(gradient - wanted[name]) / np.linalg.norm(wanted[name])))
+        assert got["losses"][: got["step"][0]] == pytest.approx(exact["losses.next"][: got["step"][0]], rel=1e-5)
+        # The optimiser on the gradients that it was given: its first steps turn the least rounding of one into a sign.
+        given = {**exact, **before, "gradients": got["gradients"]}
+        tensors = {t: given[name].astype(np.float64) for t, name in optimizer.inputs.items()}
+        for tensor, wanted in optimizer.problem.computed(**tensors).items():
+            name = optimizer.problem.in_place[tensor]
+            assert got[optimizer.inputs[name]] == pytest.approx(wanted, rel=1e-5, abs=1e-7), name
+    assert np.median(errors) <= 2e-6 and np.quantile(errors, 0.95) <= 2e-5
+    context.close()
+    device.close()
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """A short run on the digits: far from chance, which is 10 %."""
+    network, data = lenet(batch=16), load_data("digits", (16, 1, 28, 28))
+    run = trainer(tmp_path / "run", network, data, recipe=Recipe(learning_rate=3e-3, steps=60))
+    record = run.run()
+    assert np.mean(run.losses[-10:]) < 0.6 * np.mean(run.losses[:10])
+    assert run.scores[-1][1] > 0.5 and record["score_name"] == "accuracy"
+    weights = trained_weights(tmp_path / "run")
+    assert run.score(weights) == run.scores[-1][1]
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    launches = 0
+    launch = Context.launch
+
+    def interrupted(context: Context) -> None:
+        nonlocal launches
+        launches += 1
+        if launches == 6:  # one of them looked at what is held out
+            raise KeyboardInterrupt
+        launch(context)
+
+    monkeypatch.setattr(Context, "launch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer(out, checkpoint_every_s=0.0).run()
+    monkeypatch.undo()
+    found = read_checkpoint(out)
+    assert found and found.facts["step"] == 4
+    again = trainer(out, resume=True)
+    again.run()
+    assert files(out) == files(undisturbed) and again.told == []
+
+
+def test_a_last_checkpoint_that_is_cut_gives_way_to_the_one_before(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    trainer(out, checkpoint_every_s=0.0).run()
+    (out / LAST).write_bytes((out / LAST).read_bytes()[:100])
+    assert (out / PREVIOUS).exists()
+    trainer(out, resume=True).run()
+    assert files(out) == files(undisturbed)
+
+
+def test_a_checkpoint_of_another_training_is_refused(undisturbed: Path) -> None:
+    for changed, word in (
+        ({"recipe": dataclasses.replace(SMALL, learning_rate=1e-3)}, "recipe"),
+        ({"data": random_data(tiny(), 13, seed=4)}, "data"),
+        ({"network": lenet(batch=4), "data": load_data("digits", (4, 1, 28, 28))}, "network"),
+    ):
+        with pytest.raises(UsageError, match=f"the checkpoint there is of another {word} .*--out DIR") as refused:
+            trainer(undisturbed, resume=True, **changed).run()  # type: ignore[arg-type]
+        if word == "recipe":
+            assert '({"learning_rate": 0.002}; asked for is {"learning_rate": 0.001})' in str(refused.value)
+    with pytest.raises(UsageError, match=r"holds a training already; go on with it: --resume"):
+        trainer(undisturbed).run()
+
+
+def test_a_loss_that_is_no_number_is_named_with_step_and_node(tmp_path: Path) -> None:
+    data = random_data(tiny(), 13)
+    recipe = dataclasses.replace(SMALL, optimizer="sgd", learning_rate=1e30)
+    with pytest.raises(
+        NotFinite, match=r"step \d+: the loss is not finite; the first value that is not is '.+', which"
+    ):
+        trainer(tmp_path / "run", data=data, recipe=recipe).run()
+
+
+def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> None:
+    good = trainer(tmp_path / "good", check=True)
+    good.run()
+    assert good.told == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
+    cheat = Catalog().variant_file(CHEATS / "gradients" / "passes_gradients_at_zero.cu")
+    apart = dataclasses.replace(SMALL, without=("fuse_relu_backward",))
+    bad = trainer(tmp_path / "bad", check=True, recipe=apart)
+    name = "conv.relu_backward"
+    bad.cases = {**bad.cases, name: Case(cheat, cheat.configs[0], bad.cases[name].problem)}
+    with pytest.raises(LaunchError, match=r"conv.relu_backward: .*passes_gradients_at_zero.* is wrong: "):
+        bad.run()
+    assert not (tmp_path / "bad" / "losses.jsonl").exists()
+
+
+def test_a_pass_says_what_it_saves(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    saved = {item["name"]: item.get("saved") for item in run.run()["passes"]}["fuse_relu_backward"]
+    masked = [node for node in run.training.graph.nodes if node.problem.axes.get("epilogue") == "mask"]
+    assert saved and saved["nodes"] == len(masked) > 0 and saved["compulsory_bytes"] > 0
+    apart = trainer(tmp_path / "apart", recipe=dataclasses.replace(SMALL, without=("fuse_relu_backward",)))
+    assert len(apart.training.graph.nodes) == len(run.training.graph.nodes) + saved["nodes"]
+    assert all("saved" not in item for item in apart.run()["passes"] if item["name"] == "fuse_relu_backward")
+
+
+def test_bad_data_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    good = random_data(tiny(), 13)
+    with pytest.raises(UsageError, match="has class 4; the network has the classes 0 to 3"):
+        trainer(tmp_path / "a", data=dataclasses.replace(good, targets=good.targets + 1 - good.targets.min()))
+    with pytest.raises(UsageError, match="a batch of 4 is larger than the data set's 3 pictures"):
+        trainer(tmp_path / "b", data=random_data(tiny(), 3))
+    images = good.images.copy()
+    images[2, 0, 1, 1] = np.nan
+    with pytest.raises(UsageError, match="numbers that are not finite"):
+        dataclasses.replace(good, images=images)
+    with pytest.raises(UsageError, match=r"--loss l1 takes targets of \[4\]"):
+        trainer(tmp_path / "c", recipe=dataclasses.replace(SMALL, loss="l1"))
+    assert not (tmp_path / "a").exists()

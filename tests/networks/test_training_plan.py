@@ -1,0 +1,89 @@
+"""Which variants a training takes: by a plan's file, by measurements, as before when it goes on, within a limit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from training_data import random_data
+
+from opbench.errors import UsageError
+from opbench.graph.build import Builder
+from opbench.graph.graph import Graph
+from opbench.graph.recipe import Recipe
+from opbench.networks.plan.plan import TimedCase
+from opbench.networks.train import training
+from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.training import PLAN, Trainer
+
+
+def tiny() -> Graph:
+    net = Builder("tiny")
+    y = net.relu(net.conv2d(net.input("image", 4, 1, 6, 5), 3, 3, padding=1, name="conv"), name="relu")
+    return net.graph(net.linear(net.flatten(y), 4, name="scores"))
+
+
+def trainer(out: Path, **options: object) -> Trainer:
+    given = {"recipe": Recipe(steps=2), "backend": "cpu", "out": out, **options}
+    return Trainer(tiny(), random_data(tiny(), 13), TrainOptions(**given))  # type: ignore[arg-type]
+
+
+def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
+    first = trainer(tmp_path / "first")
+    record = first.run()
+    plan = json.loads((tmp_path / "first" / PLAN).read_text())
+    assert set(plan["choices"]) == {node.name for node in first.training.graph.nodes}
+    assert {node["source"] for node in record["nodes"]} == {"default"}
+    node = first.training.graph.node("conv.conv2d_wgrad")
+    other = f"conv2d_wgrad/thread_per_weight[BLOCK=128]{node.problem}"
+    assert plan["choices"]["conv.conv2d_wgrad"]["case"] != other
+    plan["choices"]["conv.conv2d_wgrad"]["case"] = other
+    (tmp_path / "edited.json").write_text(json.dumps(plan))
+    second = trainer(tmp_path / "second", plan=tmp_path / "edited.json")
+    assert second.cases["conv.conv2d_wgrad"].name == other
+    second.run()
+    assert json.loads((tmp_path / "second" / PLAN).read_text())["choices"] == plan["choices"]
+    # What goes on takes the plan that it began with, as other kernels would give other bits.
+    again = trainer(tmp_path / "second", resume=True)
+    again.run()
+    assert again.cases["conv.conv2d_wgrad"].name == other and again.told == []
+
+
+def test_a_plan_of_another_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    trainer(tmp_path / "first").run()
+    for change, message in (
+        ({"recipe": Recipe(optimizer="sgd", steps=2)}, "optimizer: .adam/.* is no case of sgd"),
+        ({"precision": "tf32"}, "the plan is for precision f32, not tf32"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            trainer(tmp_path / "second", plan=tmp_path / "first" / PLAN, **change)
+    assert not (tmp_path / "second").exists()
+
+
+def test_what_was_measured_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = trainer(tmp_path / "any").training.graph.node("conv.conv2d_wgrad").problem
+    case = f"conv2d_wgrad/block_tree[BLOCK=256]{problem}"
+    found = {("conv2d_wgrad", str(problem)): [TimedCase(case, "f32", 1e-6, 9e-7, 1.1e-6, False, "run r")]}
+    monkeypatch.setattr(training, "gather", lambda folders, catalog: found)
+    chosen = trainer(tmp_path / "run", results=(tmp_path,)).plan.choices
+    assert chosen["conv.conv2d_wgrad"].case == case and chosen["conv.conv2d_wgrad"].source == "run r"
+    assert chosen["conv"].source == "default"
+
+
+def test_tuning_needs_a_clock_and_measures_all_that_could_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="--tune measures, and the cpu backend has no clock"):
+        trainer(tmp_path / "run", tune=True)
+    asked: list[Graph] = []
+
+    def measured(graphs: list[Graph], options: TrainOptions, *further: object) -> dict[object, object]:
+        asked.extend(graphs)
+        assert options.leave_out == ("conv2d/*",)
+        return {}
+
+    monkeypatch.setattr(training, "measured_here", measured)
+    monkeypatch.setattr(TrainOptions, "resolved", lambda self: "cpu")
+    tuned = trainer(tmp_path / "run", tune=True, leave_out=("conv2d/*",))
+    assert asked == [tuned.training.graph]

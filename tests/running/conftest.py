@@ -1,0 +1,30 @@
+"""Fixtures of the tests of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from common import RELU
+from fake_worker import FakeWorker
+from two_problems import SUITE, own_variant
+
+from opbench.running import runner
+
+
+@pytest.fixture
+def suite_file(tmp_path: Path) -> Path:
+    """Three cases of each of two problems; the last of each is a variant of the test's own."""
+    own_variant(tmp_path, RELU)
+    path = tmp_path / "two.toml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorker]:
+    """A fresh fake in place of the worker."""
+    kind = type("Fresh", (FakeWorker,), {"asked": []})
+    FakeWorker.asked = []
+    monkeypatch.setattr(runner, "Worker", kind)
+    return kind

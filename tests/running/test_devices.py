@@ -1,0 +1,262 @@
+"""Runs on several devices: who gets what, what is refused, and what the death of a worker costs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import RELU
+from fake_worker import ROOF, FakeWorker
+from two_problems import NAMES, own_variant
+
+from opbench import api
+from opbench.backend.base import Gpu
+from opbench.checking import backends
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.kernels.folders import Catalog, case_named
+from opbench.report import write_report
+from opbench.results.files import FILE, Run, read_run
+from opbench.results.rows import rows
+from opbench.running import probes, runner
+from opbench.running.devices import ChosenGpu, choose_devices
+from opbench.running.dispatch import Dispatch
+from opbench.running.progress import Progress, Tell
+from opbench.running.protocol import Build, Measure, Started, unpack
+from opbench.running.runner import RunEnded, RunOptions, run_suite, slowest_first
+from opbench.running.suite import read_suite
+from opbench.running.worker import WorkerLost
+
+TWO = tuple(ChosenGpu(index, f"GPU-{name}", {"DEVICE": name}) for index, name in enumerate("ab"))
+SIZES = (7, 1 << 26, 1000, 1 << 25, 31)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
+    """What the driver is said to show."""
+    found = [Gpu(index, f"GPU-{index}", "NVIDIA H200", {"SEES": str(index)}) for index in range(3)]
+    monkeypatch.setattr(backends, "gpus", lambda: found)
+    return found
+
+
+def test_gpus_are_chosen_by_index_and_are_of_one_model(shown: list[Gpu]) -> None:
+    assert choose_devices("", "cuda") == ()
+    assert [device.uuid for device in choose_devices("all", "cuda")] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert choose_devices("2, 0", "cuda")[0] == ChosenGpu(2, "GPU-2", {"SEES": "2"})
+    with pytest.raises(UsageError, match=r"--gpus 0,3: '3' is no GPU here; this machine shows 0 \(NVIDIA H200\), 1"):
+        choose_devices("0,3", "cuda")
+    with pytest.raises(UsageError, match="--gpus 1,1: names a GPU twice"):
+        choose_devices("1,1", "cuda")
+    with pytest.raises(UsageError, match="--gpus all: the cpu backend has no GPU"):
+        choose_devices("all", "cpu")
+    shown[1] = Gpu(1, "GPU-1", "NVIDIA L4", {})
+    with pytest.raises(UsageError, match=r"0 is NVIDIA H200, 1 is NVIDIA L4, 2 is NVIDIA H200; .* such as --gpus 0,2"):
+        choose_devices("all", "cuda")
+    assert len(choose_devices("0,2", "cuda")) == 2, "what is not chosen may be of any model"
+
+
+class OnDevice(FakeWorker):
+    """Answers as a worker on the device that its environment names."""
+
+    times = {"scalar": 2e-3, "vec4": 1e-3, "streaming_vec4": 1e-3, "vec4_streaming": 1e-3}
+    driver = {"a": "580", "b": "580"}
+    dies_at: Counter[str] = Counter()
+    """How often a worker dies while it measures a problem of so many elements."""
+    measured: list[tuple[str, int, int]] = []
+    """By which device a problem of how many elements was measured, with how many cases."""
+
+    def start(self) -> dict[str, Any]:
+        name = self._variables["DEVICE"]
+        return {"gpu": "Fake GPU", "uuid": f"GPU-{name}", "driver": self.driver[name]}
+
+    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+        if isinstance(request, Build):
+            return None
+        if isinstance(request, Measure):
+            size = int(request.cases[0].axes["n"])
+            self.measured.append((self._variables["DEVICE"], size, len(request.cases)))
+            if self.dies_at[str(size)]:
+                self.dies_at[str(size)] -= 1
+                listen(Started(unpack(Catalog(), request.cases[0]).name))
+                raise WorkerLost("the process running it died (signal SIGKILL)")
+        return super().ask(request, limit_s, listen)
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> type[OnDevice]:
+    """A fresh fake in place of the worker."""
+    ladder = [variant.name for variant in Catalog().variants("relu")]
+    kind = type("Fresh", (OnDevice,), {"measured": [], "dies_at": Counter(), "driver": dict(OnDevice.driver)})
+    kind.times = {name: 1e-3 * (1 + number) for number, name in enumerate(ladder)}
+    monkeypatch.setattr(runner, "Worker", kind)
+    return kind
+
+
+def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any) -> Run:
+    """Run relu's default configs at several sizes on two fake devices, of which the second has half the bandwidth."""
+    problems = ", ".join(f"{{ n = {n} }}" for n in SIZES)
+    (folder / "s.toml").write_text(
+        "[timing]\nbudget_s = 0.02\nmax_samples = 20\n"
+        f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nconfigs = "default"\nproblems = [{problems}]\n'
+    )
+    suite = read_suite(folder / "s.toml", Catalog(), "cuda")
+
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
+        return [{**ROOF, "dram_bytes_per_s": 4e12 / (1 + d.index), "launch_floor_s": 1e-6} for d in devices]
+
+    found = RunOptions("cuda", folder / "out", devices=TWO, **options)
+    tell = told.append if told is not None else lambda progress: None
+    return run_suite(suite, found, tell, ceilings)
+
+
+def test_ceilings_of_all_devices_are_measured_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+        both.wait()
+        return None, {"at": out.name, "of": device.uuid}
+
+    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
+    assert found == [{"at": f"ceilings-gpu{d.index}", "of": d.uuid} for d in TWO]
+
+
+def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, begun = threading.Event(), threading.Event()
+
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+        if device.index == 0:
+            assert begun.wait(20)
+            raise EnvironmentFault("a probe failed")
+        try:
+            for _ in range(2000):
+                tell(Progress("measure", "a probe", 0, 1))
+                begun.set()
+                time.sleep(0.01)
+        except RunEnded:
+            ended.set()
+            raise
+        return None, {}
+
+    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    with pytest.raises(EnvironmentFault, match="a probe failed"):
+        probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
+    assert ended.is_set()
+
+
+def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on_device: type[OnDevice]) -> None:
+    run = run_on_two(tmp_path)
+    assert run.finished and run == read_run(tmp_path / "out")
+    assert sorted(n for _, n, _ in on_device.measured) == sorted(SIZES), "each problem once"
+    by_problem = {r.problem: {o.device for o in run.results if o.problem == r.problem} for r in run.results}
+    assert all(len(devices) == 1 for devices in by_problem.values()), "a ranking is of one device"
+    assert on_device.measured[0][1] in (1 << 26, 1 << 25), "the longest first"
+    assert run.header["environment"]["uuid"] == "GPU-a, GPU-b"
+    assert {name: device["ceilings"]["dram_bytes_per_s"] for name, device in run.devices.items()} == {
+        "GPU-a": 4e12,
+        "GPU-b": 2e12,
+    }
+    # Shares of the roof are of the device that a case ran on.
+    for row, result in zip(rows(run), run.results, strict=True):
+        assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[result.device]
+        roof = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]
+        assert row.roof_share == pytest.approx((row.bytes_per_s or 0) / roof)
+    page = write_report(run, tmp_path / "out")[0].read_text()
+    assert "GPU-a" in page and "on GPU 1" in page and "Devices; each problem ran on one of them" in page
+
+
+def test_a_lost_workers_problem_is_measured_again_whole_and_judged_once(
+    tmp_path: Path, on_device: type[OnDevice]
+) -> None:
+    on_device.dies_at[str(1 << 26)] = 1
+    told: list[Progress] = []
+    run = run_on_two(tmp_path, told)
+    assert {r.status for r in run.results} == {"right"} and run.finished
+    again = [count for _, n, count in on_device.measured if n == 1 << 26]
+    assert again == [2, 2], "whole, both times"
+    assert [p.phase for p in told].count("lost") == 1
+    lines = [json.loads(line) for line in (tmp_path / "out" / FILE).read_text().splitlines()]
+    judged = Counter(line["case"] for line in lines if line["type"] == "result")
+    assert set(judged.values()) == {1} and len(judged) == 2 * len(SIZES)
+
+
+def test_a_case_at_which_two_workers_died_is_failed_and_the_others_are_measured(
+    tmp_path: Path, on_device: type[OnDevice]
+) -> None:
+    on_device.dies_at[str(1 << 26)] = 2
+    run = run_on_two(tmp_path)
+    bad = {r.case: r.reason for r in run.results if r.status != "right"}
+    assert list(bad) == [f"relu/scalar[BLOCK=256](n={1 << 26})"]
+    assert "while measured: the process running it died" in next(iter(bad.values()))
+    assert [count for _, n, count in on_device.measured if n == 1 << 26] == [2, 2, 1]
+    # Completed: what failed stands, and no device is asked for anything.
+    on_device.measured.clear()
+    assert run_on_two(tmp_path, resume=True).finished and on_device.measured == []
+
+
+def test_devices_that_are_not_alike_are_refused_with_what_was_seen(tmp_path: Path, on_device: type[OnDevice]) -> None:
+    on_device.driver["b"] = "590"
+    with pytest.raises(EnvironmentFault, match="but driver is not: GPU 0: 580; GPU 1: 590"):
+        run_on_two(tmp_path)
+    assert not (tmp_path / "out" / FILE).read_bytes(), "refused before anything is written"
+
+
+def test_real_workers_die_and_are_replaced(tmp_path: Path) -> None:
+    """A kernel that kills its process the first time only costs nothing; one that always does costs its own case."""
+    include = "// ///\n#include <signal.h>\n#include <stdio.h>\n"
+    (tmp_path / "alive").touch()
+    once = f'if (n == 7 && i == 0 && rename("{tmp_path}/alive", "{tmp_path}/dead") == 0) raise(9);\n    if (i < n)'
+    own_variant(tmp_path, RELU.replace("// ///\n", include, 1).replace("if (i < n)", once), "once")
+    own_variant(tmp_path, RELU.replace("// ///\n", include, 1).replace("const int i", "raise(9);\n    const int i"))
+    path = tmp_path / "two.toml"
+    path.write_text(
+        '[[run]]\noperator = "relu"\nvariants = ["scalar", "once", "zz_last"]\nconfigs = "default"\n'
+        "problems = [{ n = 7 }, { n = 1000 }]\n"
+    )
+    suite, roots, _ = api.expand(path, "cpu", [], [tmp_path / "mine"])
+    told: list[Progress] = []
+    options = RunOptions(out=tmp_path / "out", measure=False, roots=roots, devices=TWO)
+    run = run_suite(suite, options, told.append)
+    status = {r.case: r.status for r in run.results}
+    assert run.finished and set(status) == {case.name for case in suite.cases}
+    assert {case for case, s in status.items() if s != "right"} == {NAMES[2], NAMES[5]}
+    assert all("died (signal SIGKILL)" in r.reason for r in run.results if r.status != "right")
+    assert (tmp_path / "dead").exists() and [p.phase for p in told].count("lost") == 3
+
+
+def test_what_is_dealt_out_comes_back_whatever_dies() -> None:
+    """The state of a run alone: judged cases stay judged, the rest of a lost problem is next."""
+    dispatch: Dispatch[str] = Dispatch(lambda case: case)
+    dispatch.add([["a1", "a2", "a3"], ["b1"], ["c1"]])
+    assert dispatch.give("x") == ["a1", "a2", "a3"] and dispatch.give("y") == ["b1"]
+    dispatch.judged("x", ["a1"])
+    dispatch.at("x", "a2")
+    assert dispatch.lost("x") is None and dispatch.give("z") == ["a2", "a3"], "before what nobody had yet"
+    dispatch.at("z", "a2")
+    assert dispatch.lost("z") == "a2", "two died there"
+    assert dispatch.give("y2") == ["a3"] and dispatch.give("x2") == ["c1"] and dispatch.give("z2") is None
+    for worker, cases in (("y", ["b1"]), ("y2", ["a3"]), ("x2", ["c1"])):
+        assert not dispatch.done
+        dispatch.judged(worker, cases)
+        dispatch.finished(worker)
+    assert dispatch.done and dispatch.lost("nobody") is None
+
+
+def test_what_may_take_longest_is_begun_first() -> None:
+    """A few cases of a large product outlast many of a small one; of like ones those with more cases."""
+    suite = [case_named(f"matmul/naive_col(m={n},n={n},k={n})") for n in (4096, 64)]
+    large, small = [suite[0]] * 2, [suite[1]] * 60
+    bytes_only = [case_named("relu/scalar(n=268435456)")] * 3
+    assert slowest_first([small, bytes_only, large]) == [large, small, bytes_only]
+    assert slowest_first([small[:5], small[:50]]) == [small[:50], small[:5]]

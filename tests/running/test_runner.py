@@ -1,0 +1,147 @@
+"""Pieces of a run: packed cases, their order, floors, exit codes and workers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from common import CHEATS
+from fake_worker import ROOF
+
+from opbench.errors import OpbenchError
+from opbench.gpu.limits import floor
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.launch import BuildRequest
+from opbench.results.files import Run
+from opbench.results.result import Result, exit_code
+from opbench.running.protocol import (
+    Check,
+    Open,
+    iterate_problems,
+    pack,
+    unpack,
+)
+from opbench.running.runner import RunOptions, run_suite
+from opbench.running.suite import Suite, read_suite
+from opbench.running.worker import Worker, WorkerLost
+from opbench.timing.sampling import TimingOptions
+
+
+def test_a_packed_case_is_plain_data_and_comes_back() -> None:
+    catalog = Catalog()
+    for case in read_suite(Path("quick"), catalog, "cpu").cases[::5]:
+        again = unpack(Catalog(), pack(case))
+        assert (again.name, asdict(again.problem)) == (case.name, asdict(case.problem))
+        assert isinstance(again.request(), BuildRequest)
+
+
+def test_cases_of_one_problem_come_together_in_order_of_mention() -> None:
+    cases = list(read_suite(Path("quick"), Catalog(), "cpu").cases)
+    shuffled = random.Random(3).sample(cases, len(cases))
+    groups = list(iterate_problems(shuffled))
+    assert sorted(c.name for g in groups for c in g) == sorted(c.name for c in cases)
+    assert all(len({(c.variant.operator, str(c.problem)) for c in g}) == 1 for g in groups)
+    assert len(groups) == len({(c.variant.operator, str(c.problem)) for c in cases})
+    assert [g[0].name for g in groups] == sorted((g[0].name for g in groups), key=[c.name for c in shuffled].index)
+
+
+def test_floors_count_only_what_must_happen() -> None:
+    def case(name: str, problem: str) -> Case:
+        found = case_named(name + problem)
+        return found
+
+    copy = case("copy/vec4", "(n=268435456)")
+    seconds, bound = floor.floor_s(copy, {**ROOF, "l2_bytes": 0})
+    assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(floor.FLOOR_MARGIN * 2**31 / 4e12)
+    few = case("copy/vec4", "(n=1000)")
+    assert floor.floor_s(few, ROOF, "hot")[0] == 0.0, "it may never leave the L2 cache"
+    assert floor.floor_s(few, ROOF)[0] == pytest.approx(4000 / 4e12 / floor.COLD_LIMIT), "what is read comes from DRAM"
+    matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
+    assert floor.floor_s(matmul, ROOF) == (
+        pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / 5e13),
+        "measured fp32 rate",
+    )
+    conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
+    assert floor.floor_s(conv, ROOF, "hot")[1] == "measured DRAM bandwidth", (
+        "fewer operations than the textbook's are possible"
+    )
+    assert floor.floor_s(copy, None) == (0.0, "")
+    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13}, "hot")
+    assert small == (pytest.approx(floor.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), "all of it passes the L2"
+    halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
+    rate = 989.5e12
+    assert floor.floor_s(halves, {**ROOF, "gpu": "NVIDIA H200"}) == (
+        pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / rate),
+        "datasheet's bf16 rate",
+    )
+
+
+def test_exit_codes_follow_the_worst_case() -> None:
+    results = [Result("a", "relu", "a", {}, "(n=1)", {}, "f32", "cpu", "right")]
+    assert exit_code(results) == 0
+    assert exit_code([*results, replace(results[0], status="unsupported", reason="x")]) == 0
+    assert exit_code([replace(results[0], status="unsupported", reason="x")]) == 3, "the machine lacks what it takes"
+    for status in ("wrong", "failed", "invalid"):
+        assert exit_code([*results, replace(results[0], status=status, reason="x")]) == 1  # type: ignore[arg-type]
+
+
+def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    try:
+        worker.start()
+        with worker.log.open("r+b") as log:
+            log.seek(1 << 36)  # sparse: reading it whole would take all memory
+            log.write(b"\nthe last words\n")
+        assert worker._process
+        worker._process.kill()
+        with pytest.raises(WorkerLost, match=r"died \(signal SIGKILL\): the last words"):
+            worker.ask(Check(pack(case_named("relu/scalar(n=7)"))), 10)
+    finally:
+        worker.stop()
+
+
+def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    catalog = Catalog()
+    right = pack(case_named("relu/scalar(n=7)"))
+    hanging = Case(
+        catalog.variant_file(CHEATS / "counts_without_end.cu"), {}, catalog.operator("relu").from_axes({"n": 7})
+    )
+    try:
+        assert worker.ask(Check(right), 60).verdict.right
+        with pytest.raises(WorkerLost, match="stopped after 1 s"):
+            worker.ask(Check(pack(hanging)), 1.0)
+        assert worker._process is None
+        assert worker.ask(Check(right), 60).verdict.right
+    finally:
+        worker.stop()
+    nowhere = Worker(Open("nothing"), tmp_path / "worker.log")
+    with pytest.raises(OpbenchError, match="unknown backend 'nothing'"):
+        nowhere.start()
+    nowhere.stop()
+
+
+def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    variant = Catalog().variant_file(CHEATS / "counts_without_end.cu")
+    hanging = Check(pack(Case(variant, {}, Catalog().operator("relu").from_axes({"n": 7}))))
+    worker.start()
+    process = worker._process
+    assert process
+    ender = threading.Timer(0.5, worker.end)
+    ender.start()
+    with pytest.raises(WorkerLost, match="SIGKILL"):
+        worker.ask(hanging, 60)
+    ender.join()
+    assert process.poll() is not None
+    with pytest.raises(WorkerLost, match="the run has ended"):
+        worker.ask(hanging, 60)
+
+
+def test_a_suite_without_cases_is_a_run_without_results(tmp_path: Path) -> None:
+    run: Run = run_suite(Suite("none", "none", (), TimingOptions()), RunOptions("cpu", tmp_path))
+    assert run.finished and run.results == []

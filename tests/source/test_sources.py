@@ -1,0 +1,293 @@
+"""What a kernel is made of: its file and its headers decide the compiled code, the checksum and the roof."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import RELU
+from needs import needs_nvrtc
+
+from opbench.emulator.backend import CpuBackend
+from opbench.errors import CompileError, UsageError
+from opbench.gpu.compile import nvrtc
+from opbench.kernels import folders
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.header import read_variants
+from opbench.kernels.variant import Variant
+from opbench.running import targets
+from opbench.running.protocol import pack, unpack
+from opbench.source.sources import checksum, closure, matrix_classes, text_checksum
+
+CATALOG = Catalog()
+CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+WITH_HEADER = RELU.replace("extern", '#include "limit.cuh"\nextern').replace("0.0f;", "LIMIT;")
+
+
+def lay(folder: Path, **files: str) -> Path:
+    """Files by stem: `kernel` is kernel.cu, all others are headers; returns the kernel's path."""
+    for name, text in files.items():
+        (folder / f"{name}.{'cu' if name == 'kernel' else 'cuh'}").write_text(text)
+    return folder / "kernel.cu"
+
+
+def names(path: Path, *folders: Path) -> list[str]:
+    """Names of the files of a closure."""
+    return [source.path.name for source in closure(path, folders)]
+
+
+def relu(path: Path) -> Case:
+    """The kernel of a test on a small problem."""
+    (variant,) = targets.own_variants(path, CATALOG)
+    return Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 1000}))
+
+
+# The closure ------------------------------------------------------------------------------------------------------
+
+
+def test_each_header_once_in_the_order_of_inclusion(tmp_path: Path) -> None:
+    kernel = lay(
+        tmp_path,
+        kernel='#include "b.cuh"\n#  include  "a.cuh" // why\n#include/**/"b.cuh"\n#include <cuda_fp16.h>\n',
+        a='#pragma once\n#include "c.cuh"\n',
+        b='#pragma once\n#include "a.cuh"\n#include "kernel.cu"\n',
+        c="",
+    )
+    assert names(kernel) == ["kernel.cu", "b.cuh", "a.cuh", "c.cuh"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '// #include "a.cuh"\n',
+        '/*\n#include "a.cuh"\n*/\n',
+        '// a comment that goes on \\\n#include "a.cuh"\n',
+        'const char* s = "\\\n#include \\"a.cuh\\"\\\n";\n',
+        'const char* s = R"(\n#include "a.cuh"\n)";\n',
+        'const char* s = R"x(\n)"\n#include \'a.cuh\'\n#include "a.cuh"\n)x";\n',
+    ],
+)
+def test_comments_and_strings_decide_nothing(tmp_path: Path, text: str) -> None:
+    assert names(lay(tmp_path, kernel=text, a="")) == ["kernel.cu"]
+
+
+@pytest.mark.parametrize("text", ["int n = 1'000; // it's\n", "char c = '\"';\n", 'const char* s = "/*";\n', "\\\n"])
+def test_what_only_looks_like_a_comment_or_a_string_hides_no_header(tmp_path: Path, text: str) -> None:
+    assert names(lay(tmp_path, kernel=f'{text}#include "a.cuh"\n', a="")) == ["kernel.cu", "a.cuh"]
+
+
+def test_folders_are_searched_in_order_and_the_files_own_only_for_quotes(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        (folder / "lib").mkdir(parents=True)
+        (folder / "lib" / "a.cuh").write_text("")
+    (second / "lib" / "b.cuh").write_text('#include "c.cuh"\n')
+    (second / "lib" / "c.cuh").write_text("")
+    kernel = lay(tmp_path, kernel="#include <lib/a.cuh>\n#include <lib/b.cuh>\n#include <near.cuh>\n", near="")
+    found = [source.path for source in closure(kernel, (first, second))]
+    assert found == [kernel, first / "lib/a.cuh", second / "lib/b.cuh", second / "lib/c.cuh"]
+
+
+def test_a_header_that_a_macro_names_is_refused(tmp_path: Path) -> None:
+    kernel = lay(tmp_path, kernel='#define A "a.cuh"\n#include A\n', a="")
+    with pytest.raises(UsageError, match=r"kernel\.cu:2: '#include A' is not allowed"):
+        closure(kernel)
+
+
+def test_the_text_checksum_of_a_file_without_headers_is_its_own() -> None:
+    for variant in CUDA:
+        own = hashlib.sha256(variant.path.read_bytes()).hexdigest()
+        assert (variant.text_sha256 == own) == (len(variant.sources) == 1), variant.id
+
+
+def test_mechanisms_change_the_text_and_not_what_results_stand_for(tmp_path: Path) -> None:
+    text = (CUDA[0].path.parent.parent / "softmax" / "vectorised.cu").read_text()
+    kernel = tmp_path / "kernel.cu"
+    checksums = set()
+    for header in ("", '// mechanism = ["coalesced"]\n', '// mechanism = [\n//     "tma", "fused",\n// ]\n'):
+        begun, _, rest = text.partition("// mechanism")
+        kernel.write_text(begun + header + rest.partition("]\n")[2])
+        checksums.add((checksum(closure(kernel)), text_checksum(closure(kernel))))
+    assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 3)
+    kernel.write_text(kernel.read_text() + '// mechanism = ["tma"]\n')  # below the header it is text as any other
+    assert checksum(closure(kernel)) not in {source for source, _ in checksums}
+
+
+# What it decides --------------------------------------------------------------------------------------------------
+
+
+def test_an_edited_header_is_another_source(tmp_path: Path) -> None:
+    kernel = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n")
+    before = relu(kernel).variant.source_sha256
+    lay(tmp_path, limit="#define LIMIT 1.0f\n")
+    assert relu(kernel).variant.source_sha256 != before
+    assert checksum(closure(kernel)) == relu(kernel).variant.source_sha256
+
+
+@needs_nvrtc
+def test_an_edited_header_is_other_machine_code(tmp_path: Path) -> None:
+    kernel = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n")
+    before = nvrtc.compile_cubin(relu(kernel).request(), "sm_90")
+    lay(tmp_path, limit="#define LIMIT 1.0f\n")
+    after = nvrtc.compile_cubin(relu(kernel).request(), "sm_90")
+    assert before.cubin != after.cubin and before.cubin.read_bytes() != after.cubin.read_bytes()
+
+
+def test_the_cpu_runs_what_the_header_says_now(tmp_path: Path) -> None:
+    kernel, cpu = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n"), CpuBackend(tmp_path / "cache")
+    seen = []
+    for limit in ("0.0f", "2.0f"):
+        lay(tmp_path, limit=f"#define LIMIT {limit}\n")
+        case = relu(kernel)
+        buffers = {name: cpu.allocate(name, (1000,), "f32") for name in ("x", "out")}
+        buffers["x"].write(np.full(1000, -1.0, np.float32))
+        cpu.load(case.request()).bind(case.launches(8), buffers)()
+        seen.append(buffers["out"].read()[0])
+    assert seen == [0.0, 2.0]
+
+
+@needs_nvrtc
+def test_both_compilers_search_the_same_folders(tmp_path: Path) -> None:
+    """A header in a folder that nobody names is in none of them."""
+    kernel = lay(tmp_path, kernel=WITH_HEADER)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "limit.cuh").write_text("#define LIMIT 0.0f\n")
+    for compile_ in (CpuBackend(tmp_path / "cache").compile, lambda r: nvrtc.compile_cubin(r, "sm_90")):
+        with pytest.raises(CompileError, match=r"limit\.cuh"):
+            compile_(relu(kernel).request())
+        compile_(replace(relu(kernel).request(), include=(tmp_path / "elsewhere",)))
+
+
+def test_a_folder_of_ones_own_brings_headers_which_come_first(tmp_path: Path) -> None:
+    (tmp_path / "relu").mkdir()
+    (tmp_path / "relu" / "mine.cu").write_text(WITH_HEADER.replace('"limit.cuh"', "<opbench/tile.cuh>"))
+    (tmp_path / "include" / "opbench").mkdir(parents=True)
+    (header,) = CATALOG.include
+    without = Catalog([tmp_path]).variant("relu", "mine")
+    assert [s.path for s in without.sources[1:]] == [header / "opbench" / "tile.cuh"]
+    own = tmp_path / "include" / "opbench" / "tile.cuh"
+    own.write_text("#define LIMIT 0.0f\n")
+    variant = Catalog([tmp_path]).variant("relu", "mine")
+    assert [s.path for s in variant.sources[1:]] == [own] and variant.include == (tmp_path / "include", header)
+    CpuBackend(tmp_path / "cache").compile(relu_of(variant).request())
+
+
+def relu_of(variant: Variant) -> Case:
+    """A variant on a small problem."""
+    return Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))
+
+
+def test_a_file_edited_since_the_run_began_is_not_run_under_its_old_name(tmp_path: Path) -> None:
+    kernel = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n")
+    packed = pack(relu(kernel))
+    assert unpack(CATALOG, packed) == relu(kernel)
+    lay(tmp_path, limit="#define LIMIT 1.0f\n")
+    with pytest.raises(UsageError, match="edited since the run began"):
+        unpack(CATALOG, packed)
+
+
+def test_a_header_is_read_once_until_a_file_of_it_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, catalog = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n"), Catalog()
+    packed, reads = pack(relu(kernel)), []
+    read = folders.read_variants
+    monkeypatch.setattr(folders, "read_variants", lambda *a: (reads.append(a[0]), read(*a))[1])
+    cases = [unpack(catalog, packed) for _ in range(3)]
+    assert reads == [kernel] and cases[0].variant is cases[2].variant
+    lay(tmp_path, limit="#define LIMIT 10.0f\n")
+    with pytest.raises(UsageError, match="edited since the run began"):
+        unpack(catalog, packed)
+    assert reads == [kernel] * 2
+
+
+# What tensor cores multiply ---------------------------------------------------------------------------------------
+
+MMA = '    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.{0}.{0}.f32 "\n        "{{%0}};" : : );\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        (MMA.format("tf32"), {"tf32"}),
+        (MMA.format("bf16") + MMA.format("tf32"), {"bf16", "tf32"}),
+        (f"/* {MMA.format('tf32')} */ // mma.sync.tf32", set()),
+        ('asm("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0}, %1;");', {"bf16"}),
+        ('asm("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {%0};");', {"tf32"}),
+        ('asm("mma.sync.aligned." TYPES ";");', {"an unnamed type"}),
+        ("wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;", {"f16"}),
+        ("nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 8, nvcuda::wmma::precision::tf32> b;", {"tf32"}),
+        ("wmma::fragment<wmma::accumulator, 16, 16, 16, float> c; // mma", set()),
+        ("float mma(float a) { return a; }", set()),
+    ],
+)
+def test_matrix_instructions_are_seen_with_their_types(tmp_path: Path, text: str, classes: set[str]) -> None:
+    kernel = lay(tmp_path, kernel='#include "a.cuh"\n', a=f"\n{text}\n")
+    found = matrix_classes(closure(kernel))
+    assert found.keys() == classes
+    assert all(place == f"{tmp_path}/a.cuh:2" or classes == {"bf16", "tf32"} for place in found.values())
+
+
+@pytest.mark.parametrize(
+    ("header", "instruction", "line", "message"),
+    [
+        ('precision = "f32"', "tf32", 3, r'precision = "f32", but .*a\.cuh:2 multiplies in tf32 .* product = "tf32x3"'),
+        ('title = "t"', "bf16", 2, 'precision = "f32", but'),
+        ('precision = "tf32"', "bf16", 3, "multiplies in bf16"),
+        ('product = "tf32x3"', "bf16", 3, "multiplies in tf32 on tensor cores, which neither .* they multiply in bf16"),
+        ('product = "tf32"', "", 3, "which neither the file nor its headers do"),
+    ],
+)
+def test_a_roof_that_would_be_wrong_is_refused(
+    tmp_path: Path, header: str, instruction: str, line: int, message: str
+) -> None:
+    text = RELU.replace('title = "a kernel of a test"', header).replace("extern", '#include "a.cuh"\nextern')
+    kernel = lay(tmp_path, kernel=text, a=f"\n{MMA.format(instruction) if instruction else ''}")
+    with pytest.raises(UsageError, match=rf"kernel\.cu:{line}: .*{message}"):
+        read_variants(kernel)
+
+
+@pytest.mark.parametrize(
+    ("header", "instruction", "roof"),
+    [
+        ('precision = "tf32"', "tf32", ("tf32", "tf32", "")),
+        ('product = "tf32"', "tf32", ("tf32", "tf32", "tf32")),
+        ('product = "tf32x3"', "tf32", ("f32", "tf32/3", "tf32x3")),
+        ('product = "bf16"', "bf16", ("bf16", "bf16", "bf16")),
+        ('product = "tf32x3"\n// precision = "tf32"', "tf32", ("tf32", "tf32/3", "tf32x3")),
+        ('title = "t"', "", ("f32", "f32", "")),
+    ],
+)
+def test_precision_roof_and_macro_follow_from_the_product(
+    tmp_path: Path, header: str, instruction: str, roof: tuple[str, str, str]
+) -> None:
+    text = RELU.replace('title = "a kernel of a test"', header)
+    (variant,) = read_variants(lay(tmp_path, kernel=text + (MMA.format(instruction) if instruction else "")))
+    case = relu_of(variant)
+    assert (case.precision, case.unit, dict(case.request().macros).get("PRODUCT", "")) == roof
+
+
+def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:
+    """By the names of the variants and by a plain search, neither of which the reader uses."""
+    seen = 0
+    for variant in CUDA:
+        text = "".join(source.text for source in variant.sources)
+        if "wgmma.mma_async" in text:  # one function for all types
+            kinds = {"tf32": "tf32", "planes": "f16/3", "floats": "f16/3", "halves": "f16", "f16": "f16"}
+            kind = next((kinds[name] for name in kinds if name in variant.name.replace("bf16", "")), "bf16")
+            assert variant.unit == kind, variant.id
+            continue
+        types = set(re.findall(r"mma\S*\.f32\.(tf32|bf16)\.", text))
+        if not types:
+            assert variant.unit == "", variant.id
+            continue
+        seen += 1
+        wanted = "tf32/3" if "3xtf32" in variant.name or variant.name.endswith("mma_f32") else ""
+        wanted = "tf32/2" if variant.id == "conv2d_wgrad/nhwc_few_channels_mma_f32" else wanted
+        wanted = wanted or ("tf32/2" if "corrected" in variant.name else variant.precision)
+        assert (variant.unit or variant.precision) == wanted, variant.id
+        assert variant.product or types == {variant.precision}, variant.id
+    assert seen > 25
