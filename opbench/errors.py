@@ -50,6 +50,10 @@ class LaunchError(OpbenchError):
     """A kernel could not be launched or did not survive."""
 
 
+class NotFinite(LaunchError):
+    """A loss that is no number; says in which step and which node made the first such value."""
+
+
 def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
     """Say that `seen` is no known `what`, name the nearest right one, else list what is known."""
     names = sorted(known)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import graphlib
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 
 import numpy as np
 
+from opbench import units
 from opbench.errors import UsageError, unknown
-from opbench.graph.showing import title, to_html
 from opbench.graph.values import Node, Value, seen_flat
 from opbench.kernels.arrays import on_the_gpu
 from opbench.kernels.operator import DTYPES, INTEGERS, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
+
+SHOWN_NODES = 40
+"""Of a graph in a notebook; all of them are in `Graph.nodes`."""
+LEFT = 'style="text-align:left;overflow-wrap:anywhere"'
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,11 +42,33 @@ class Graph:
     """Values that outlive a run (parameters, moments, counters, data), and what they are at first, as stored."""
 
     def __repr__(self) -> str:
-        return f"<Graph {title(self)}>"
+        return f"<Graph {self.title()}>"
 
     def _repr_html_(self) -> str:
         """For a notebook."""
-        return to_html(self, title(self), {})
+        return self.to_html(self.title(), {})
+
+    def title(self) -> str:
+        """Such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
+        weights = sum(math.prod(array.shape) for array in (*self.weights.values(), *self.state.values()))
+        flops = sum(node.problem.flops() for node in self.nodes)
+        many = len(self.nodes)
+        return f"{self.name}: {many} node{'s' if many != 1 else ''}, {weights:,} weights, {units.si(flops, 'FLOP')}"
+
+    def to_html(self, about: str, variants: Mapping[str, str]) -> str:
+        """Each node with its problem, what it writes and, where known, its variant, for a notebook; text escaped."""
+        heads = ("node", "problem", "output", *(("variant",) if variants else ()))
+        rows = ""
+        for node in self.nodes[:SHOWN_NODES]:
+            shapes = ["×".join(map(str, self.values[name].shape)) for name in node.outputs.values()]
+            cells = [node.name, f"{node.operator}{node.problem}", ", ".join(shapes)]
+            cells += [variants.get(node.name, "–")] if variants else []
+            rows += "<tr>" + "".join(f"<td {LEFT}>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        left = len(self.nodes) - SHOWN_NODES
+        more = f"<p>… and {left} more nodes</p>" if left > 0 else ""
+        head = "".join(f"<th {LEFT}>{name}</th>" for name in heads)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<div><p><b>{escape(about)}</b></p>{table}{more}</div>"
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]

@@ -12,8 +12,8 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.records import from_json
 from opbench.results.result import Result
+from opbench.results.rows import frame
+from opbench.results.run_data import RunData
+from opbench.results.showing import title, to_html
 
 if TYPE_CHECKING:
     import pandas
@@ -29,10 +32,6 @@ FORMAT = 1
 FILE = "results.jsonl"
 PACKED = f"{FILE}.gz"
 """A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
-
-
-LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
-"""By problem and by reason: the variants of a suite that are no cases of that problem."""
 
 
 def make_folder(folder: Path) -> None:
@@ -45,70 +44,23 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
-@dataclass
-class Run:
-    """Everything that one results file holds."""
-
-    folder: Path
-    header: dict[str, Any]
-    results: list[Result]
-    ceilings: dict[str, Any] | None = None
-    """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
-    counters: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Hardware counters by case, from `opbench profile`."""
-    devices: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    """By UUID, in a run on several devices: name, index, environment and measured limits of each; `ceilings` are then
-    those of the first."""
-    traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the cpu backend counted, by case; see `opbench.traffic.Traffic.from_json`."""
-    finished: bool = False
-    wall_s: float | None = None
-    """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
-    included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def of_network(self) -> bool:
-        """Whether its cases are a network's nodes and the whole, which are no rivals."""
-        return "network" in self.header
+@dataclass(repr=False)
+class Run(RunData):
+    """Everything that one results file holds, with what a notebook asks of it."""
 
     def frame(self, gpu: str = "h200") -> pandas.DataFrame:
         """One row a case, with the columns of `opbench.results.rows.Row`: times in s, sizes in bytes, rates per second.
 
         `gpu` names whose ceilings predict for a run without a GPU. Missing values are NaN or None, never 0.
         """
-        from opbench.results.rows import frame
-
         return frame(self, gpu)
 
     def __repr__(self) -> str:
-        from opbench.results.showing import title
-
         return f"<Run {title(self)}, in {self.folder}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from opbench.results.showing import to_html
-
         return to_html(self)
-
-    def _device_of(self, result: Result) -> Mapping[str, object]:
-        """What is known of a result's device: one without its name is of the run's first process, on one device."""
-        return self.devices.get(result.device or str((self.header.get("environment") or {}).get("uuid")), {})
-
-    def ceilings_of(self, result: Result) -> Mapping[str, object] | None:
-        """The measured limits of the device that a result is of."""
-        known = self._device_of(result).get("ceilings")
-        return known if isinstance(known, dict) else self.ceilings
-
-    def device_name(self, result: Result) -> str:
-        """Such as "GPU 1", in a run on several devices; empty in a run on one."""
-        return str(self._device_of(result).get("name", result.device)) if self.devices else ""
-
-    @property
-    def left_out(self) -> LeftOut:
-        """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
-        return self.header.get("left_out") or {}
 
 
 class RunWriter:

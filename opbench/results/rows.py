@@ -14,8 +14,8 @@ from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Levels, bounds, levels
 from opbench.insight.summary import summarise
 from opbench.kernels.variant import print_config
-from opbench.results.files import Run
 from opbench.results.result import Result
+from opbench.results.run_data import RunData
 from opbench.source.precision import UNIT_ROUNDOFF
 from opbench.timing.measurement import Measurement
 
@@ -142,7 +142,7 @@ class Row:
 COLUMNS = [f.name for f in fields(Row)]
 
 
-def rows(run: Run, gpu: str = "h200") -> list[Row]:
+def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
     limits: dict[str, Ceilings | None] = {}  # of each device, read once
     for result in run.results:
@@ -169,7 +169,7 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
     return found
 
 
-def frame(run: Run, gpu: str = "h200") -> pandas.DataFrame:
+def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
     """The rows as a pandas frame; missing values are NaN or None, never 0."""
     import pandas
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 
 from opbench import units
-from opbench.results.files import Run
 from opbench.results.result import GOOD
 from opbench.results.rows import Row, rows
+from opbench.results.run_data import RunData
 
 MOST_ROWS = 24
 """What is worth a look in passing; all of it is `Run.frame()`."""
@@ -18,7 +18,7 @@ HEADINGS = ("variant", "verdict", "time", "95 % interval", "of roof", "rank")
 LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-align:left;white-space:nowrap"'
 
 
-def title(run: Run) -> str:
+def title(run: RunData) -> str:
     """Such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
     counts = Counter(result.status for result in run.results)
     environment = run.header.get("environment") or {}
@@ -28,7 +28,7 @@ def title(run: Run) -> str:
     return f"{run.header.get('suite', 'run')} on {device}, {number}" + ("" if run.finished else ", unfinished")
 
 
-def to_html(run: Run) -> str:
+def to_html(run: RunData) -> str:
     """What is wrong first, then each problem's variants, the fastest first; nothing in it is trusted to be no HTML."""
     found = rows(run) if run.of_network else sorted(rows(run), key=_order)
     shown = found[:MOST_ROWS]

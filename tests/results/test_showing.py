@@ -13,9 +13,8 @@ from fabricate import result, run
 import opbench
 from opbench import Builder, Network
 from opbench.checking.backends import open_backend
-from opbench.graph.graph import Graph
+from opbench.graph.graph import SHOWN_NODES, Graph
 from opbench.graph.passes import apply_passes
-from opbench.graph.showing import MOST_NODES
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan.plan import choose
 from opbench.report.charts.svg import to_png
@@ -141,7 +140,7 @@ def test_a_network_shows_its_nodes_and_who_serves_them() -> None:
 def test_a_large_graph_is_cut_and_its_names_are_no_html() -> None:
     net = Builder("<b>")
     x = net.input("image", 1, 1, 4, 4)
-    for number in range(MOST_NODES + 2):
+    for number in range(SHOWN_NODES + 2):
         x = net.relu(x, name=f"<i>{number}")
     text = shown(net.graph(x))
-    assert len(Cells(text).table) == MOST_NODES and "and 2 more nodes" in text and "&lt;i&gt;0" in text
+    assert len(Cells(text).table) == SHOWN_NODES and "and 2 more nodes" in text and "&lt;i&gt;0" in text

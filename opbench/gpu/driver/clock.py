@@ -12,7 +12,6 @@ from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 from opbench.backend.base import Rotated
 from opbench.gpu.driver.device import Device, MappedWords
 from opbench.gpu.driver.driver import CAPTURE_RELAXED
-from opbench.gpu.driver.memory import reserve
 from opbench.gpu.driver.nvml import Nvml
 from opbench.timing.clock import DeviceState, Renewed, Sample
 
@@ -51,7 +50,7 @@ class CudaClock:
         self._hold_limit_ns = int(hold_limit_s * 1e9)
         self._driver = device.driver
         self._half = -(-2 * device.l2_bytes // VECTOR) * VECTOR
-        self._flush_buffer = reserve(device, 2 * self._half, "flushing the L2 cache")
+        self._flush_buffer = device.reserve(2 * self._half, "flushing the L2 cache")
         self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
         self._flags = MappedWords(device, c_int, 2)
         self._words = MappedWords(device, c_uint64, 6)

@@ -15,12 +15,12 @@ from opbench.gpu.compile import nvrtc
 from opbench.gpu.driver.driver import (
     HOST_ALLOC_DEVICEMAP,
     LIMIT_PERSISTING_L2_CACHE_SIZE,
+    OUT_OF_MEMORY,
     STREAM_DEFAULT,
     Driver,
     DriverError,
     why_missing,
 )
-from opbench.gpu.driver.memory import reserve
 from opbench.gpu.driver.nvml import Nvml
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.launch import BuildRequest
@@ -73,7 +73,7 @@ class Device:
         # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
         # has the limit, so the result does not matter.
         self.driver.raw("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
-        self.scratch = reserve(self, 64, "the harness")
+        self.scratch = self.reserve(64, "the harness")
         self._module = self.load_module(nvrtc.compile_cubin(KERNELS, self.architecture(KERNELS)).cubin)
         self._functions = {kernel: self.function(self._module, kernel) for kernel in KERNELS.kernels}
 
@@ -91,6 +91,20 @@ class Device:
     def attribute(self, number: int) -> int:
         """One CUdevice_attribute."""
         return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
+
+    def reserve(self, nbytes: int, what: str) -> int:
+        """Allocate device memory; EnvironmentFault says how much was asked for and how much there is."""
+        try:
+            return int(self.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
+        except DriverError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+        free, total = c_size_t(), c_size_t()
+        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        raise EnvironmentFault(
+            f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
+            "are free; choose a smaller problem"
+        )
 
     def cuda_version(self) -> tuple[int, int]:
         """The newest CUDA that the driver supports."""

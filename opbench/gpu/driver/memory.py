@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import itertools
 import secrets
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError
-from opbench.gpu.driver.driver import OUT_OF_MEMORY, DriverError
+from opbench.errors import UsageError
 from opbench.gpu.driver.hopper import EncodedMap, encode
 from opbench.kernels.tensor_map import TensorMap
 
@@ -164,7 +162,7 @@ class CudaBuffer(DeviceArray):
         super().__init__(device, name, shape, dtype)
         self._tag = 1 + next(self._tags) % 14
         words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
-        self._base = reserve(device, 2 * words, f"buffer '{name}'")
+        self._base = device.reserve(2 * words, f"buffer '{name}'")
         device.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, device.stream)
         self.poison()
 
@@ -195,18 +193,3 @@ class CudaBuffer(DeviceArray):
         base, self._base = self._base, 0
         if base:
             self._device.driver.raw("cuMemFree_v2")(base)
-
-
-def reserve(device: Device, nbytes: int, what: str) -> int:
-    """Allocate device memory; EnvironmentFault says how much was asked for and how much there is."""
-    try:
-        return int(device.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
-    except DriverError as error:
-        if error.code != OUT_OF_MEMORY:
-            raise
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    device.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
-    raise EnvironmentFault(
-        f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
-        "are free; choose a smaller problem"
-    )

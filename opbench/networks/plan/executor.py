@@ -14,7 +14,6 @@ from opbench.backend.findings import headline
 from opbench.checking.binding import allocate, bind
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.showing import title, to_html
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.once import Preparation
@@ -58,10 +57,10 @@ class Network:
     def _repr_html_(self) -> str:
         """For a notebook."""
         served = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
-        return to_html(self.graph, self._title(), served)
+        return self.graph.to_html(self._title(), served)
 
     def _title(self) -> str:
-        return f"{title(self.graph)}, on the {self.backend.name} backend"
+        return f"{self.graph.title()}, on the {self.backend.name} backend"
 
     def __post_init__(self) -> None:
         require_fitting(self.graph, self.cases)

@@ -21,7 +21,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant, print_config
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
 from opbench.networks.plan.preparing import constants, workspace_of
-from opbench.networks.plan.recompute import original
+from opbench.networks.records.training import original
 from opbench.results.result import Result
 
 FORMAT = 1

@@ -14,7 +14,7 @@ from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
-from opbench.networks.records.training import AGAIN
+from opbench.networks.records.training import AGAIN, original
 
 if TYPE_CHECKING:
     from opbench.networks.plan.plan import Plan
@@ -117,11 +117,6 @@ def _better(training: Training, moment: int, workspaces: Mapping[str, int]) -> t
         if _most(tried.graph, workspaces)[0] <= before and live_bytes(tried.graph)[name] < live:
             return again, tried
     return None
-
-
-def original(node: str) -> str:
-    """The node whose problem a node computes again; its own name for any other."""
-    return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
 
 
 # What could be computed again -------------------------------------------------------------------------------------

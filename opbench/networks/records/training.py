@@ -18,6 +18,11 @@ GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 """What a step's nodes are for, in their order."""
 
 
+def original(node: str) -> str:
+    """The node whose problem a node computes again; its own name for any other."""
+    return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
+
+
 class TrainingNode(TypedDict):
     """One node of the step."""
 

@@ -22,10 +22,9 @@ from typing import TypeVar, cast
 import numpy as np
 
 from opbench.backend.base import Buffer
-from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, NotFinite, OpbenchError, UsageError
 from opbench.networks.plan.data import DataSet
 from opbench.networks.train.train_options import Standing, TrainOptions
-from opbench.networks.train.training_record import NotFinite
 from opbench.running.runner import Progress, Tell
 from opbench.timing.clock import Launch
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +15,12 @@ from opbench._version import __version__
 from opbench.errors import UsageError
 from opbench.graph.training_step import LIMIT, STORED
 from opbench.kernels.operator import Arrays
-from opbench.networks.plan.recompute import original
 from opbench.networks.records import checkpoints
 from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
+from opbench.networks.records.training import original
 from opbench.networks.train.losses import read_losses
+from opbench.networks.train.state import TrainingState
 from opbench.networks.train.train_options import TrainOptions
-
-if TYPE_CHECKING:
-    from opbench.networks.train.training import Trainer
 
 GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
 DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
@@ -36,112 +33,112 @@ PLACING = ("advance", "gather", "tick")
 """Operators that move and count: of what problem they are has no part in the bits."""
 
 
-def identity(trainer: Trainer) -> dict[str, object]:
+def identity(training: TrainingState) -> dict[str, object]:
     """What a checkpoint belongs to; another plan or device may go on with it, but not to the same bits."""
     return {
-        "network": trainer.network.name,
-        "parameters": {name: list(shape) for name, (_, shape) in trainer.training.parameters.items()},
-        "recipe": {k: v for k, v in asdict(trainer.recipe).items() if k not in FREE and (k != "clip" or v)},
-        "data": trainer.data.sha256,
+        "network": training.network.name,
+        "parameters": {name: list(shape) for name, (_, shape) in training.training.parameters.items()},
+        "recipe": {k: v for k, v in asdict(training.recipe).items() if k not in FREE and (k != "clip" or v)},
+        "data": training.data.sha256,
     }
 
 
-def checkpoint_of(trainer: Trainer, state: Arrays, losses_bytes: int) -> Checkpoint:
+def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
     """A checkpoint of a state that was read from the device."""
-    arrays = {f"weight.{name}": a for name, a in trainer.training.weights(state).items()}
-    known = {*PARAMETERS, *(name for name, _ in trainer.training.statistics.values())}
+    arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
+    known = {*PARAMETERS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
     facts = {
         "format": checkpoints.FORMAT,
         "opbench": __version__,
-        "step": trainer.step,
-        "ranks": trainer.recipe.ranks,
-        "accumulate": trainer.recipe.accumulate,
-        "micro_batches": trainer.seen,
-        "identity": identity(trainer),
-        "plan": plan_sha256(trainer),
-        "backend": trainer.name,
+        "step": training.step,
+        "ranks": training.recipe.ranks,
+        "accumulate": training.recipe.accumulate,
+        "micro_batches": training.seen,
+        "identity": identity(training),
+        "plan": plan_sha256(training),
+        "backend": training.name,
         "losses_bytes": losses_bytes,
-        "scores": trainer.scores,
+        "scores": training.scores,
     }
     return Checkpoint(facts, arrays)
 
 
-def plan_sha256(trainer: Trainer) -> str:
+def plan_sha256(training: TrainingState) -> str:
     """Of what decides the bits of a step."""
-    graph, groups = trainer.training.graph, trainer.training.groups
+    graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
     same = [n.name for n in nodes if original(n.name) == n.name]  # what is computed again is the same bits again
-    text = json.dumps({name: trainer.cases[name].name + trainer.cases[name].variant.source_sha256 for name in same})
+    text = json.dumps({name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in same})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def resumed(trainer: Trainer, out: Path) -> Checkpoint | None:
+def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
     """The last checkpoint of this very training, and the losses up to it; None where there is none yet."""
     found = read_checkpoint(out)
     losses = out / "losses.jsonl"
     if found is None:
-        if trainer.rank == 0:
+        if training.rank == 0:
             losses.unlink(missing_ok=True)
         return None
     facts = found.facts
     known: Mapping[str, object] = facts["identity"]  # type: ignore[assignment]
-    for key, value in json.loads(json.dumps(identity(trainer))).items():
+    for key, value in json.loads(json.dumps(identity(training))).items():
         if known.get(key) != value:
             has, asked = (_brief(each) for each in _apart(known.get(key), value))
             raise UsageError(
                 f"{out}: the checkpoint there is of another {key} ({has}; asked for is {asked}); name the same, or "
                 "choose another --out DIR"
             )
-    alike = math.prod(micro_batches(found)) != trainer.recipe.micro or facts["plan"] == plan_sha256(trainer)
-    if not alike or facts["backend"] != trainer.name:
-        trainer.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
-    _say_of_micro_batches(trainer, found)
-    trainer.step = int(str(facts["step"]))
-    trainer.seen = int(str(facts.get("micro_batches", trainer.step)))
-    trainer.scores = [(int(step), float(score)) for step, score in facts["scores"]]  # type: ignore[attr-defined]
+    alike = math.prod(micro_batches(found)) != training.recipe.micro or facts["plan"] == plan_sha256(training)
+    if not alike or facts["backend"] != training.name:
+        training.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
+    _say_of_micro_batches(training, found)
+    training.step = int(str(facts["step"]))
+    training.seen = int(str(facts.get("micro_batches", training.step)))
+    training.scores = [(int(step), float(score)) for step, score in facts["scores"]]  # type: ignore[attr-defined]
     before = read_losses(losses)
-    trainer.losses = before[: trainer.step]
-    trainer.repeated = before if math.prod(micro_batches(found)) == trainer.recipe.micro else []
-    if len(trainer.losses) < trainer.step:
+    training.losses = before[: training.step]
+    training.repeated = before if math.prod(micro_batches(found)) == training.recipe.micro else []
+    if len(training.losses) < training.step:
         raise UsageError(
-            f"{losses}: has {len(trainer.losses)} steps, the checkpoint {trainer.step}; choose another --out DIR"
+            f"{losses}: has {len(training.losses)} steps, the checkpoint {training.step}; choose another --out DIR"
         )
-    if trainer.rank == 0:
+    if training.rank == 0:
         with losses.open("r+b") as file:
             file.truncate(int(str(facts["losses_bytes"])))
     return found
 
 
-def _say_of_micro_batches(trainer: Trainer, found: Checkpoint) -> None:
+def _say_of_micro_batches(training: TrainingState, found: Checkpoint) -> None:
     """Whether a step adds the same micro-batches in the same order as those before the checkpoint."""
-    (ranks, accumulate), recipe = micro_batches(found), trainer.recipe
+    (ranks, accumulate), recipe = micro_batches(found), training.recipe
     before, now = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
     )
     if ranks * accumulate != recipe.micro:
-        trainer.told.append(
+        training.told.append(
             f"the checkpoint's steps are of {before}, and now of {now}: it goes on to step {recipe.steps}, not to "
             f"the same bits; for those: --accumulate {ranks * accumulate}"
         )
-    elif before != now and trainer.name == "cuda" and max(ranks, recipe.ranks) > 2:
-        trainer.told.append(
+    elif before != now and training.name == "cuda" and max(ranks, recipe.ranks) > 2:
+        training.told.append(
             f"the checkpoint's steps add {before}, now {now}; of more than two GPUs the library adds in an "
             "order of its own: not to the same bits"
         )
     elif before != now and (min(ranks, accumulate), min(recipe.ranks, recipe.accumulate)) != (1, 1):
-        trainer.told.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
+        training.told.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
 
 
-def training_state(trainer: Trainer, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """A checkpoint's arrays as the graph's state."""
     state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
-    state = {name: array for name, array in state.items() if name in trainer.training.graph.state}
-    state |= trainer.training.running(checkpoint.weights)
-    if trainer.training.exchange:
+    state = {name: array for name, array in state.items() if name in training.training.graph.state}
+    state |= training.training.running(checkpoint.weights)
+    if training.training.exchange:
         seen = int(str(checkpoint.facts.get("micro_batches", checkpoint.facts["step"])))
-        state["micro"] = np.array([seen + trainer.rank + 1 - trainer.recipe.ranks], np.int32)
-    return {**state, **trainer.training.given_parameters(checkpoint.weights)}
+        state["micro"] = np.array([seen + training.rank + 1 - training.recipe.ranks], np.int32)
+    return {**state, **training.training.given_parameters(checkpoint.weights)}
 
 
 def steps_begun(options: TrainOptions) -> int:

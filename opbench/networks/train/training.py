@@ -7,27 +7,23 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
-from opbench.backend.base import Backend, Collective, Communicator, Timed
+from opbench.backend.base import Collective, Communicator, Timed
 from opbench.checking import backends
-from opbench.errors import LaunchError, UsageError
+from opbench.errors import LaunchError, NotFinite, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import RECOMPUTE
-from opbench.graph.training_step import Training
 from opbench.graph.values import Node
 from opbench.insight.defaults import ChosenFor, expected_s, target
-from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import to_storage
 from opbench.networks.plan.choosing import gather, measured_here
-from opbench.networks.plan.data import DataSet
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.memory import aligned
 from opbench.networks.plan.node_times import node_samples, node_times
@@ -38,13 +34,13 @@ from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpo
 from opbench.networks.records.training import TrainingRecord, keep_training
 from opbench.networks.train.beside import Beside
 from opbench.networks.train.buckets import beside_exchange
-from opbench.networks.train.group import RankGroup
 from opbench.networks.train.losses import LossLog, judged
 from opbench.networks.train.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
+from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import AllReduce, Step, exchange_times
-from opbench.networks.train.train_options import RECENT, Standing, TrainOptions
+from opbench.networks.train.train_options import RECENT, Standing
 from opbench.networks.train.training_peers import StepProblem, masks_of
-from opbench.networks.train.training_record import NotFinite, first_not_finite, training_record
+from opbench.networks.train.training_record import first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.running.header import beginning
 from opbench.running.protocol import Open
@@ -59,18 +55,9 @@ EVERY_S = 0.5
 
 
 @dataclass
-class Trainer:
+class Trainer(TrainingState):
     """A network in training on one device."""
 
-    network: Graph
-    data: DataSet
-    options: TrainOptions
-    losses: list[float] = field(default_factory=list)
-    scores: list[tuple[int, float]] = field(default_factory=list)
-    rank: int = 0
-    """Of `recipe.ranks`: the first writes the files."""
-    group: RankGroup | None = None
-    """The other ranks, where there are several."""
     progress: Tell = lambda progress: None
     """Told how far --tune is."""
 
@@ -81,19 +68,15 @@ class Trainer:
         options, recipe = self.options, self.options.recipe
         self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
         self.pictures = self.batch * recipe.micro
-        """Of a step, on all ranks."""
         self.steps_per_epoch = self.data.items // self.pictures
         if not self.steps_per_epoch:
             times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
             raise UsageError(f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures")
         steps = steps_begun(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
-        self.step = 0
-        self.seen = 0
-        """Micro-batches of all ranks so far."""
         self.name = options.resolved()
-        self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
-        self.backend: Backend = backends.open_backend(self.name)
+        self.training = training_graph(self.network, self.recipe, len(self.data.images))
+        self.backend = backends.open_backend(self.name)
         self.beside = self._beside()
         self.beside.require(self.name)
         self.catalog = Catalog(options.roots)
@@ -107,11 +90,8 @@ class Trainer:
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
         self.training = replayed(self.training, self.plan.again)
         self.begun = beginning()
-        self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
+        self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
-        self.repeated: list[float] = []
-        """Losses of steps that an earlier try went on to after its last checkpoint."""
-        self.told: list[str] = []
         self.joined: Communicator | None = None
 
     def _beside(self) -> Beside:
@@ -273,16 +253,6 @@ class Trainer:
             raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
         self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
 
-    def given_state(self) -> dict[str, np.ndarray]:
-        """What follows from the data and the recipe, as it is stored."""
-        data, values = self.data, self.training.graph.values
-        epochs = -(-self.recipe.steps // self.steps_per_epoch)
-        order = data.order(epochs, self.pictures, self.recipe.seed)[: self.recipe.steps * self.pictures]
-        given = {"data": data.images, "targets": data.targets, "order": order}
-        if self.training.exchange:
-            given["micro"] = np.array([self.rank + 1 - self.recipe.ranks], np.int32)
-        return {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in given.items()}
-
     def _steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
@@ -368,11 +338,6 @@ class Trainer:
         )
 
     # What is held out ---------------------------------------------------------------------------------------------
-
-    @property
-    def score_name(self) -> str:
-        """What the held-out pictures are judged by."""
-        return {"cross_entropy": "accuracy", "binary_cross_entropy": "IoU"}.get(self.recipe.loss, self.recipe.loss)
 
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
         """Of the held-out pictures, by the network as it infers: see `judged`."""

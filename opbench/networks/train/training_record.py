@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from opbench._version import __version__
-from opbench.errors import LaunchError
 from opbench.graph.graph import Graph
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
@@ -18,39 +16,33 @@ from opbench.networks.plan.executor import Network
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import FORMAT, StepTimes, TrainingPass, TrainingRecord
 from opbench.networks.train.resuming import training_state
+from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import Step, launches_of
 
-if TYPE_CHECKING:
-    from opbench.networks.train.training import Trainer
 
-
-class NotFinite(LaunchError):
-    """A loss that is no number; says in which step and which node made the first such value."""
-
-
-def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
+def training_record(training: TrainingState, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
     """A training that has ended, as train.json has it."""
-    graph, network, memory = trainer.training.graph, step.context.network, step.context.memory
+    graph, network, memory = training.training.graph, step.context.network, step.context.memory
     return {
         "format": FORMAT,
         "opbench": __version__,
-        "started": trainer.begun["started"],
-        "revision": trainer.begun["revision"],
-        "command": list(trainer.options.command),
-        "network": trainer.network.name,
-        "recipe": {key: str(value) for key, value in asdict(trainer.recipe).items()},
-        "data": {"name": trainer.data.name, "sha256": trainer.data.sha256, "items": trainer.data.items},
-        "batch": trainer.batch,
-        "steps_per_epoch": trainer.steps_per_epoch,
-        "precision": trainer.options.precision,
-        "backend": trainer.name,
-        "environment": trainer.backend.environment(),
-        "losses": trainer.losses,
-        "scores": [list(pair) for pair in trainer.scores],
-        "score_name": trainer.score_name,
+        "started": training.begun["started"],
+        "revision": training.begun["revision"],
+        "command": list(training.options.command),
+        "network": training.network.name,
+        "recipe": {key: str(value) for key, value in asdict(training.recipe).items()},
+        "data": {"name": training.data.name, "sha256": training.data.sha256, "items": training.data.items},
+        "batch": training.batch,
+        "steps_per_epoch": training.steps_per_epoch,
+        "precision": training.options.precision,
+        "backend": training.name,
+        "environment": training.backend.environment(),
+        "losses": training.losses,
+        "scores": [list(pair) for pair in training.scores],
+        "score_name": training.score_name,
         "images_per_s": images_per_s,
         "times": timed,
-        "parameters": sum(math.prod(shape) for _, shape in trainer.training.parameters.values()),
+        "parameters": sum(math.prod(shape) for _, shape in training.training.parameters.values()),
         "memory": {
             "activations_bytes": memory.peak_bytes,
             "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
@@ -65,31 +57,31 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
             },
         },
         "values": {v.name: {"bytes": v.nbytes, "of": v.of} for v in graph.values.values()},
-        "passes": _passes(trainer),
+        "passes": _passes(training),
         "nodes": [
             {
                 "name": node.name,
                 "operator": node.operator,
-                "group": trainer.training.groups.get(node.name, "backward"),
-                "case": trainer.cases[node.name].name,
+                "group": training.training.groups.get(node.name, "backward"),
+                "case": training.cases[node.name].name,
                 "inputs": dict(node.inputs),
                 "outputs": dict(node.outputs),
-                "launches": launches_of(trainer.training, node.name),
+                "launches": launches_of(training.training, node.name),
                 "flops": node.problem.flops(),
                 "compulsory_bytes": node.problem.bytes(),
-                "source": trainer.plan.choices[node.name].source,
+                "source": training.plan.choices[node.name].source,
             }
             for node in graph.nodes
         ],
-        "told": trainer.told,
+        "told": training.told,
     }
 
 
-def _passes(trainer: Trainer) -> list[TrainingPass]:
+def _passes(training: TrainingState) -> list[TrainingPass]:
     """Each pass with what it saves: the step beside that which is made without it."""
-    network, recipe, items = trainer.network, trainer.recipe, len(trainer.data.images)
+    network, recipe, items = training.network, training.recipe, len(training.data.images)
     own, found = _work(training_graph(network, recipe, items).graph), []
-    for name, on, said in trainer.training.said:
+    for name, on, said in training.training.said:
         told: TrainingPass = {"name": name, "on": on, "said": list(said)}
         found.append(told)
         if not (on and said and name in TRAINING_PASSES):
@@ -106,25 +98,25 @@ def _work(graph: Graph) -> tuple[int, int, int]:
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
-def first_not_finite(trainer: Trainer, network: Network, step: Step, number: int) -> str:
+def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> str:
     """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
-    where, graph, context = f"step {number + 1}: the loss is not finite", trainer.training.graph, step.context
-    if trainer.group is not None:
+    where, graph, context = f"step {number + 1}: the loss is not finite", training.training.graph, step.context
+    if training.group is not None:
         return (
             f"{where}; which node made the first such value says one device, to the same bits: --resume with "
-            f"--accumulate {trainer.recipe.micro} in the place of --gpus {trainer.recipe.ranks}"
+            f"--accumulate {training.recipe.micro} in the place of --gpus {training.recipe.ranks}"
         )
-    checkpoint = read_checkpoint(trainer.options.out)
+    checkpoint = read_checkpoint(training.options.out)
     network.write_state(graph.state)
-    network.write_state(trainer.given_state())
+    network.write_state(training.given_state())
     first = 0
     if checkpoint:
-        network.write_state(training_state(trainer, checkpoint))
+        network.write_state(training_state(training, checkpoint))
         first = int(str(checkpoint.facts["step"]))
     for _ in range(first, number):
         step.launch()
     for piece in step.launched():
-        trainer.backend.synchronize()
+        training.backend.synchronize()
         node = graph.node(piece.name)
         for name in node.outputs.values():
             stored = context.buffer(name, piece.instead).read()
