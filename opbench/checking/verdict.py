@@ -224,7 +224,8 @@ def _compare_piece(
         want = from_storage(stored, dtype).astype(np.float64)
     got = from_storage(out, dtype).astype(np.float64)
     # Of whole numbers every pattern is a number, also the one that stands for nothing: -1 where -1 is wanted is right.
-    unwritten = _first((bits == np.iinfo(bits.dtype).max) & ~((got == want) if dtype in INTEGERS else False))
+    poisoned = bits == np.iinfo(bits.dtype).max
+    unwritten = _first(poisoned & (got != want) if dtype in INTEGERS else poisoned)
     if unwritten:
         return _Piece(unwritten=unwritten)
     nan = _first(~np.isfinite(got) & np.isfinite(want))

@@ -49,7 +49,7 @@ def run_in_memory_mode(
                 for text in plan.notes:
                     note(text)
                 if isinstance(checked, MemoryChecked):
-                    for one in checked.doubtful:
+                    for one in checked.doubtful[1:]:
                         note(f"not judged, as random contents decide it: {headline(one)}")
                 results.append(_judged(plan, backend, checked))
         finally:
@@ -85,7 +85,8 @@ def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | str) -> Res
         return _result(plan, backend, "unsupported", checked.unsupported)
     if checked.reason:
         return _result(plan, backend, "wrong", checked.reason, checked)
-    return _result(plan, backend, "no fault found", NOT_COMPARED, checked)
+    left = f"; not judged, as random contents decide it: {headline(checked.doubtful[0])}" if checked.doubtful else ""
+    return _result(plan, backend, "no fault found", NOT_COMPARED + left, checked)
 
 
 def _result(
