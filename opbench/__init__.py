@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from opbench.graph.build import Builder
     from opbench.kernels.arrays import matrix_product
     from opbench.kernels.gradient import Gradient, passed_on
-    from opbench.kernels.operator import (
+    from opbench.kernels.operator import Operator
+    from opbench.kernels.tensors import (
         Arrays,
-        Operator,
         Tensor,
         Tolerance,
         from_storage,
@@ -54,25 +54,25 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.source.precision",
-    "Arrays": "opbench.kernels.operator",
+    "Arrays": "opbench.kernels.tensors",
     "Builder": "opbench.graph.build",
     "Gradient": "opbench.kernels.gradient",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
-    "Tensor": "opbench.kernels.operator",
-    "Tolerance": "opbench.kernels.operator",
+    "Tensor": "opbench.kernels.tensors",
+    "Tolerance": "opbench.kernels.tensors",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
     "figures": "opbench.networks.api",
-    "from_storage": "opbench.kernels.operator",
+    "from_storage": "opbench.kernels.tensors",
     "load": "opbench.networks.api",
-    "magnitude_of_rounded": "opbench.kernels.operator",
+    "magnitude_of_rounded": "opbench.kernels.tensors",
     "matrix_product": "opbench.kernels.arrays",
     "passed_on": "opbench.kernels.gradient",
     "read_run": "opbench.networks.api",
-    "rounded": "opbench.kernels.operator",
+    "rounded": "opbench.kernels.tensors",
     "run": "opbench.api",
-    "to_storage": "opbench.kernels.operator",
+    "to_storage": "opbench.kernels.tensors",
     "train": "opbench.networks.api",
 }
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from opbench.errors import UsageError
+from opbench.kernels.backward import pulled_back, rule
 from opbench.kernels.folders import Catalog
-from opbench.kernels.gradient import pulled_back, rule
-from opbench.kernels.operator import Arrays, Operator
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays
 
 CATALOG = Catalog()
 STEP = 6e-6

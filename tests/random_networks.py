@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.values import Value
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 
 STEPS = (
     "conv2d",

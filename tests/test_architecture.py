@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import networkx
 import pytest
 from common import ROOT
 
@@ -97,6 +98,15 @@ def test_imports_go_only_where_the_table_allows(path: Path) -> None:
             and (there in GROUND or there in ROOMS[here].may_import or "everything" in ROOMS[here].may_import)
         )
         assert allowed, f"{path}:{line}: {here} must not import {there}; docs/architecture.md has what it may"
+
+
+def test_no_circle_of_modules() -> None:
+    """Neither by imports of type checking nor by those inside functions."""
+    graph = networkx.DiGraph()
+    for path in MODULES:
+        graph.add_edges_from((f"opbench.{name_of(path)}", name) for _, name in imports(path) if name != "opbench")
+    circles = [sorted(circle) for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]
+    assert circles == []
 
 
 def test_tests_lie_in_folders_named_as_the_rooms() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from gradient_checks import CATALOG, check_adjoint, check_differences, wanted_of
 
-from opbench.kernels.gradient import bound, rule
+from opbench.kernels.backward import bound, rule
 from opbench.kernels.operator import Operator
 
 

@@ -15,7 +15,7 @@ from opbench.checking.binding import allocate
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.kernels.variant import Variant
 
 CATALOG = Catalog()

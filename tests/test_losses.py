@@ -11,7 +11,8 @@ from opbench.checking.backends import open_backend
 from opbench.checking.binding import allocate
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
-from opbench.kernels.operator import Arrays, Operator, from_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays, from_storage
 from opbench.kernels.variant import Variant
 
 LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]

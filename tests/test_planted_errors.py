@@ -31,7 +31,8 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.kernels.case import Case
 from opbench.kernels.gradient import Gradient
-from opbench.kernels.operator import Arrays, Operator
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays
 from opbench.kernels.variant import Variant
 from opbench.results.result import Verdict
 

@@ -15,7 +15,8 @@ import pytest
 from opbench.checking.verdict import changed_input, judge
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog, load_module
-from opbench.kernels.operator import DTYPES, Operator
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import DTYPES
 from opbench.kernels.variant import Variant
 
 torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")

@@ -10,7 +10,8 @@ from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.training_step import Training
-from opbench.kernels.operator import Arrays, Operator, rounded, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays, rounded, to_storage
 from opbench.networks.plan.data import DataSet
 
 

@@ -14,7 +14,7 @@ from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 from opbench.timing.clock import Clock, Launch
 
 

@@ -13,8 +13,8 @@ from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import load_module
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.operator import Tensor, to_storage
 from opbench.kernels.places import placed
+from opbench.kernels.tensors import Tensor, to_storage
 from opbench.timing.clock import Launch
 
 

@@ -33,10 +33,11 @@ from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.case import Case
 from opbench.kernels.edges import EDGES, edges_of
-from opbench.kernels.operator import Arrays, Operator, Tensor, Tolerance, from_storage
+from opbench.kernels.operator import Operator
 from opbench.kernels.places import declared
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
 from opbench.kernels.shapes import work
+from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage
 from opbench.paths import portable
 from opbench.results.result import Launched, Verdict
 from opbench.timing.clock import Launch

@@ -14,7 +14,8 @@ from opbench.checking.on_device import Sealed, expected_there, overwritten
 from opbench.checking.verdict import Judgement
 from opbench.kernels.arrays import by_pieces
 from opbench.kernels.edges import EDGES, at_the_edge
-from opbench.kernels.operator import INTEGERS, Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 ANY_NORM = 1e9
 """Inputs at an edge are no sample of which errors cancel: each result is judged by itself."""

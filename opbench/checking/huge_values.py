@@ -13,7 +13,8 @@ from opbench.backend.base import Sparse
 from opbench.checking.verdict import Judgement, judge
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
-from opbench.kernels.operator import Operator, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import to_storage
 
 SAMPLE, CHOSEN = 5, (0, 2, 3)
 """A small problem's slices, and those of which a smaller one is made: where slices are independent, both agree."""

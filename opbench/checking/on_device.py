@@ -17,7 +17,8 @@ import numpy as np
 from opbench.backend.base import Backend, Buffer, Libraries
 from opbench.checking.verdict import NORM_FROM, Judgement, judge
 from opbench.kernels.arrays import cupy_module
-from opbench.kernels.operator import INTEGERS, Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 SMALLEST = 1 << 22
 """Elements of a problem from which its reference is computed on the device: the host needs milliseconds for fewer."""

@@ -10,7 +10,7 @@ from opbench.backend.base import Arena, Backend, Buffer, Rotated, Timed
 from opbench.checking.contents import CONTENTS, kind_of_set
 from opbench.errors import EnvironmentFault
 from opbench.kernels.case import Case
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 from opbench.timing.clock import Launch
 
 TIMES_L2 = 3

@@ -14,7 +14,8 @@ from opbench.backend.findings import Finding
 from opbench.backend.rules import NOT_FINITE, OUT_OF_BOUNDS, UNWRITTEN_OUTPUT, WRONG_RESULT
 from opbench.checking.patterns import Pattern
 from opbench.kernels.arrays import THREADS
-from opbench.kernels.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import INTEGERS, Arrays, Tolerance, from_storage, to_storage
 from opbench.source.precision import UNIT_ROUNDOFF
 
 CHUNK = 1 << 20

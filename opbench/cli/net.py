@@ -22,7 +22,7 @@ from opbench.cli.run import leave, stdout_console
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from opbench.kernels.operator import Arrays
+    from opbench.kernels.tensors import Arrays
     from opbench.networks.plan.options import NetOptions
 
 SIZES = {

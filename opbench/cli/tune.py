@@ -118,7 +118,7 @@ def tune_command(
     are left out, and a race drops whatever is slower than the leader beyond doubt.
     """
     from opbench.kernels.folders import Catalog
-    from opbench.kernels.space import with_space
+    from opbench.kernels.space_file import with_space
     from opbench.running.targets import case_of, is_file
 
     if resume and out is None:

@@ -28,7 +28,7 @@ from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpu.limits.capability import missing_capability
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 from opbench.paths import cache_folder
 from opbench.source.device_part import device_part
 from opbench.source.sources import Source, closure, plain_code, without_comments, without_idle_macros

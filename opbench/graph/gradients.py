@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value
+from opbench.kernels.backward import bound, like_tensor, rule
 from opbench.kernels.folders import Catalog
-from opbench.kernels.gradient import GRADIENT, Gradient, bound, like_tensor, rule
+from opbench.kernels.gradient import GRADIENT, Gradient
 
 
 def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:

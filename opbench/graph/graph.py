@@ -15,7 +15,8 @@ from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.graph.values import Node, Value, seen_flat
 from opbench.kernels.arrays import on_the_gpu
-from opbench.kernels.operator import DTYPES, INTEGERS, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
+from opbench.kernels.operator import LONG_FLOPS, Operator
+from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
 
 SHOWN_NODES = 40
 """Of a graph in a notebook; all of them are in `Graph.nodes`."""

@@ -18,7 +18,7 @@ from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
 from opbench.graph.graph import Graph
 from opbench.graph.values import LAYOUTS, Node, Value
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import DTYPES
+from opbench.kernels.tensors import DTYPES
 from opbench.paths import write_atomically
 
 FORMAT = "opbench network 1"

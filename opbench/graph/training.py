@@ -30,7 +30,8 @@ from opbench.graph.training_step import (
 )
 from opbench.graph.values import Node, Value
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import DTYPES, Operator
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import DTYPES
 
 STATISTICS = ("mean", "variance")
 """What of a batch norm is not learned but measured."""

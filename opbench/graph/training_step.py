@@ -11,7 +11,7 @@ import numpy as np
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import permuted_from, with_layouts
 from opbench.graph.recipe import Recipe
-from opbench.kernels.operator import to_storage
+from opbench.kernels.tensors import to_storage
 
 ALIGNMENT = 64
 """Elements: each parameter begins at a multiple of 256 bytes of its arena, in bf16 of 128: vectors stay aligned."""

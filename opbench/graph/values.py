@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.kernels.operator import DTYPES, Operator, Tensor
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import DTYPES, Tensor
 
 LAYOUTS = ("nchw", "nhwc")
 CONVERSION = "layout2d"

@@ -13,9 +13,10 @@ from opbench.errors import UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.once import Preparation, preparation
-from opbench.kernels.operator import Operator, Tensor
+from opbench.kernels.operator import Operator
 from opbench.kernels.places import at
 from opbench.kernels.scalar import Scalar, Struct
+from opbench.kernels.tensors import Tensor
 from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from opbench.kernels.operator import Arrays, Operator
+    from opbench.kernels.operator import Operator
+    from opbench.kernels.tensors import Arrays
 
 FAR = 1000.0
 """Where float32's exponential is infinite, and of its negative 0, and bfloat16 still counts in fours."""
@@ -60,7 +61,7 @@ EDGES: dict[str, tuple[str, MakeEdge]] = {
 
 def edges_of(problem: Operator) -> list[str]:
     """The kinds that any input of a problem may have; raises UsageError for an unknown one."""
-    from opbench.kernels.operator import INTEGERS
+    from opbench.kernels.tensors import INTEGERS
 
     asked = [kind for kinds in problem.edges.values() for kind in kinds]
     for kind in asked:
@@ -71,7 +72,7 @@ def edges_of(problem: Operator) -> list[str]:
 
 def at_the_edge(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
     """Seeded inputs, those that may be so made of one kind."""
-    from opbench.kernels.operator import from_storage, to_storage
+    from opbench.kernels.tensors import from_storage, to_storage
 
     made = dict(arrays)
     for tensor in problem.input_tensors():

@@ -14,7 +14,7 @@ from typing import Any
 
 from opbench.errors import UsageError, unknown
 from opbench.kernels import expression
-from opbench.kernels.launch_header import constant, launch_step, tensor_map
+from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
     CONTENTS,
@@ -25,7 +25,6 @@ from opbench.kernels.memory_header import (
     is_identifier,
 )
 from opbench.kernels.space import tunable_values
-from opbench.kernels.texture import read_texture
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped
 from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
@@ -275,7 +274,7 @@ class _HeaderReader:
             workspace=self._named_expressions("workspace"),
             tensor_maps=tuple(tensor_map(self, name, entry) for name, entry in table.get("tensor_maps", {}).items()),
             textures=tuple(
-                read_texture(self, kind, name, entry)
+                texture(self, kind, name, entry)
                 for kind in ("textures", "surfaces")
                 for name, entry in table.get(kind, {}).items()
             ),

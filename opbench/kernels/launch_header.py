@@ -1,4 +1,4 @@
-"""What a header says of launches: kernels in order, their arguments, tensor maps and constants."""
+"""What a header says of launches: kernels in order, their arguments, tensor maps, textures and constants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from opbench.errors import UsageError, unknown
 from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Scalar, Struct
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
+from opbench.kernels.texture import CHANNELS, CHOICES, TextureTemplate
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
 
@@ -18,6 +19,8 @@ LAUNCH_KEYS = {
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
 IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
+TEXTURE_KEYS = {"tensor", "size", "channels", "normalized", *CHOICES}
+SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
 class Reader(Protocol):
@@ -143,6 +146,33 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         upper=lists["upper"],
         channels=reader.expression("channels", given.get("channels", "0")),
         pixels=reader.expression("pixels", given.get("pixels", "0")),
+    )
+
+
+def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
+    """One entry of a header's `textures` or `surfaces`."""
+    where, known = f"{kind}.{name}", TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
+    shape = entry.get("size") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
+        example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
+        raise reader.refuse(name, f"{where} = {entry!r} is not allowed; a table such as {example}")
+    for key, value in entry.items():
+        if key not in known:
+            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+        allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
+        if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
+            listed = ", ".join(str(one).lower() for one in allowed)
+            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; one of {listed}", key)
+    if not 1 <= len(shape) <= 2:
+        raise reader.refuse(name, f"{where}.size = {shape!r} is not allowed; the width, or width and height", name)
+    return TextureTemplate(
+        name,
+        entry["tensor"],
+        tuple(reader.expression("size", text) for text in shape),
+        entry.get("channels", 1),
+        kind == "surfaces",
+        entry.get("normalized", False),
+        tuple((key, entry[key]) for key in CHOICES if key in entry),
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from opbench.kernels.operator import Arrays, Operator
+from opbench.kernels.tensors import Arrays, Tensor
 
 STEP = 2.0**-20
 """Relative size of a perturbation: far above float64's rounding, far below what would bend the reference."""
@@ -26,7 +25,37 @@ SMALL, ASKED = 1e6, 6
 """FLOPs and bytes up to which an example is run to find out whether the reference subtracts, and of how many."""
 
 
-def magnitudes(problem: Operator, wide: Arrays) -> Arrays:
+class Problem(Protocol):
+    """What the scale depends on of an `opbench.kernels.operator.Operator`, which has these under the same names."""
+
+    @property
+    def axes(self) -> Mapping[str, int | str]: ...
+
+    @property
+    def storage(self) -> str: ...
+
+    @classmethod
+    def modes(cls) -> dict[str, str]: ...
+
+    @classmethod
+    def all_examples(cls, dtypes: Iterable[str]) -> Sequence[Problem]: ...
+
+    def flops(self) -> int: ...
+
+    def bytes(self) -> int: ...
+
+    def input_tensors(self) -> list[Tensor]: ...
+
+    def output_tensors(self) -> list[Tensor]: ...
+
+    def make_inputs(self, seed: int) -> Arrays: ...
+
+    def widened(self, inputs: Arrays) -> Arrays: ...
+
+    def evaluated(self, wide: Arrays) -> Arrays: ...
+
+
+def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     """The scale of each output element's allowance for float64 inputs.
 
     Where the reference only adds up products, that is the reference on absolute values: the sum of its terms' sizes,
@@ -46,7 +75,7 @@ def magnitudes(problem: Operator, wide: Arrays) -> Arrays:
     return _larger(found, reference)
 
 
-def subtracts(problem: Operator) -> bool:
+def subtracts(problem: Problem) -> bool:
     """Whether a reference's result can be larger than on absolute values, or answers perturbations as if it were.
 
     Asked of the operator's small examples in the problem's modes: signs of inputs are flipped at random, and inputs are
@@ -59,7 +88,7 @@ def subtracts(problem: Operator) -> bool:
 
 
 @functools.cache
-def _any_subtracts(examples: tuple[Operator, ...]) -> bool:
+def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
     for problem in examples:
         wide = problem.widened(problem.make_inputs(0))
         absolute = _absolute(problem, wide)
@@ -76,7 +105,7 @@ def _any_subtracts(examples: tuple[Operator, ...]) -> bool:
 
 
 @functools.cache
-def terms(problem: Operator) -> int:
+def terms(problem: Problem) -> int:
     """How many input elements an output element depends on, in the mean: so many terms may have been added up.
 
     A few elements of each input are changed, one at a time, and the outputs that move are counted.
@@ -98,28 +127,28 @@ def terms(problem: Operator) -> int:
     return max(1, round(found))
 
 
-def _work(problem: Operator) -> int:
+def _work(problem: Problem) -> int:
     return problem.flops() + problem.bytes()
 
 
-def _absolute(problem: Operator, wide: Arrays) -> Arrays:
+def _absolute(problem: Problem, wide: Arrays) -> Arrays:
     with np.errstate(all="ignore"):
         found = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _reals(problem)}})
     return {name: _sizes(array) for name, array in found.items()}
 
 
-def _answer(problem: Operator, wide: Arrays, reference: Arrays, number: int) -> Arrays:
+def _answer(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
     """How much outputs change per relative perturbation of every input, with random signs."""
     moved = problem.evaluated(_scaled(problem, wide, number, 1.0, STEP))
     return {name: _sizes(moved[name] - reference[name]) / STEP for name in reference}
 
 
-def _scaled(problem: Operator, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
+def _scaled(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
     """Every input times `kept` plus or minus `step`, with random signs; labels and indices stay what they are."""
     return {**wide, **{name: wide[name] * (kept + step * _signs(name, wide[name], number)) for name in _reals(problem)}}
 
 
-def _reals(problem: Operator) -> list[str]:
+def _reals(problem: Problem) -> list[str]:
     """The inputs that rounding changes."""
     return [t.name for t in problem.input_tensors() if not t.is_integer]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 from opbench.source.names import plain_kernel
 from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import Source

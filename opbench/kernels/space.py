@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError
 from opbench.kernels import expression
-
-if TYPE_CHECKING:
-    from opbench.kernels.variant import Variant
 
 Config = dict[str, int]
 RANGE = "{ from = 16, to = 128, step = 16 } or { from = 1, to = 64, times = 2 }, and first = 32 for its default"
@@ -134,51 +128,3 @@ class Space:
             if expression.names(define[name]) <= scope.keys():
                 found[name] = expression.evaluate(define[name], scope)
         return found
-
-
-def with_space(variant: Variant, path: Path) -> Variant:
-    """The variant with the tunables of a space file in place of its header's, and that file's rules beside its own.
-
-    Raises UsageError with the file's name for what is wrong in it.
-    """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: is no TOML: {error}") from None
-    tune, where = table.get("tune", {}), table.get("where", [])
-    if odd := table.keys() - {"tune", "where"}:
-        raise UsageError(f"{path}: {unknown('key', min(odd), ('tune', 'where'))}")
-    if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
-        raise UsageError(f"{path}: holds a table tune and a list where, as a header has; one of them at least")
-    given = dict(variant.tune)
-    for name, value in tune.items():
-        if name not in given:
-            raise UsageError(f"{path}: {unknown('tunable', name, given, f'of {variant.id}')}")
-        given[name] = _values(path, name, value)
-    _require_rules(path, where)
-    found = replace(variant, tune=given, where=(*variant.where, *where), searched=True)
-    try:
-        if not found.configs:
-            raise UsageError(f"no combination of tune passes where = {list(found.where)}")
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return found
-
-
-def _values(path: Path, name: str, value: object) -> tuple[int, ...]:
-    try:
-        return tunable_values(value)
-    except UsageError as error:
-        raise UsageError(f"{path}: tune.{name} {error}") from None
-
-
-def _require_rules(path: Path, where: Sequence[object]) -> None:
-    for rule in where:
-        if not isinstance(rule, str):
-            raise UsageError(f"{path}: where: {rule!r} is no expression")
-        try:
-            expression.parse(rule)
-        except UsageError as error:
-            raise UsageError(f"{path}: where: {error}") from None

@@ -11,7 +11,7 @@ from opbench.errors import LaunchError, UsageError, unknown
 from opbench.kernels import expression
 
 if TYPE_CHECKING:  # it imports NumPy, which reading headers can do without
-    from opbench.kernels.operator import Tensor
+    from opbench.kernels.tensors import Tensor
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
 """Bytes of each type of element; tf32 reads float32 and rounds it to TF32, to nearest even, on its way."""

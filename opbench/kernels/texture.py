@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from opbench.errors import LaunchError, UsageError, unknown
 from opbench.kernels import expression
 
-if TYPE_CHECKING:
-    from opbench.kernels.launch_header import Reader
-    from opbench.kernels.operator import Tensor
+if TYPE_CHECKING:  # it imports NumPy, which reading headers can do without
+    from opbench.kernels.tensors import Tensor
 
 TYPES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
 """Bytes of each type of a texel's component."""
@@ -25,8 +24,6 @@ CHOICES = {
 """Values of each word; the first is the default."""
 MOST = {1: (131072, 1), 2: (131072, 65536)}
 """Texels along each dimension that a GPU's array may have."""
-KEYS = {"tensor", "size", "channels", "normalized", *CHOICES}
-SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
 @dataclass(frozen=True)
@@ -115,30 +112,3 @@ class TextureTemplate:
             words.get("read", "element"),
             words.get("memory", "array"),
         )
-
-
-def read_texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
-    """One entry of a header's `textures` or `surfaces`."""
-    where, known = f"{kind}.{name}", KEYS if kind == "textures" else SURFACE_KEYS
-    shape = entry.get("size") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
-        example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(name, f"{where} = {entry!r} is not allowed; a table such as {example}")
-    for key, value in entry.items():
-        if key not in known:
-            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
-        allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
-        if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
-            listed = ", ".join(str(one).lower() for one in allowed)
-            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; one of {listed}", key)
-    if not 1 <= len(shape) <= 2:
-        raise reader.refuse(name, f"{where}.size = {shape!r} is not allowed; the width, or width and height", name)
-    return TextureTemplate(
-        name,
-        entry["tensor"],
-        tuple(reader.expression("size", text) for text in shape),
-        entry.get("channels", 1),
-        kind == "surfaces",
-        entry.get("normalized", False),
-        tuple((key, entry[key]) for key in CHOICES if key in entry),
-    )

@@ -180,10 +180,3 @@ def read_config(text: str | None) -> Config:
     """A config as printed, without its brackets; empty where it is none."""
     pairs = [part.partition("=") for part in (text or "").split(",")]
     return {k: int(v) for k, _, v in pairs} if all(v.lstrip("-").isdigit() for _, _, v in pairs) else {}
-
-
-def read_axes(text: str) -> dict[str, int | str]:
-    """The axes of a problem as printed, such as "(m=64,n=64,epilogue=relu)", of whatever operator."""
-    body = text.strip().removeprefix("(").removesuffix(")")
-    pairs = [part.partition("=") for part in body.split(",") if part]
-    return {key: int(value) if value.isdigit() else value for key, _, value in pairs}

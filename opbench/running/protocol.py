@@ -18,7 +18,7 @@ from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
 

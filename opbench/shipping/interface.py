@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 
-from opbench.kernels.operator import Operator, Tensor
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Tensor
 from opbench.shipping.held import Held, Library, axes_of, names_of, parameters
 from opbench.shipping.launching import safe
 from opbench.shipping.words import banner, comment, quoted, support, wrapped

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import Dim3, KernelLaunch
-from opbench.kernels.operator import DTYPES, Tensor
 from opbench.kernels.scalar import Argument, Scalar, Struct, element
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
+from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import next_command
 from opbench.shipping.pieces import KernelText
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opbench.kernels.operator import Arrays, Operator, Tensor, from_storage, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays, Tensor, from_storage, to_storage
 from opbench.shipping.held import Held, Library, axes_of, names_of
 from opbench.shipping.interface import row
 from opbench.shipping.launching import safe

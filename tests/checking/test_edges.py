@@ -11,7 +11,7 @@ from opbench import api
 from opbench.checking.verdict import judge
 from opbench.kernels.edges import EDGES, at_the_edge
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import from_storage
+from opbench.kernels.tensors import from_storage
 
 CASES = Path(__file__).parent / "cases"
 ONE_A_THREAD = """\

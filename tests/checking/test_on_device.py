@@ -20,7 +20,7 @@ from opbench.checking.checking import Session
 from opbench.checking.expected import Prepared
 from opbench.checking.verdict import judge
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays, Tensor, Tolerance
+from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 
 CATALOG = Catalog()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opbench.checking import verdict
 from opbench.checking.verdict import changed_input, exact_integers_fit, guard_finding, is_dyadic, judge
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Tolerance, to_storage
+from opbench.kernels.tensors import Tolerance, to_storage
 
 CATALOG = Catalog()
 MATMUL = CATALOG.operator("matmul")

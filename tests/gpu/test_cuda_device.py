@@ -22,7 +22,7 @@ from opbench.gpu.driver.clock import CudaClock
 from opbench.gpu.driver.memory import GUARD_BYTES
 from opbench.gpu.limits.occupancy import occupancy
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import DTYPES
+from opbench.kernels.tensors import DTYPES
 from opbench.timing.sampling import TimingOptions, measure
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))

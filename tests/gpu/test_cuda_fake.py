@@ -23,7 +23,7 @@ from opbench.gpu.driver.memory import GUARD_BYTES
 from opbench.gpu.driver.program import CudaProgram
 from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.timing.sampling import TimingOptions, measure
 
 SOURCE = """

@@ -13,8 +13,8 @@ from opbench.errors import LaunchError
 from opbench.gpu.driver import CudaBackend
 from opbench.gpu.driver.hopper import is_extended
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import Tensor
 from opbench.kernels.tensor_map import TensorMap
+from opbench.kernels.tensors import Tensor
 
 SOURCE = """
 struct __align__(64) TensorMap { unsigned long long opaque[16]; };

@@ -12,8 +12,8 @@ from opbench.errors import LaunchError
 from opbench.gpu.driver import CudaBackend
 from opbench.gpu.driver.movable import MovableLaunch
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.kernels.operator import Tensor
 from opbench.kernels.tensor_map import TensorMap
+from opbench.kernels.tensors import Tensor
 from opbench.kernels.texture import Texture
 
 STREAM = 0x5EED

@@ -19,7 +19,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value, seen_flat
 from opbench.graph.zoo import NETWORKS, lenet, unet
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 
 
 def relu(name: str, x: str, out: str, n: int = 6) -> Node:

@@ -16,7 +16,7 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.graph.training_step import STORED, Training
-from opbench.kernels.operator import rounded, to_storage
+from opbench.kernels.tensors import rounded, to_storage
 
 IN_F32 = {"moment1", "moment2", "velocity", "losses", "loss", "rates", "learning_rates", "hyper"}
 OF_A_CHANNEL = (".mean", ".variance", ".batch_mean", ".batch_rstd", ".scale", ".shift")

@@ -8,7 +8,8 @@ import pytest
 
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Operator, Tensor
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Tensor
 from opbench.kernels.variant import Variant
 
 CATALOG = Catalog()

@@ -12,7 +12,8 @@ import pytest
 from opbench.checking.verdict import exact_integers_fit, judge
 from opbench.kernels.folders import Catalog
 from opbench.kernels.magnitude import subtracts
-from opbench.kernels.operator import Arrays, Operator, magnitude_of_rounded, rounded
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays, magnitude_of_rounded, rounded
 
 CATALOG = Catalog()
 Function = Callable[..., np.ndarray]

@@ -9,7 +9,8 @@ from opbench.checking.expected import Prepared
 from opbench.errors import UsageError
 from opbench.kernels import arrays
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Operator, from_storage, to_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import from_storage, to_storage
 
 CATALOG = Catalog()
 PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]

@@ -11,8 +11,8 @@ from opbench import api
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.operator import Tensor
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
+from opbench.kernels.tensors import Tensor
 from opbench.source.sources import closure
 
 CASES = ROOT / "tests" / "kernels" / "cases"

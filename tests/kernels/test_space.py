@@ -14,7 +14,8 @@ from opbench.kernels import expression
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
-from opbench.kernels.space import Space, tunable_values, with_space
+from opbench.kernels.space import Space, tunable_values
+from opbench.kernels.space_file import with_space
 
 HEADER = """// /// opbench
 // operator = "relu"

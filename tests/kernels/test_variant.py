@@ -100,7 +100,8 @@ def test_every_ladder_has_a_foot_and_no_loop(name: str) -> None:
 STORED = """
 from dataclasses import dataclass
 
-from opbench.kernels.operator import Operator, Tolerance
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

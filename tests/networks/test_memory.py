@@ -15,7 +15,7 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.memory import ALIGNMENT, MemoryPlan, plan_memory
 
 

@@ -21,7 +21,7 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.plan import choose
 from opbench.networks.records.checkpoints import read_checkpoint

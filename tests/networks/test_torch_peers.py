@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 
 from opbench.kernels.folders import Catalog  # noqa: E402
-from opbench.kernels.operator import from_storage  # noqa: E402
+from opbench.kernels.tensors import from_storage  # noqa: E402
 from opbench.networks.pytorch import peers  # noqa: E402
 
 CATALOG = Catalog()

@@ -18,7 +18,7 @@ from opbench.graph.training_step import STORED
 from opbench.graph.zoo import lenet, unet
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import to_storage
+from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import TimedCase, candidates, choose

@@ -17,7 +17,7 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import lenet, unet
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.torch_gpu import TimeIsUp, time_limit

@@ -17,7 +17,7 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.nvrtc import library
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 from opbench.results.book import Book, BookEntry, BookTime
 from opbench.shipping import held
 from opbench.shipping.choosing import chosen, target
@@ -200,7 +200,7 @@ def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_n
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_drawn_numbers_are_what_the_type_holds(dtype: str) -> None:
-    from opbench.kernels.operator import from_storage
+    from opbench.kernels.tensors import from_storage
 
     values = from_storage(drawn(Tensor("x", (4096,), dtype), 3), dtype).astype(np.float64)
     assert -2 <= values.min() < -1.9 and 1.9 < values.max() < 2 and abs(values.mean()) < 0.1

@@ -30,7 +30,7 @@ from opbench.gpu.limits.capability import missing_capability
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import pip_install
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from opbench.gpu.driver.driver import INVALID_CONTEXT
 from opbench.gpu.driver.memory import MovableArray
 from opbench.gpu.driver.program import BoundStep, CudaProgram
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, Tensor
 
 if TYPE_CHECKING:
     from opbench.gpu.driver.device import Device

@@ -17,7 +17,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.once import Preparation
-from opbench.kernels.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
+from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
 from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
 from opbench.networks.plan.preparing import prepared_once, workspace_of

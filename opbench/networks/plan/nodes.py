@@ -12,7 +12,7 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
-from opbench.kernels.operator import Arrays, to_storage
+from opbench.kernels.tensors import Arrays, to_storage
 from opbench.results.result import Status
 from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
 from opbench.running.worker import Worker, WorkerLost

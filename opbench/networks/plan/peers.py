@@ -11,7 +11,7 @@ import numpy as np
 
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.torch_gpu import TimeIsUp, TorchGpu, in_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.plan.turns import norm_difference

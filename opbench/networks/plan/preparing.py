@@ -6,7 +6,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.once import Preparation
-from opbench.kernels.operator import Tensor
+from opbench.kernels.tensors import Tensor
 
 PREPARE = "prepare_weights"
 """What `--without` calls it."""

@@ -21,7 +21,7 @@ from opbench.graph.zoo import NETWORKS
 from opbench.insight.defaults import target
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.choosing import Rewrite, planned, results_for, rewritten
 from opbench.networks.plan.data import DATA_OF
 from opbench.networks.plan.executor import Context, Network, require_fitting

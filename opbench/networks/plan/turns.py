@@ -10,7 +10,7 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
 from opbench.checking.turns import MOST_COMPARISONS, judged_samples, secret_chance
-from opbench.kernels.operator import Arrays, Tensor
+from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
 from opbench.timing.clock import Launch
 

@@ -20,7 +20,7 @@ from opbench.emulator.buffer import CpuArray
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.insight.defaults import ChosenFor, target
 from opbench.kernels.case import Case
-from opbench.kernels.operator import DTYPES
+from opbench.kernels.tensors import DTYPES
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend

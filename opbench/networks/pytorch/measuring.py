@@ -14,7 +14,8 @@ from opbench._version import __version__
 from opbench.backend.base import Timed
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
-from opbench.kernels.operator import Operator, from_storage
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import from_storage
 from opbench.networks.plan.choosing import TUNING
 from opbench.networks.pytorch import peers
 from opbench.networks.pytorch.devices import TORCH_DTYPES, CudaRunner, DevicePlace, on_backend_stream

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from opbench.errors import UsageError
-from opbench.kernels.gradient import GRADIENT, Gradient, bound, like_tensor, rule
+from opbench.kernels.backward import bound, like_tensor, rule
+from opbench.kernels.gradient import GRADIENT, Gradient
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch import peers
 from opbench.networks.pytorch.choice import CACHES, choice_for, problem_of, settings

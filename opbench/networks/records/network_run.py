@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from opbench.errors import UsageError
+from opbench.kernels.axes import read_axes
 from opbench.kernels.case import CASE_NAME
-from opbench.kernels.variant import read_axes, read_config
+from opbench.kernels.variant import read_config
 from opbench.networks.records.network import NodeRecord, Record, is_network, read_network
 from opbench.records import from_json
 from opbench.results.files import Run, read_run, run_file

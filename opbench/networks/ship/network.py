@@ -10,7 +10,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import require_fitting
 from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from opbench.networks.plan.preparing import constants, prepared_once, workspace_of

@@ -15,7 +15,7 @@ from opbench.graph.graph import Graph
 from opbench.insight.defaults import target as chosen_for
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.operator import Arrays, to_storage
+from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.plan.choosing import planned, rewritten
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan

@@ -12,7 +12,7 @@ import numpy as np
 from opbench.backend.base import Backend, Libraries, Timed
 from opbench.graph.layouts import permuted_from
 from opbench.graph.training_step import Training
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.options import ChoosingOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from opbench.graph.training_step import Exchange, Training
 from opbench.graph.values import Node
-from opbench.kernels.operator import DTYPES
+from opbench.kernels.tensors import DTYPES
 
 Bucket = tuple[int, tuple[int, int]]
 """A range of the arena, behind the number of the node that finishes it."""

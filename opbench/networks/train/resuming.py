@@ -14,7 +14,7 @@ import numpy as np
 from opbench._version import __version__
 from opbench.errors import UsageError
 from opbench.graph.training_step import LIMIT, STORED
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.records import checkpoints
 from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
 from opbench.networks.records.training import original

@@ -12,7 +12,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import Training
 from opbench.kernels.case import Case
-from opbench.kernels.operator import to_storage
+from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet
 from opbench.networks.plan.plan import Plan
 from opbench.networks.train.group import RankGroup

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from opbench import nvtx
 from opbench.backend.base import Buffer, Recorder, Recording
 from opbench.graph.training_step import Training
-from opbench.kernels.operator import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.training import ExchangedPart, ExchangeTimes
 from opbench.networks.train.buckets import buckets, micro_batch

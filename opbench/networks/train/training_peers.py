@@ -14,7 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import image_under
 from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import Training
-from opbench.kernels.operator import Arrays
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.torch_gpu import (
     Captured,
     TimeIsUp,

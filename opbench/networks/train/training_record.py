@@ -11,7 +11,7 @@ from opbench._version import __version__
 from opbench.graph.graph import Graph
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
-from opbench.kernels.operator import from_storage
+from opbench.kernels.tensors import from_storage
 from opbench.networks.plan.executor import Network
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import FORMAT, StepTimes, TrainingPass, TrainingRecord

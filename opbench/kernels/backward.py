@@ -1,0 +1,76 @@
+"""The backward pass of one problem: the problems that its rule names, bound to tensors and computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.kernels.gradient import GRADIENT, Gradient
+from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays, Tensor
+
+
+def like_tensor(problem: Operator, name: str) -> Tensor:
+    """The forward tensor whose shape a name of a rule stands for: "image" for "d.image", "out" for "out.masked"."""
+    tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
+    plain = name.removeprefix(GRADIENT).partition(".")[0]
+    if plain not in tensors:
+        raise UsageError(f"{problem.name}: its gradients name '{name}'; its tensors are {', '.join(tensors)}")
+    return tensors[plain]
+
+
+def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
+    """The problem of an entry; raises UsageError, naming `where`, for axes or tensors that are not its own."""
+    try:
+        problem = operator(entry.operator).from_axes(entry.axes)
+    except UsageError as error:
+        raise UsageError(f"{where}: its gradient: {error}") from None
+    for what, tied, tensors in (
+        ("inputs", entry.inputs, problem.input_tensors()),
+        ("outputs", entry.outputs, problem.output_tensors()),
+    ):
+        names = {t.name for t in tensors}
+        if tied.keys() - names or (what == "inputs" and names - tied.keys()):
+            raise UsageError(
+                f"{where}: its gradient {entry.operator} ties the {what} {', '.join(tied)}; it has {', '.join(names)}"
+            )
+    return problem
+
+
+def pulled_back(
+    problem: Operator,
+    operator: Callable[[str], type[Operator]],
+    tensors: Arrays,
+    cotangents: Arrays,
+    wanted: Sequence[str],
+) -> Arrays:
+    """The gradients of inputs by name in float64, from all forward tensors and the gradients of the outputs.
+
+    Each entry of the problem's rule is computed by its own operator's reference.
+    """
+    known = dict(tensors) | {GRADIENT + name: array for name, array in cotangents.items()}
+    for entry in rule(problem, wanted, problem.name):
+        if not entry.operator:
+            (source,), (target,) = entry.inputs.values(), entry.outputs.values()
+            known[target] = known[source].reshape(like_tensor(problem, target).shape)
+            continue
+        step = bound(entry, operator, problem.name)
+        shapes = {t.name: t.shape for t in step.input_tensors()}
+        found = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
+        for name, tied in entry.outputs.items():
+            known[tied] = np.asarray(found[name]).reshape(like_tensor(problem, tied).shape)
+    return {name: known[GRADIENT + name] for name in wanted}
+
+
+def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
+    """The entries that give the wanted inputs' gradients; raises UsageError for an operator that has none for them."""
+    entries = problem.gradients(frozenset(wanted))
+    given = {tied for entry in entries or () for tied in entry.outputs.values()}
+    if missing := [name for name in wanted if GRADIENT + name not in given]:
+        raise UsageError(
+            f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
+            "(gradients), or keep what is trained from passing through it"
+        )
+    return entries or ()
