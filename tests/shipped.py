@@ -18,7 +18,7 @@ from opbench.kernels.launch import BuildRequest
 RUNTIME = ROOT / "opbench" / "emulator"
 STRUCTS = {
     "include/opbench_cpu/abi.hpp": ("struct opb_tensor_map ", "constexpr unsigned opb_tensor_map_magic"),
-    "runtime/worker.hpp": ("struct Report ", "struct Trace;", "struct Launch "),
+    "runtime/worker.hpp": ("constexpr uint32_t kMaxSamples", "struct Report ", "struct Trace;", "struct Launch "),
 }
 """What the stand-in shares with the runtime, by how it begins; taken from there, so that the two cannot part."""
 STAND_IN = ROOT / "tests" / "shipping" / "cudart_on_cpu.cpp"

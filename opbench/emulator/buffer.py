@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from opbench.emulator.abi import GUARD_BYTES
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.kernels.scalar import element
 
-BAND = 64 << 10
 FENCE = 1 << 30
 """Addresses cost nothing: a wide fence keeps a far access from reaching someone else's memory."""
 PATTERN = 0xFFFE
 """A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
-GUARD = np.full((BAND + mmap.PAGESIZE) // 2 + 1, PATTERN, np.uint16).view(np.uint8)
+GUARD = np.full((GUARD_BYTES + mmap.PAGESIZE) // 2 + 1, PATTERN, np.uint16).view(np.uint8)
 """The longest band that can follow a content, and a byte more, as a content may end at an odd one."""
 DTYPES: dict[str, Any] = {
     "f64": np.float64,
@@ -148,29 +148,29 @@ class CpuBuffer(CpuArray):
         if dtype not in DTYPES:
             raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
-        self._inner = 2 * BAND + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._inner = 2 * GUARD_BYTES + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fence = FENCE
         self._base: int = self._map(name, shape, size)
         raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
         self._all = np.frombuffer(raw, dtype=np.uint8)
         self._guard(size)
-        super().__init__(name, shape, dtype, self._all[BAND : BAND + size])
+        super().__init__(name, shape, dtype, self._all[GUARD_BYTES : GUARD_BYTES + size])
         self.poison()
 
     def _guard(self, size: int) -> None:
-        self._all.view(np.uint16)[: BAND // 2] = PATTERN
-        self._all.view(np.uint16)[(BAND + size) // 2 :] = PATTERN
+        self._all.view(np.uint16)[: GUARD_BYTES // 2] = PATTERN
+        self._all.view(np.uint16)[(GUARD_BYTES + size) // 2 :] = PATTERN
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
-        before = np.flatnonzero(self._all[:BAND].view(np.uint16) != PATTERN)
-        tail = self._all[BAND + self.bytes :]
+        before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
+        tail = self._all[GUARD_BYTES + self.bytes :]
         after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
         found: list[tuple[int, int]] = []
         if before.size:
             index = int(before[-1]) * 2
             high = self._all[index + 1] != PATTERN >> 8
-            offset = index + int(high) - BAND
+            offset = index + int(high) - GUARD_BYTES
             found.append((-offset, offset))
         if after.size:
             found.append((int(after[0]) + 1, self.bytes + int(after[0])))
@@ -244,7 +244,7 @@ class SparseBuffer(CpuBuffer):
         """Map a file as often as it takes; its pages are copied where they are written."""
         if self.bytes > SPARSE_PIECES * SPARSE_BYTES:
             raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
-        start = self._base + self._fence + BAND
+        start = self._base + self._fence + GUARD_BYTES
         end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         for place in range(start, end, SPARSE_BYTES):
             flags = mmap.MAP_PRIVATE | MAP_FIXED

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench.emulator import elf, macros
+from opbench.emulator.abi import CANARY_BYTES, MAX_DYNAMIC_BYTES
 from opbench.emulator.cutting import (
     Cut,
     cut_down,
@@ -62,8 +63,6 @@ from opbench.paths import publish, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
 from opbench.source.sources import closure
 
-DYNAMIC_SHARED_BYTES = (232 + 1) << 10
-"""What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
 DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
 """g++ on a local variable: the file, the line and the words."""
 MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
@@ -424,7 +423,7 @@ def _dynamic_shared(names: Sequence[str]) -> str:
     lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
     for name in sorted({*names, "opb_dynamic"}):
         lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
-    lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",@progbits']
+    lines += [f".zero {MAX_DYNAMIC_BYTES + CANARY_BYTES}", '.section .note.GNU-stack,"",@progbits']
     return "\n".join(lines) + "\n"
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from opbench.backend.excerpt import source_line, source_lines
 from opbench.backend.findings import Finding
 from opbench.backend.rules import DEADLOCK
+from opbench.emulator.abi import MAX_DYNAMIC_BYTES, Report, ReportKind
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
-from opbench.emulator.library import Report
 from opbench.emulator.lines import COORDINATES, NOWHERE, Place, source_column
 from opbench.emulator.lines import source_lines as module_lines
 from opbench.emulator.reports import (
@@ -22,14 +22,12 @@ from opbench.emulator.reports import (
     IN_MODULE,
     IN_SHARED,
     Event,
-    ReportKind,
     Spot,
     dim3,
     words_of,
 )
 from opbench.emulator.toolchain import INCLUDE
 
-MAX_DYNAMIC = 232 << 10
 NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
 MENTIONED = re.compile(r"@([0-9a-f]+)@")
@@ -253,7 +251,7 @@ def _location(where: str, address: int, report: Report, log: LaunchLog, module: 
 def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> Spot:
     """The array nearest to an address: its index was too large or below 0."""
     dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
-    if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC:
+    if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC_BYTES:
         return Spot("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
     sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
     array = min((a for a in sized if a.bytes), key=lambda a: a.distance(address), default=None)

@@ -1,4 +1,4 @@
-"""The runtime library as Python sees it: its structures, loading it, launching through it."""
+"""The runtime library as Python sees it: loading it, launching through it."""
 
 from __future__ import annotations
 
@@ -10,78 +10,16 @@ from ctypes.util import find_library
 from math import gcd
 from pathlib import Path
 
+from opbench.emulator.abi import (
+    LAUNCH_DONE,
+    LAUNCH_WITHOUT_THREAD,
+    MAX_REPORTS,
+    LaunchArguments,
+    Report,
+    require_same_numbers,
+)
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.kernels.launch import Dim3
-
-MAX_REPORTS = 256
-MAX_SAMPLES = 16
-UInt3 = ctypes.c_uint32 * 3
-
-
-class Report(ctypes.Structure):
-    """`Report` of runtime/worker.hpp."""
-
-    _fields_ = (
-        ("kind", ctypes.c_uint32),
-        ("line", ctypes.c_uint32),
-        ("other_line", ctypes.c_uint32),
-        ("count", ctypes.c_uint32),
-        ("program_counter", ctypes.c_uint64),
-        ("address", ctypes.c_uint64),
-        ("other_program_counter", ctypes.c_uint64),
-        ("caller", ctypes.c_uint64),
-        ("block", UInt3),
-        ("thread", UInt3),
-        ("other_block", UInt3),
-        ("other_thread", UInt3),
-        ("bytes", ctypes.c_uint32),
-        ("access", ctypes.c_uint32),
-        ("other_access", ctypes.c_uint32),
-        ("warp", ctypes.c_uint32),
-        ("other_warp", ctypes.c_uint32),
-        ("instructions", ctypes.c_uint32),
-        ("tag", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint32),
-        ("file", ctypes.c_char * 240),
-        ("text", ctypes.c_char * 1400),
-    )
-
-
-class LaunchArguments(ctypes.Structure):
-    """`Launch` of runtime/worker.hpp."""
-
-    _fields_ = (
-        ("entry", ctypes.c_void_p),
-        ("arguments", ctypes.c_void_p),
-        ("touch_shared", ctypes.c_void_p),
-        ("dynamic_shared", ctypes.c_void_p),
-        ("grid", UInt3),
-        ("block", UInt3),
-        ("shared_bytes", ctypes.c_uint32),
-        ("tag", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32),
-        ("aborted", ctypes.c_uint32),
-        ("order_multiplier", ctypes.c_uint64),
-        ("order_offset", ctypes.c_uint64),
-        ("block_count", ctypes.c_uint64),
-        ("next_block", ctypes.c_uint64),
-        ("module_base", ctypes.c_uint64),
-        ("module_end", ctypes.c_uint64),
-        ("cluster", UInt3),
-        ("cooperative", ctypes.c_uint32),
-        ("meets_in_parts", ctypes.c_uint32),
-        ("programmatic", ctypes.c_uint32),
-        ("seed", ctypes.c_uint64),
-        ("spins", ctypes.c_uint32),
-        ("sample_count", ctypes.c_uint32),
-        ("block_milliseconds", ctypes.c_uint32),
-        ("samples", ctypes.c_uint64 * MAX_SAMPLES),
-        ("sample", ctypes.c_uint32),
-        ("cut_short", ctypes.c_uint32),
-        ("undefined_line", ctypes.c_uint32),
-        ("undefined_fill", ctypes.c_uint32),
-        ("trace", ctypes.c_void_p),
-    )
 
 
 class Runtime:
@@ -96,7 +34,10 @@ class Runtime:
             except OSError:
                 continue
         try:
-            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(str(path))
+            require_same_numbers(library)
+            # Only now do modules find its functions: another layout must answer no launch of this process.
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
             raise EnvironmentFault(
                 f"the cpu backend's runtime does not load: {problem}; delete {path}, retry"
@@ -115,9 +56,9 @@ class Runtime:
         """Run a launch to its end; False when it was abandoned."""
         answer = self._launch(ctypes.byref(launch))
         self.require_memory()
-        if answer == 2:
+        if answer == LAUNCH_WITHOUT_THREAD:
             raise EnvironmentFault("the system grants the cpu backend no thread; check: ulimit -u")
-        return bool(answer == 0)
+        return bool(answer == LAUNCH_DONE)
 
     def require_memory(self) -> None:
         """Raise EnvironmentFault if the system has refused memory, as the runtime's findings are incomplete then."""

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from opbench.backend.base import Buffer, KernelResources, TraceOptions
+from opbench.emulator.abi import MAX_COOPERATIVE, MAX_SAMPLES, MAX_THREADS, LaunchArguments, UInt3
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.build import constant_symbol, constants_of, entry_symbol
 from opbench.emulator.elf import imported_symbols, module_variables, shared_arrays, symbol_offset
 from opbench.emulator.findings import Launched, LaunchLog
-from opbench.emulator.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
+from opbench.emulator.library import Runtime, block_order, thread_order
 from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
 from opbench.emulator.tensor_map import native_map
 from opbench.emulator.texture import native_texture
@@ -27,12 +28,9 @@ from opbench.errors import LaunchError, UsageError, unknown
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct
 
-MAX_THREADS = 1024
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
-MAX_COOPERATIVE = 256
-"""The runtime's kMaxTeam."""
 PARTIAL_BARRIERS = frozenset({"opb_mbarrier_over", "opb_named_barrier", "opb_cluster_wait", "opb_trace_fence"})
 """What a module calls to let some threads of a block meet, and not all."""
 BLOCK_MILLISECONDS = 50

@@ -5,63 +5,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from opbench.backend import rules
 from opbench.backend.excerpt import is_update, source_line
 from opbench.backend.findings import Related, place_words, triple
 from opbench.backend.rules import Rule
-from opbench.emulator.library import Report
+from opbench.emulator.abi import (
+    BETWEEN_BLOCKS,
+    BOTH_VOLATILE,
+    GUARDED,
+    NARROW_SCOPE,
+    UNACQUIRED,
+    Report,
+    ReportKind,
+)
 from opbench.emulator.lines import Place
 from opbench.kernels.launch import Dim3
 
-
-class ReportKind(IntEnum):
-    """`ReportKind` of runtime/worker.hpp: the same names in the same order, which a test compares."""
-
-    FAULT = 1
-    STACK_OVERFLOW = 2
-    SHARED_OVERRUN = 3
-    DIVERGENT_BARRIER = 4
-    WARP_MASK = 5
-    DEADLOCK = 6
-    TRAP = 7
-    ARITHMETIC = 8
-    GLOBAL_BOUNDS = 9
-    SHARED_BOUNDS = 10
-    UNINITIALISED_SHARED = 11
-    UNINITIALISED_GLOBAL = 12
-    SHARED_RACE = 13
-    GLOBAL_RACE = 14
-    MISALIGNED = 15
-    UNFINISHED_COPY = 16
-    STUCK = 17
-    UNFINISHED_BULK = 18
-    UNFINISHED_PRODUCT = 19
-    EARLY_OVERWRITE = 20
-    MISSING_FENCE = 21
-    MBARRIER = 22
-    CLUSTER_EXIT = 23
-    ILLEGAL_INSTRUCTION = 24
-    BEYOND_SHARED = 25
-    DIFFERENT_PRODUCTS = 26
-    TOUCHED_SUMS = 27
-    MISSING_WAIT = 28
-    THREAD_RACE = 29
-    OUTSIDE_MASK = 30
-    INDEX = 31
-    OVERFLOW = 32
-    LOCAL = 33
-    SAME_VALUE = 34
-    PARTIAL_WARP = 35
-    CONSTANT_STORE = 36
-    PLAIN_READ = 37
-
-
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
 """Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
-BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED, GUARDED = 4, 8, 16, 32, 64
-"""Bits of a report's `instructions`; see runtime/worker.hpp."""
 NOUNS = ("read", "write", "atomic update")
 """Names of `access` and `other_access`."""
 DYNAMIC_NAME = "extern __shared__"

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from opbench.emulator.abi import TEXTURE_MAGIC, NativeTexture
 from opbench.kernels.texture import CHOICES, TYPES, Texture
-
-MAGIC = 0x78657462
-
-
-class NativeTexture(ctypes.Structure):
-    """`opb_texture` of include/opbench_cpu/textures.hpp."""
-
-    _fields_ = (
-        ("magic", ctypes.c_uint32),
-        *(
-            (name, ctypes.c_uint8)
-            for name in ("surface", "dimensions", "type", "channels", "filter", "address", "read", "memory")
-        ),
-        ("normalized", ctypes.c_uint32),
-        ("start", ctypes.c_uint64),
-        ("width", ctypes.c_uint32),
-        ("height", ctypes.c_uint32),
-    )
 
 
 class TextureArgument(ctypes.c_uint64):
@@ -34,7 +17,7 @@ class TextureArgument(ctypes.c_uint64):
 def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgument:
     """What a launch passes for a buffer's memory; raises LaunchError for what no GPU would take."""
     texture.check(nbytes)
-    native = NativeTexture(MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
+    native = NativeTexture(TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
     native.channels = texture.channels
     for name, values in CHOICES.items():
         setattr(native, name, values.index(getattr(texture, name)))

@@ -11,7 +11,6 @@ from types import TracebackType
 from opbench.backend.base import Buffer, TraceOptions
 from opbench.backend.counts import (
     KINDS,
-    SAVED,
     SPACES,
     BranchTraffic,
     CacheTraffic,
@@ -19,6 +18,17 @@ from opbench.backend.counts import (
     LineTraffic,
     Traffic,
     gather,
+)
+from opbench.emulator.abi import (
+    BRANCHES,
+    COUNT_SLOTS,
+    FIRST_ACCESS_EVENT,
+    NativeArray,
+    NativeBranch,
+    NativeBuffer,
+    NativeCaches,
+    NativeCount,
+    NativeTotals,
 )
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.elf import SharedArray
@@ -28,63 +38,8 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.occupancy import l1_size, occupancy
 from opbench.kernels.launch import KernelLaunch
 
-COUNT_SLOTS = 1 << 12
-"""The runtime's constant of this name."""
-FIRST_ACCESS_EVENT = 3
-BRANCHES = 1 << 10
-"""The runtime's kBranches."""
 BEFORE_ENTRY = 7
 """Back from where a basic block's entry returns to: over its call, into the branch that ends the block before."""
-
-
-class NativeBuffer(ctypes.Structure):
-    """`TraceBuffer` of runtime/trace.hpp."""
-
-    _fields_ = (
-        ("start", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
-        ("item_bytes", ctypes.c_uint32),
-        ("initialised", ctypes.c_uint32),
-    )
-
-
-class NativeArray(ctypes.Structure):
-    """`SharedArray` of runtime/trace.hpp."""
-
-    _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("constant", ctypes.c_uint64))
-
-
-class NativeTotals(ctypes.Structure):
-    """`TraceTotals` of runtime/trace.hpp."""
-
-    _fields_ = (("counted_blocks", ctypes.c_uint64), ("barriers", ctypes.c_uint64), ("accesses", ctypes.c_uint64))
-
-
-class NativeCaches(ctypes.Structure):
-    """`CacheTotals` of runtime/cache.hpp."""
-
-    _fields_ = tuple((field.name, ctypes.c_uint64) for field in fields(CacheTraffic))
-
-
-class NativeCount(ctypes.Structure):
-    """`Count` of runtime/trace.hpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("site", "event", "space", "bytes")),
-        *((name, ctypes.c_uint64) for name in ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts")),
-        *((name, ctypes.c_uint64) for name in ("ideal_wavefronts", "collisions", "upper_requests")),
-        *((name, ctypes.c_uint64) for name in ("upper_sectors", "upper_wavefronts")),
-        *((name, ctypes.c_int64) for name in SAVED),
-    )
-
-
-class NativeBranch(ctypes.Structure):
-    """`Branch` of runtime/trace.hpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("site", "next")),
-        *((name, ctypes.c_uint64) for name in ("executions", "divergent", "fewest_lanes")),
-    )
 
 
 COUNTED_FIELDS = tuple(field[0] for field in NativeCount._fields_[4:])

@@ -15,6 +15,7 @@
 #include "scheduler.hpp"
 #include "warp.hpp"
 #include "fragments.hpp"
+#include "numbers.hpp"
 
 // In static memory from the start: once a thread has touched them elsewhere, no module that expects them there loads.
 __thread opb_coordinates opb_current __attribute__((tls_model("initial-exec")));
@@ -100,8 +101,8 @@ void opb_trap(const char* message, const char* file, unsigned line) {
   abandon_launch(opb_worker);
 }
 
-// Runs one launch to its end; returns 1 when it was abandoned, 2 when no thread could be made.
-OPB_API int opb_launch(Launch* launch) {
+// Runs one launch to its end.
+OPB_API LaunchResult opb_launch(Launch* launch) {
   launch->block_count = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
   launch->next_block = 0;
   launch->aborted = launch->cut_short = 0;
@@ -116,8 +117,8 @@ OPB_API int opb_launch(Launch* launch) {
   bool started = run_in_pool(launch);
   restore_fault_handlers();
   fflush(stdout);
-  if (!started) return 2;
-  return launch->aborted ? 1 : 0;
+  if (!started) return kLaunchWithoutThread;
+  return launch->aborted ? kLaunchAbandoned : kLaunchDone;
 }
 
 // How many bytes the system refused since the last call, 0 if none: what came after is not to be trusted.
@@ -125,6 +126,12 @@ OPB_API uint64_t opb_take_refused_bytes() { return __atomic_exchange_n(&refused_
 
 // For tests: refuse a request for memory, the first from now on, or the second, ...; 0: none.
 OPB_API void opb_refuse_memory(uint64_t number) { __atomic_store_n(&requests_to_refusal, number, __ATOMIC_RELAXED); }
+
+// The table of numbers that Python compares with its own when it loads the runtime.
+OPB_API const SharedNumber* opb_shared_numbers(uint32_t* count) {
+  *count = sizeof kSharedNumbers / sizeof *kSharedNumbers;
+  return kSharedNumbers;
+}
 
 // Moves the reports gathered so far out and returns how many there were.
 OPB_API unsigned opb_take_reports(Report* out) {

@@ -9,14 +9,14 @@
 
 // Every number that decides the size of a structure below.
 constexpr uint32_t kLogLength = 1024;  // events of one lane between replays: a warp's log stays in the cache
-constexpr uint64_t kGuardBytes = 64 << 10;  // buffer.py's band around each buffer
+constexpr uint64_t kGuardBytes = 64 << 10;  // the band around each buffer
 constexpr uint32_t kMaxDepth = 24;     // calls deeper than this are told apart by their depth only
 constexpr uint32_t kRecentRegions = 256;
 constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
 constexpr uint32_t kWindows = 64;
 constexpr uint32_t kBranches = 1 << 10;
-constexpr uint32_t kMaxParts = 256;  // kMaxTeam
+constexpr uint32_t kMaxParts = kMaxTeam;
 
 // Bulk: global memory that the copy engine reads or writes. Operand: shared memory that wgmma reads.
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule, kBulk, kOperand };
@@ -50,7 +50,7 @@ struct SharedCell {
   uint16_t reader, read_clock;
 };
 
-// Written by Python through ctypes: tracing.py mirrors these three. A variable of the module is an array of its own.
+// Written by Python through ctypes, as these three: numbers.hpp lists the fields. A variable of the module is an array of its own.
 struct TraceBuffer {
   uint64_t start, bytes;
   uint32_t item_bytes, initialised;

@@ -14,47 +14,21 @@ constexpr uint32_t kMaxWarps = kMaxThreads / kLanes;
 constexpr size_t kStackBytes = 640 << 10;  // a GPU's 512 KiB of local memory, and room for our own calls
 constexpr size_t kPageBytes = 4096;
 constexpr uint32_t kNobody = ~0u;
+constexpr uint32_t kMaxSamples = 16;
 
-enum ReportKind : uint32_t {
-  kReportFault = 1,
-  kReportStackOverflow,
-  kReportSharedOverrun,
-  kReportDivergentBarrier,
-  kReportWarpMask,
-  kReportDeadlock,
-  kReportTrap,
-  kReportArithmetic,
-  kReportGlobalBounds,
-  kReportSharedBounds,
-  kReportUninitialisedShared,
-  kReportUninitialisedGlobal,
-  kReportSharedRace,
-  kReportGlobalRace,
-  kReportMisaligned,
-  kReportUnfinishedCopy,
-  // Of asynchronous work; texts name other places as @1a2b@. The first line of a text is the message, others are details.
-  kReportStuck,
-  kReportUnfinishedBulk,
-  kReportUnfinishedProduct,
-  kReportEarlyOverwrite,
-  kReportMissingFence,
-  kReportMbarrier,
-  kReportClusterExit,
-  kReportIllegalInstruction,
-  kReportBeyondShared,
-  kReportDifferentProducts,
-  kReportTouchedSums,
-  kReportMissingWait,
-  kReportThreadRace,
-  kReportOutsideMask,
-  kReportIndex,
-  kReportOverflow,
-  kReportLocal,
-  kReportSameValue,
-  kReportPartialWarp,
-  kReportConstantStore,
-  kReportPlainRead,  // of a location that others update by atomic operations
-};
+// What a report is about: kReportFault is 1, and so on. Kinds up to kReportArithmetic are of untraced launches too. From
+// kReportStuck on they are of asynchronous work; texts name other places as @1a2b@. The first line of a text is the
+// message, others are details. PlainRead: of a location that others update by atomic operations.
+#define REPORT_KINDS(KIND)                                                                                 \
+  KIND(Fault) KIND(StackOverflow) KIND(SharedOverrun) KIND(DivergentBarrier) KIND(WarpMask) KIND(Deadlock) \
+  KIND(Trap) KIND(Arithmetic) KIND(GlobalBounds) KIND(SharedBounds) KIND(UninitialisedShared)              \
+  KIND(UninitialisedGlobal) KIND(SharedRace) KIND(GlobalRace) KIND(Misaligned) KIND(UnfinishedCopy)        \
+  KIND(Stuck) KIND(UnfinishedBulk) KIND(UnfinishedProduct) KIND(EarlyOverwrite) KIND(MissingFence)         \
+  KIND(Mbarrier) KIND(ClusterExit) KIND(IllegalInstruction) KIND(BeyondShared) KIND(DifferentProducts)     \
+  KIND(TouchedSums) KIND(MissingWait) KIND(ThreadRace) KIND(OutsideMask) KIND(Index) KIND(Overflow)        \
+  KIND(Local) KIND(SameValue) KIND(PartialWarp) KIND(ConstantStore) KIND(PlainRead)
+#define REPORT_KIND(NAME) kReport##NAME,
+enum ReportKind : uint32_t { kReportNone, REPORT_KINDS(REPORT_KIND) };
 
 // A place in the .cu, as the compiler wrote it into the call.
 struct Site {
@@ -62,7 +36,7 @@ struct Site {
   uint32_t line;
 };
 
-// Read by Python through ctypes: findings.py mirrors this layout.
+// Read by Python through ctypes: numbers.hpp lists the fields.
 struct Report {
   uint32_t kind, line, other_line, count;
   uint64_t program_counter;  // relative to the module's base, 0 when outside it
@@ -84,7 +58,7 @@ struct Report {
 
 struct Trace;
 
-// Written by Python through ctypes: library.py mirrors this layout.
+// Written by Python through ctypes: numbers.hpp lists the fields.
 struct Launch {
   void (*entry)(void**);
   void** arguments;
@@ -101,12 +75,14 @@ struct Launch {
   uint32_t programmatic;  // whether it may start before the launch ahead of it has ended
   uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
   uint32_t spins;  // whether threads may wait for each other in loops, so that one that goes on and on must give way
-  uint32_t sample_count, block_milliseconds;  // of a sample: how many positions, how long a block may take; 0: all, for ever
-  uint64_t samples[16];                       // positions of clusters, in their order
+  uint32_t sample_count, block_milliseconds, padding;  // of a sample: how many positions, how long a block may take; 0: all, for ever
+  uint64_t samples[kMaxSamples];              // positions of clusters, in their order
   uint32_t sample, cut_short;  // of the one that runs its number, and a bit for each that was not let come to its end
   uint32_t undefined_line, undefined_fill;  // shuffles at this line give other undefined values; 0: none does
   Trace* trace;  // null unless the module is a traced one
 };
+
+enum LaunchResult : int { kLaunchDone, kLaunchAbandoned, kLaunchWithoutThread };
 
 struct Lane {
   uint32_t mask, kind;

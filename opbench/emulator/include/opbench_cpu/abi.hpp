@@ -59,11 +59,24 @@ struct opb_tensor_map {
   unsigned dims[5];
   unsigned short box[5];
   unsigned char steps[5], type;  // of elements: an opb_type
+  unsigned padding;
   unsigned long long strides[4];
   short lower[3], upper[3];
   unsigned short channels, pixels;
 };
 constexpr unsigned opb_tensor_map_magic = 0x70616d54u;
+
+// A texture or surface on a CPU: the description to which the object is a pointer. Filled by Python.
+struct opb_texture {
+  unsigned magic;
+  unsigned char surface, dimensions, type, channels, filter, address, read, memory;
+  unsigned normalized;
+  unsigned long long start;
+  unsigned width, height;
+};
+constexpr unsigned opb_texture_magic = 0x78657462u;
+enum opb_texel_type : unsigned { OPB_TEXEL_F32, OPB_TEXEL_I32, OPB_TEXEL_U8, OPB_TEXEL_F16 };
+enum opb_address_mode : unsigned { OPB_ADDRESS_CLAMP, OPB_ADDRESS_BORDER, OPB_ADDRESS_WRAP, OPB_ADDRESS_MIRROR };
 
 // Where a bulk tensor copy begins: coordinates, and a filter's position in an im2col copy.
 struct opb_place {

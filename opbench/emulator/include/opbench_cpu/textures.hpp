@@ -4,17 +4,6 @@
 typedef unsigned long long cudaTextureObject_t, cudaSurfaceObject_t;
 enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 
-// texture.py mirrors it.
-struct opb_texture {
-  uint32_t magic;
-  uint8_t surface, dimensions, type, channels, filter, address, read, memory;
-  uint32_t normalized;
-  uint64_t start;
-  uint32_t width, height;
-};
-enum { OPB_TEXEL_F32, OPB_TEXEL_I32, OPB_TEXEL_U8, OPB_TEXEL_F16 };
-enum { OPB_ADDRESS_CLAMP, OPB_ADDRESS_BORDER, OPB_ADDRESS_WRAP, OPB_ADDRESS_MIRROR };
-
 template <class T>
 struct opb_texel {
   typedef T scalar;
@@ -53,7 +42,7 @@ OPB_UNSEEN static opb_texture opb_texture_of(unsigned long long object, bool sur
                                                 unsigned memory, const char* what, const char* file, unsigned line) {
   const opb_texture* texture = (const opb_texture*)object;
   char said[160] = "";
-  if (!texture || texture->magic != 0x78657462u) {
+  if (!texture || texture->magic != opb_texture_magic) {
     snprintf(said, sizeof said, "%s: no texture or surface of the header's textures or surfaces", what);
   } else if (texture->surface != surface || texture->dimensions != dimensions || texture->memory != memory) {
     snprintf(said, sizeof said, "%s reads a %s %s of %u dimension%s, this is a %s %s of %u", what,
