@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from opbench import Builder, Network
-from opbench.checking.backends import open_backend
+import opbench
+from opbench import Builder
 from opbench.graph.graph import Graph
-from opbench.graph.passes import apply_passes
 from opbench.graph.values import Value
-from opbench.networks.plan.executor import Context
-from opbench.networks.plan.plan import choose
 
 
 def block(net: Builder, x: Value, channels: int, stride: int = 1) -> Value:
@@ -36,21 +33,17 @@ def residual() -> Graph:
 
 def main() -> None:
     """Print what was fused, each node's variant, the memory, and how far the outputs are from the float64 reference."""
-    built = residual()
-    graph, said = apply_passes(built)
-    print(*said, sep="\n")
-    network = Network(graph, choose(graph, {}, "f32", "").cases(graph), open_backend("cpu"))
-    for node, case in network.cases.items():
-        print(f"{node:12} {case.name}")
-    memory = network.memory()
-    print(f"activations share {memory.peak_bytes:,} bytes; without sharing {memory.naive_bytes:,}")
+    graph = residual()
     images = np.random.default_rng(0).standard_normal((2, 3, 16, 16), np.float32)
-    context = Context(network)
-    (classes,) = context.run({"image": images}).values()
-    (wanted,) = built.reference_outputs({"image": images}).values()
+    with opbench.plan(graph, backend="cpu") as plan:
+        print(*plan.notes, sep="\n")
+        for node, case in plan.network.cases.items():
+            print(f"{node:12} {case.name}")
+        memory = plan.context.memory
+        print(f"activations share {memory.peak_bytes:,} bytes; without sharing {memory.naive_bytes:,}")
+        (classes,) = plan.run(images).values()
+    (wanted,) = graph.reference_outputs({"image": images}).values()
     print(f"classes {classes.argmax(axis=1)}, off by {np.abs(classes - wanted).max():.1e} at most")
-    context.close()
-    network.close()
 
 
 if __name__ == "__main__":

@@ -14,17 +14,23 @@ __all__ = [
     "Gradient",
     "Network",
     "Operator",
+    "PlannedNetwork",
     "Tensor",
     "Tolerance",
+    "TrainOptions",
     "UsageError",
     "__version__",
     "check",
     "figures",
+    "from_onnx",
     "from_storage",
+    "from_torch",
     "load",
     "magnitude_of_rounded",
     "matrix_product",
+    "network",
     "passed_on",
+    "plan",
     "read_run",
     "rounded",
     "run",
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from opbench.api import check, run
     from opbench.errors import UsageError
     from opbench.graph.build import Builder
+    from opbench.graph.importing import from_onnx, from_torch
     from opbench.kernels.arrays import matrix_product
     from opbench.kernels.gradient import Gradient, passed_on
     from opbench.kernels.operator import Operator
@@ -50,6 +57,8 @@ if TYPE_CHECKING:
     )
     from opbench.networks.api import figures, load, read_run, train
     from opbench.networks.plan.executor import Network
+    from opbench.networks.plan.planned import PlannedNetwork, network, plan
+    from opbench.networks.train.train_options import TrainOptions
     from opbench.source.precision import UNIT_ROUNDOFF
 
 _HOMES = {
@@ -59,15 +68,21 @@ _HOMES = {
     "Gradient": "opbench.kernels.gradient",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
+    "PlannedNetwork": "opbench.networks.plan.planned",
     "Tensor": "opbench.kernels.tensors",
     "Tolerance": "opbench.kernels.tensors",
+    "TrainOptions": "opbench.networks.train.train_options",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
     "figures": "opbench.networks.api",
+    "from_onnx": "opbench.graph.importing",
+    "from_torch": "opbench.graph.importing",
     "from_storage": "opbench.kernels.tensors",
     "load": "opbench.networks.api",
     "magnitude_of_rounded": "opbench.kernels.tensors",
     "matrix_product": "opbench.kernels.arrays",
+    "network": "opbench.networks.plan.planned",
+    "plan": "opbench.networks.plan.planned",
     "passed_on": "opbench.kernels.gradient",
     "read_run": "opbench.networks.api",
     "rounded": "opbench.kernels.tensors",

@@ -12,11 +12,11 @@ from common import ROOT
 import opbench
 
 NAMES = {
-    "read_run", "run", "check", "figures", "load", "train",
+    "read_run", "run", "check", "figures", "load", "train", "TrainOptions",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
     "rounded", "magnitude_of_rounded", "matrix_product",
     "Gradient", "passed_on",
-    "Builder", "Network",
+    "Builder", "Network", "network", "plan", "PlannedNetwork", "from_torch", "from_onnx",
     "__version__",
 }  # fmt: skip
 

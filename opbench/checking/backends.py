@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 NAMES = ("cuda", "cpu")
 
 
+CHOICES = ("auto", "cuda", "cpu")
+"""Names that `resolve` takes."""
+
+
 def resolve(name: str) -> str:
     """The backend that "auto" means on this machine: cuda when a GPU and CuPy are there, else cpu."""
     if name == "auto":

@@ -77,7 +77,8 @@ def _suites() -> list[str]:
 
 def _catalog(context: click.Context) -> Catalog:
     """With the folders of --variants that stand before the cursor; one that is wrong is told by the command itself."""
+    given = context.params.get("variants") or context.params.get("roots") or ()
     try:
-        return Catalog([Path(root).resolve() for root in context.params.get("roots") or ()])
+        return Catalog([Path(root).resolve() for root in given])
     except OpbenchError:
         return Catalog()

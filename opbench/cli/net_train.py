@@ -6,17 +6,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from opbench import paths, units
-from opbench.cli.net import choosing_options, net_command, sizes_given, sizes_options
-from opbench.cli.options import BACKENDS, compare_limit_option, json_option, variants_option
+from opbench.checking import backends
+from opbench.cli.fields import options_of
+from opbench.cli.net import net_command, sizes_given, sizes_options
+from opbench.cli.options import json_option
 from opbench.cli.progress import plain_progress
 from opbench.cli.run import leave
-from opbench.errors import UsageError
+from opbench.networks.train.train_options import TrainOptions
 from opbench.paths import next_command
 
 if TYPE_CHECKING:
@@ -36,134 +39,12 @@ BATCH = 32
     help="digits, digits+2 (shifted by up to two pixels), digits:224 (enlarged), textures; arrays images and targets; "
     "a subfolder of pictures a class.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Times over the data [default: 10].")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps, in place of epochs.")
-@click.option(
-    "--accumulate",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="K",
-    help="Micro-batches of --batch pictures before each update.",
-)
-@click.option(
-    "--gpus",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="R",
-    help="GPUs of this machine that train side by side, each --batch pictures a step; on cpu: processes.",
-)
-@click.option(
-    "--bucket",
-    "bucket_mb",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    metavar="MB",
-    help="Gradients that GPUs exchange at once at least, while the backward pass goes on.",
-)
-@click.option("--loss", metavar="NAME", help="cross_entropy, binary_cross_entropy, l1, mse [default: by the data].")
-@click.option("--optimizer", default="adam", show_default=True, metavar="NAME", help="adam, adamw or sgd.")
-@click.option("--lr", "learning_rate", type=float, default=1e-3, show_default=True, help="Learning rate.")
-@click.option("--schedule", default="cosine", show_default=True, metavar="NAME", help="constant or cosine.")
-@click.option("--warmup", "warmup_steps", type=click.IntRange(min=0), default=0, metavar="STEPS", help="Linear rise.")
-@click.option("--momentum", type=float, default=0.9, show_default=True, help="Of sgd.")
-@click.option("--decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Weight decay.")
-@click.option(
-    "--clip",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="NORM",
-    help="Where all gradients together have a larger norm, scale them down to it.",
-)
 @click.option("--weights", default="", metavar="FILE|DIR|digits", help="Start from these in place of the seed's.")
-@click.option(
-    "--precision",
-    type=click.Choice(["f32", "tf32", "bf16"]),
-    default="f32",
-    show_default=True,
-    help="Least precise allowed; bf16 also stores images, activations and their gradients so.",
-)
-@choosing_options
-@click.option(
-    "--layout",
-    type=click.Choice(["auto", "nchw", "nhwc"]),
-    default="auto",
-    show_default=True,
-    help="Of images; auto is nhwc on a GPU, whose tensor cores read that, else nchw.",
-)
-@click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, such as fuse_relu_backward.")
-@click.option("--check", is_flag=True, help="First check every node of the first step on its data.")
-@click.option(
-    "--compare",
-    multiple=True,
-    type=click.Choice(["torch"]),
-    help="At the end compare PyTorch's first step with ours, and on a GPU the times of six of its ways of a step.",
-)
-@compare_limit_option
-@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
-@variants_option
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the data's order and dropout."
-)
-@click.option(
-    "--evaluate-every",
-    type=click.IntRange(min=1),
-    metavar="STEPS",
-    help="Evaluate on the test set every so many steps [default: an epoch].",
-)
-@click.option(
-    "--checkpoint-every",
-    "checkpoint_every_s",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Keep what a resumed training needs.",
-)
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="The training's folder.")
+@options_of(TrainOptions, without=("libraries", "time_limit_s"))
 @json_option
 @click.argument("network", metavar="NAME|FILE.json")
 def train_command(
-    network: str,
-    data: str,
-    epochs: int | None,
-    steps: int | None,
-    accumulate: int,
-    gpus: int,
-    bucket_mb: int,
-    loss: str | None,
-    optimizer: str,
-    learning_rate: float,
-    schedule: str,
-    warmup_steps: int,
-    momentum: float,
-    decay: float,
-    clip: float | None,
-    weights: str,
-    precision: str,
-    plan: Path | None,
-    results: tuple[Path, ...],
-    tune: bool,
-    leave_out: tuple[str, ...],
-    no_graph: bool,
-    parallel: bool,
-    memory_bytes: int | None,
-    layout: str,
-    without: tuple[str, ...],
-    check: bool,
-    compare: tuple[str, ...],
-    compare_limit_s: float,
-    backend: str,
-    roots: tuple[Path, ...],
-    seed: int,
-    evaluate_every: int | None,
-    checkpoint_every_s: float,
-    resume: bool,
-    out: Path | None,
-    as_json: bool,
-    **sizes: int | None,
+    network: str, data: str, weights: str, options: TrainOptions, as_json: bool, **sizes: int | None
 ) -> None:
     """Train a network, to the same bits every time.
 
@@ -173,7 +54,6 @@ def train_command(
     Exit codes: 0 trained · 1 a loss that is no number, a rank that died,
     or a step that is not a peer's · 2 usage · 3 environment.
     """
-    from opbench.checking import backends
     from opbench.networks import api
     from opbench.networks.plan.options import NetOptions
     from opbench.networks.plan.running import make_graph
@@ -182,51 +62,11 @@ def train_command(
     given = sizes_given(network, sizes)
     if "batch" in given and sizes.get("batch") is None:
         given["batch"] = BATCH
-    roots = tuple(root.resolve() for root in roots)
-    folder = out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(backend)}")
-    if resume and out is None:
-        raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+    folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
+    graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants))
+    options = replace(options, out=folder, command=tuple(sys.argv[1:]))
     with told_on_stderr() as (tell, progress):
-        record = api.train(
-            make_graph(NetOptions(network, given, weights=weights, roots=roots)),
-            data,
-            epochs=epochs or 0,
-            steps=steps or 0,
-            accumulate=accumulate,
-            gpus=gpus,
-            bucket_bytes=bucket_mb << 20,
-            loss=loss or "",
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            schedule=schedule,
-            warmup_steps=warmup_steps,
-            momentum=momentum,
-            decay=decay,
-            clip=clip or 0.0,
-            layout=layout,
-            without=without,
-            precision=precision,
-            plan=plan,
-            results=results,
-            tune=tune,
-            leave_out=leave_out,
-            memory_bytes=memory_bytes,
-            graph=not no_graph,
-            parallel=parallel,
-            check=check,
-            compare=compare,
-            compare_limit_s=compare_limit_s,
-            backend=backend,
-            variants=roots,
-            seed=seed,
-            evaluate_every=evaluate_every or 0,
-            checkpoint_every_s=checkpoint_every_s,
-            out=folder,
-            resume=resume,
-            command=sys.argv[1:],
-            tell=tell,
-            progress=progress,
-        )
+        record = api.train(graph, data, options, tell=tell, progress=progress)
     for line in record["told"]:
         click.echo(f"note: {line}", err=True)
     click.echo(f"report: {folder / PAGE}", err=True)

@@ -144,7 +144,7 @@ def network_options_of(
         backend="cpu",
         precision=precision,
         plan=plan,
-        roots=tuple(root.resolve() for root in roots),
+        variants=roots,
         weights=weights,
         **(pictured(network, given, image) if image else {}),
         out=out,

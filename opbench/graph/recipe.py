@@ -10,6 +10,7 @@ import numpy as np
 from opbench.errors import UsageError, unknown
 from opbench.graph.training_passes import RECOMPUTE, TRAINING_PASSES
 from opbench.graph.values import LAYOUTS
+from opbench.options import option
 
 LOSSES = {
     "cross_entropy": "softmax_cross_entropy",
@@ -25,37 +26,42 @@ STORED = ("f32", "bf16")
 """What images, activations and their gradients may be stored in."""
 
 
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, kw_only=True)
+class OptimiserOptions:
+    """How parameters are updated: what a user may choose and a recipe takes as it is."""
+
+    accumulate: int = option(1, "Micro-batches of --batch pictures before each update.", metavar="K", least=1)
+    optimizer: str = option("adam", "adam, adamw or sgd.", metavar="NAME")
+    learning_rate: float = option(1e-3, "Learning rate.", "--lr")
+    warmup_steps: int = option(0, "Linear rise.", "--warmup", metavar="STEPS", least=0)
+    momentum: float = option(0.9, "Of sgd.")
+    decay: float = option(0.0, "Weight decay.", least=0)
+    clip: float = option(
+        0.0, "Where all gradients together have a larger norm, scale them down to it.", metavar="NORM", above=0
+    )
+    without: tuple[str, ...] = option((), "Leave out a pass, such as fuse_relu_backward.", metavar="PASS")
+    seed: int = option(0, "Of the data's order and dropout.", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(OptimiserOptions):
     """How a network is trained, but for the data."""
 
     loss: str = "cross_entropy"
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
     schedule: str = "constant"
-    warmup_steps: int = 0
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
-    momentum: float = 0.9
-    decay: float = 0.0
-    clip: float = 0.0
-    """The most that the norm of all gradients together may be before the optimiser takes less of them; 0: no limit."""
     steps: int = 1
-    accumulate: int = 1
-    """Micro-batches that one device trains before a step's one update."""
     ranks: int = 1
     """Devices that train micro-batches of a step side by side."""
-    seed: int = 0
     layout: str = "nchw"
     """Of all images: nchw, or nhwc, in which tensor cores read them."""
     dtype: str = "f32"
     """Of images, activations and their gradients: f32, or bf16, in which forward and backward read a copy of the
     parameters, too; parameters, their gradients, moments, statistics and losses are f32 always."""
-    without: tuple[str, ...] = ()
-    """Passes to leave out."""
 
     def __post_init__(self) -> None:
-        for option, value, known in (
+        for flag, value, known in (
             ("--loss", self.loss, LOSSES),
             ("--optimizer", self.optimizer, OPTIMIZERS),
             ("--schedule", self.schedule, SCHEDULES),
@@ -63,12 +69,12 @@ class Recipe:
             ("dtype", self.dtype, STORED),
         ):
             if value not in known:
-                raise UsageError(f"{option}: {unknown(option.removeprefix('--'), value, known)}")
+                raise UsageError(f"{flag}: {unknown(flag.removeprefix('--'), value, known)}")
         if self.steps < 1:
             raise UsageError(f"{self.steps} steps are not allowed; at least 1")
-        for option, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
+        for flag, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
             if count < 1:
-                raise UsageError(f"{option} {count} is not allowed; at least 1")
+                raise UsageError(f"{flag} {count} is not allowed; at least 1")
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
         if not 0 <= self.clip < math.inf:

@@ -27,7 +27,7 @@ from opbench.networks.plan.plan import choose
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.train.buckets import beside_exchange, buckets, micro_batch
 from opbench.networks.train.steps import Step, exchange_times
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.timing.clock import Launch
 
@@ -40,7 +40,7 @@ def tiny(batch: int) -> Graph:
 
 def trainer(out: Path, network: Graph, loss: str = "cross_entropy", **recipe: object) -> Trainer:
     given = Recipe(**{"loss": loss, "steps": 3, "learning_rate": 2e-3, **recipe})  # type: ignore[arg-type]
-    return Trainer(network, random_data(network, 24, loss), TrainOptions(given, backend="cpu", out=out))
+    return Trainer(network, random_data(network, 24, loss), TrainingSettings(given, backend="cpu", out=out))
 
 
 def arrays(folder: Path) -> Arrays:

@@ -25,7 +25,7 @@ from opbench.networks.train import group, resuming
 from opbench.networks.train import ranks as module
 from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
 from opbench.networks.train.ranks import train_network
-from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.train_options import Standing, TrainingSettings
 
 
 def train(
@@ -36,7 +36,7 @@ def train(
     known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
     recipe = dataclasses.replace(recipe, **{"steps": 4, **known})
     network = make()
-    given = TrainOptions(recipe, backend="cpu", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
+    given = TrainingSettings(recipe, backend="cpu", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
     return train_network(network, random_data(network, 24, loss), given, tell)
 
 

@@ -27,7 +27,7 @@ from opbench.networks.train import ranks as module
 from opbench.networks.train.group import RankLost
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.steps import Step, exchange_times
-from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.train_options import Standing, TrainingSettings
 
 
 def _lacking(ranks: int) -> str:
@@ -84,7 +84,7 @@ def train(
     known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
     recipe = dataclasses.replace(Recipe(loss=loss, learning_rate=2e-3, steps=20), **known)  # type: ignore[arg-type]
     network = make()
-    given = TrainOptions(recipe, backend="cuda", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
+    given = TrainingSettings(recipe, backend="cuda", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
     return train_network(network, random_data(network, 24, loss), given, tell)
 
 

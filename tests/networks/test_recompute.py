@@ -18,7 +18,7 @@ from opbench.networks.plan.recompute import original, recomputed, replayed
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import AGAIN
 from opbench.networks.report.training import write_training
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN, Trainer
 
 NETWORK = unet(batch=2, size=32, base=4, levels=2)
@@ -28,7 +28,7 @@ DATA = random_data(NETWORK, 8, RECIPE.loss)
 
 def trainer(out: Path, **options: object) -> Trainer:
     given = {"recipe": RECIPE, "backend": "cpu", "out": out, **options}
-    return Trainer(NETWORK, DATA, TrainOptions(**given))  # type: ignore[arg-type]
+    return Trainer(NETWORK, DATA, TrainingSettings(**given))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

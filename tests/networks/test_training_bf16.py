@@ -23,7 +23,7 @@ from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import TimedCase, candidates, choose
 from opbench.networks.records.checkpoints import read_checkpoint, trained_weights
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
 
 SMALL = Recipe(learning_rate=2e-3, steps=6)
@@ -39,7 +39,7 @@ def tiny() -> Graph:
 def trainer(out: Path, network: Graph | None = None, data: DataSet | None = None, **options: object) -> Trainer:
     network = network or tiny()
     given = {"recipe": SMALL, "backend": "cpu", "out": out, "precision": "bf16", **options}
-    return Trainer(network, data or random_data(network, 13), TrainOptions(**given))  # type: ignore[arg-type]
+    return Trainer(network, data or random_data(network, 13), TrainingSettings(**given))  # type: ignore[arg-type]
 
 
 def files(folder: Path) -> dict[str, bytes]:

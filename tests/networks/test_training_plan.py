@@ -14,7 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.networks.plan.plan import TimedCase
 from opbench.networks.train import training
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN, Trainer
 
 
@@ -26,7 +26,7 @@ def tiny() -> Graph:
 
 def trainer(out: Path, **options: object) -> Trainer:
     given = {"recipe": Recipe(steps=2), "backend": "cpu", "out": out, **options}
-    return Trainer(tiny(), random_data(tiny(), 13), TrainOptions(**given))  # type: ignore[arg-type]
+    return Trainer(tiny(), random_data(tiny(), 13), TrainingSettings(**given))  # type: ignore[arg-type]
 
 
 def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
@@ -78,12 +78,12 @@ def test_tuning_needs_a_clock_and_measures_all_that_could_serve(
         trainer(tmp_path / "run", tune=True)
     asked: list[Graph] = []
 
-    def measured(graphs: list[Graph], options: TrainOptions, *further: object) -> dict[object, object]:
+    def measured(graphs: list[Graph], options: TrainingSettings, *further: object) -> dict[object, object]:
         asked.extend(graphs)
         assert options.leave_out == ("conv2d/*",)
         return {}
 
     monkeypatch.setattr(training, "measured_here", measured)
-    monkeypatch.setattr(TrainOptions, "resolved", lambda self: "cpu")
+    monkeypatch.setattr(TrainingSettings, "resolved", lambda self: "cpu")
     tuned = trainer(tmp_path / "run", tune=True, leave_out=("conv2d/*",))
     assert asked == [tuned.training.graph]

@@ -23,7 +23,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.torch_gpu import TimeIsUp, time_limit
 from opbench.networks.plan.torch_module import to_module, weight_of
 from opbench.networks.train.beside import differences
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.networks.train.training_peers import FirstStep, first_step, step_ways, ways
 
@@ -84,7 +84,7 @@ def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> 
     network = lenet(batch=8)
     data = load_data("digits", (8, 1, 28, 28))
     recipe = Recipe(learning_rate=2e-3, steps=20)
-    run = Trainer(network, data, TrainOptions(recipe, backend="cpu", out=tmp_path / "run"))
+    run = Trainer(network, data, TrainingSettings(recipe, backend="cpu", out=tmp_path / "run"))
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
     device.write_state(run.given_state())
@@ -109,7 +109,7 @@ def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> 
 def test_the_first_step_is_pytorchs(optimizer: str, layout: str, clip: float, tmp_path: Path) -> None:
     """--compare torch without a GPU: no times, but loss, gradients and parameters of a step beside the eager one."""
     recipe = Recipe(optimizer=optimizer, learning_rate=1e-3, decay=0.01, clip=clip, steps=2, layout=layout)
-    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    options = TrainingSettings(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
     network = with_dropout()
     run = Trainer(network, random_data(network, 8), options)
     told = run.run()["comparison"]
@@ -125,7 +125,7 @@ def test_the_first_step_of_several_micro_batches_is_pytorchs(clip: float, tmp_pa
     recipe = Recipe(optimizer="sgd", learning_rate=1e-2, accumulate=3, steps=2, clip=clip)
     network = with_dropout()
     run = Trainer(
-        network, random_data(network, 24), TrainOptions(recipe, backend="cpu", out=tmp_path, compare=("torch",))
+        network, random_data(network, 24), TrainingSettings(recipe, backend="cpu", out=tmp_path, compare=("torch",))
     )
     one, other, _ = (mask["drop2"] for mask in run.beside.problem.masks)
     assert not np.array_equal(one, other)
@@ -138,7 +138,7 @@ def test_the_first_step_of_several_micro_batches_is_pytorchs(clip: float, tmp_pa
 def test_batch_norm_beside_pytorchs_normalises_each_micro_batch(tmp_path: Path) -> None:
     network = unet(batch=2, size=16, base=4, levels=1)
     recipe = Recipe(loss="binary_cross_entropy", steps=1, accumulate=2)
-    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    options = TrainingSettings(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
     first = Trainer(network, random_data(network, 8, recipe.loss), options).run()["comparison"]["first_step"]
     assert first["right"] and first["errors"]["gradients"] <= 1e-4, first
 
@@ -146,7 +146,7 @@ def test_batch_norm_beside_pytorchs_normalises_each_micro_batch(tmp_path: Path) 
 def made(network: Graph, tmp_path: Path) -> Trainer:
     """A training of one step that is to be compared."""
     recipe = Recipe(loss="binary_cross_entropy", steps=1)
-    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    options = TrainingSettings(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
     return Trainer(network, random_data(network, 4, recipe.loss), options)
 
 

@@ -142,7 +142,7 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     has = f"of {node.operator} they have {others[0]} and {len(others) - 1} more" if others else "they have none of it"
     suite = paths.shipped("suites") / f"{options.network}.toml"
     measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
-    tuned = next_command("net run", options.network, variants=options.roots, tune=True)
+    tuned = next_command("net run", options.network, variants=options.variants, tune=True)
     raise UsageError(
         f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
         f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
@@ -233,17 +233,19 @@ def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog:
     for layout in layouts:
         laid, _ = laid_out(graph, replace(options, layout=layout), {})
         graphs += [laid, taken_apart(laid, fused_nodes(laid))]
-    return measured_here(graphs, options, tell, catalog)
+    return measured_here(graphs, options, options.out, tell, catalog)
 
 
-def measured_here(graphs: Sequence[Graph], options: ChoosingOptions, tell: Tell, catalog: Catalog) -> Results:
-    """Measure what could serve some graphs' nodes, as a run in the folder `tuning`, or go on with that."""
+def measured_here(
+    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: Tell, catalog: Catalog
+) -> Results:
+    """Measure what could serve some graphs' nodes, as a run in the folder `tuning` of `out`, or go on with that."""
     cases: dict[str, Case] = {}
     for graph in graphs:
         found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
         cases |= {case.name: case for case in found}
-    folder, name = options.out / "tuning", graphs[0].name
+    folder, name = out / "tuning", graphs[0].name
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()
-    run_suite(suite, RunOptions("cuda", folder, resume, roots=options.roots, command=options.command), tell)
+    run_suite(suite, RunOptions("cuda", folder, resume, roots=options.variants, command=options.command), tell)
     return gather((folder,), catalog)

@@ -12,6 +12,7 @@ from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpu import driver as cuda
 from opbench.graph.problems import ALLOWED
+from opbench.options import argument, option, read_bytes, set_types
 from opbench.paths import next_command
 from opbench.running.suite import Suite
 
@@ -22,33 +23,58 @@ LAYOUTS = ("auto", "nchw", "nhwc")
 class ChoosingOptions:
     """How each node gets its variant and the whole its place in memory: for a run and for a training alike."""
 
-    backend: str = "auto"
-    precision: str = "f32"
-    """The least precise arithmetic allowed: f32, tf32, or bf16, which says how values are stored, too."""
-    roots: tuple[Path, ...] = ()
-    """Further folders laid out as variants/."""
-    plan: Path | None = None
-    results: tuple[Path, ...] = ()
-    """Runs from which each node's variant is chosen; where none covers it see `defaults.ranked`."""
-    tune: bool = False
-    libraries: bool = False
-    leave_out: tuple[str, ...] = ()
-    """Globs of variants that --tune does not measure."""
-    graph: bool = True
-    parallel: bool = False
-    memory_bytes: int | None = None
-    """The most that activations and workspaces may take: slower variants that need less are chosen where they must."""
-    compare: tuple[str, ...] = ()
-    """Peers to compare it with: "torch"."""
-    compare_limit_s: float = 120.0
-    """How long each of PyTorch's ways may compile and warm up."""
-    time_limit_s: float = Suite.time_limit_s
-    """What the check of one node may take before it counts as one that hangs."""
-    out: Path = Path("reports/network")
+    precision: str = option(
+        "f32",
+        "The least precise arithmetic allowed; with bf16 values are stored so, too (of a training all but parameters).",
+        choices=tuple(ALLOWED),
+    )
+    backend: str = option("auto", "Where it runs.", choices=backends.CHOICES)
+    plan: Path | None = option(
+        None,
+        "Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
+        metavar="FILE",
+        folder=False,
+    )
+    results: tuple[Path, ...] = option(
+        (), "Choose each node's variant from the results of this run; repeatable.", metavar="DIR"
+    )
+    tune: bool = option(False, "Measure on the spot what could serve the nodes, and choose from that.")
+    libraries: bool = option(False, "Let nodes be served by variants that call a library, too.")
+    leave_out: tuple[str, ...] = option(
+        (), "Variants that --tune does not measure, such as 'conv2d/naive*'; repeatable.", metavar="GLOB"
+    )
+    graph: bool = option(True, "Launch the nodes one by one, not as one CUDA graph.", "--no-graph")
+    parallel: bool = option(False, "Run independent branches on streams of their own.")
+    memory_bytes: int | None = option(
+        None,
+        "The most that activations and workspaces may take, such as 900MB: slower variants where needed.",
+        "--memory",
+        metavar="SIZE",
+        parse=read_bytes,
+    )
+    compare_limit_s: float = option(
+        120.0,
+        "Give up one of PyTorch's ways that compiles and warms up for longer.",
+        "--compare-limit",
+        metavar="SECONDS",
+        least=1,
+    )
+    time_limit_s: float = option(
+        Suite.time_limit_s,
+        "Stop the check of a node that takes longer.",
+        "--time-limit",
+        metavar="SECONDS",
+        least=0.1,
+    )
+    variants: tuple[Path, ...] = option(
+        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
+    )
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together, whoever asks for it."""
+        set_types(self)
+        object.__setattr__(self, "variants", tuple(folder.resolve() for folder in self.variants))
         if self.precision not in ALLOWED:
             raise UsageError(f"--precision: {unknown('precision', self.precision, ALLOWED)}")
         if self.plan and self.memory_bytes:
@@ -81,23 +107,36 @@ class ChoosingOptions:
 class NetOptions(ChoosingOptions):
     """What a user may choose of a network's run; travels whole."""
 
-    network: str
+    network: str = field(metadata=argument("NAME|FILE.json", complete="networks"))
     """A name of `NETWORKS`, or the .json file of a saved network."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    layout: str = "auto"
-    """nchw, nhwc, or auto: what costs least in all, conversions included; without results nhwc on a GPU, else nchw."""
-    without: tuple[str, ...] = ()
-    """Passes to leave out."""
-    gpu: str = "h200"
-    """Whose ceilings say what a run without a GPU could reach."""
-    check: bool = True
-    weights: str = ""
-    """A .safetensors file, or "digits": LeNet's, trained on those; else drawn from a seed."""
+    layout: str = option(
+        "auto",
+        "Of images; auto is what costs least by the results given, without them nhwc on a GPU.",
+        choices=LAYOUTS,
+    )
+    without: tuple[str, ...] = option(
+        (), "Leave out a pass over the graph, such as fuse_relu.", metavar="PASS", complete="passes"
+    )
+    compare: tuple[str, ...] = option(
+        (),
+        "Time PyTorch in the same run on the same clocks: eager and torch.compile, each in nchw and channels_last, "
+        "each captured as one CUDA graph and called from Python.",
+        choices=("torch",),
+    )
+    weights: str = option(
+        "",
+        "A .safetensors file, or LeNet's own, trained on digits [default: drawn from a seed as PyTorch does].",
+        metavar="FILE|digits",
+    )
+    gpu: str = option("h200", "The GPU that predictions without one are for.", metavar="NAME", complete="gpus")
+    check: bool = option(True, "Do not check nodes and outputs against the float64 reference.", "--no-check")
+    seed: int = option(20260, "Seed of the inputs.", least=0)
+    out: Path = Path("reports/network")
     inputs: Mapping[str, np.ndarray] | None = None
     """Seeded normals unless given."""
     labels: tuple[int, ...] = ()
     """The class of each input picture, where it is known."""
-    seed: int = 20260
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together, whoever asks for it."""
@@ -109,4 +148,4 @@ class NetOptions(ChoosingOptions):
         return super()._needs_clock() or ("--compare times PyTorch on a GPU" if self.compare else "")
 
     def _elsewhere(self) -> str:
-        return next_command("net run", self.network, variants=self.roots)
+        return next_command("net run", self.network, variants=self.variants)

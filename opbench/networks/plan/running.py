@@ -74,13 +74,13 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     original.check_inputs(inputs)
     if options.compare:
         _require_comparable(options, original)
-    catalog = Catalog(options.roots)
+    catalog = Catalog(options.variants)
     graph, said = rewritten(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, tell, catalog)
     make_folder(options.out)
-    worker = Worker(Open(name, options.roots, options.seed), options.out / "worker.log")
+    worker = Worker(Open(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
         gpu, sm_count = str(environment.get("gpu") or ""), int(str(environment["sm_count"]))
@@ -109,7 +109,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
 def make_graph(options: NetOptions) -> Graph:
     """The network before any pass."""
     if options.network.endswith(".json"):
-        return load(Path(options.network), Catalog(options.roots))
+        return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
         raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
     try:

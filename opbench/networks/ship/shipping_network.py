@@ -40,7 +40,7 @@ def ship_network(
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
     graph, _ = rewritten(original, options)
-    catalog = Catalog(options.roots)
+    catalog = Catalog(options.variants)
     graph, plan, _ = planned(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment(device)))
     _require_alike(plan, device, options)
     cases = plan.cases(graph, catalog)

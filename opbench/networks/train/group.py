@@ -24,7 +24,7 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, NotFinite, OpbenchError, UsageError
 from opbench.networks.plan.data import DataSet
-from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.train_options import Standing, TrainingSettings
 from opbench.running.runner import Progress, Tell
 from opbench.timing.clock import Launch
 
@@ -52,7 +52,7 @@ class Job:
     rank: int
     network: Path
     data: DataSet
-    options: TrainOptions
+    options: TrainingSettings
 
 
 @dataclass(frozen=True)

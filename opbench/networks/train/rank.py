@@ -23,7 +23,7 @@ def main() -> None:
     group = RankGroup(pipe, job.rank, job.options.recipe.ranks)
     group.beat()
     try:
-        network = load(job.network, Catalog(job.options.roots))
+        network = load(job.network, Catalog(job.options.variants))
         trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)
         if job.rank == 0:
             trainer.run(group.tell)

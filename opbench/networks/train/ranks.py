@@ -18,7 +18,7 @@ from opbench.graph.saving import save
 from opbench.networks.plan.data import DataSet
 from opbench.networks.records.training import TrainingRecord, read_training
 from opbench.networks.train.group import STARTING_S, Job, limit, serve
-from opbench.networks.train.train_options import Standing, TrainOptions
+from opbench.networks.train.train_options import Standing, TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.running.runner import Tell
 
@@ -31,7 +31,7 @@ LAST_WORDS = 400
 def train_network(
     network: Graph,
     data: DataSet,
-    options: TrainOptions,
+    options: TrainingSettings,
     tell: Callable[[Standing], None] = lambda standing: None,
     progress: Tell = lambda progress: None,
 ) -> TrainingRecord:

@@ -20,7 +20,7 @@ from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
 from opbench.networks.records.training import original
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.state import TrainingState
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 
 GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
 DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
@@ -141,7 +141,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
     return {**state, **training.training.given_parameters(checkpoint.weights)}
 
 
-def steps_begun(options: TrainOptions) -> int:
+def steps_begun(options: TrainingSettings) -> int:
     """The steps of a training that goes on with other micro-batches: its schedule stays as it was begun; else 0."""
     found = read_checkpoint(options.out) if options.resume else None
     if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):

@@ -16,7 +16,7 @@ from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet
 from opbench.networks.plan.plan import Plan
 from opbench.networks.train.group import RankGroup
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.running.header import Beginning
 
 
@@ -26,7 +26,7 @@ class TrainingState:
 
     network: Graph
     data: DataSet
-    options: TrainOptions
+    options: TrainingSettings
     losses: list[float] = field(default_factory=list)
     scores: list[tuple[int, float]] = field(default_factory=list)
     rank: int = 0

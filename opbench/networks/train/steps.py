@@ -14,7 +14,7 @@ from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.training import ExchangedPart, ExchangeTimes
 from opbench.networks.train.buckets import buckets, micro_batch
-from opbench.networks.train.train_options import TrainOptions
+from opbench.networks.train.train_options import TrainingSettings
 from opbench.timing.clock import Launch
 
 WARM_UP, REPEATS = 3, 20
@@ -60,7 +60,7 @@ class Step:
         graph: bool = True,
         parallel: bool = False,
         all_reduce: AllReduce | None = None,
-        bucket_bytes: int = TrainOptions.bucket_bytes,
+        bucket_bytes: int = TrainingSettings.bucket_bytes,
     ) -> None:
         self.training, self._parallel, self._backend = training, parallel, network.backend
         whole = training.exchange is None

@@ -2,28 +2,104 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
+from opbench import paths
+from opbench.checking import backends
 from opbench.errors import UsageError
-from opbench.graph.recipe import Recipe
-from opbench.networks.plan.options import ChoosingOptions
+from opbench.graph.recipe import OptimiserOptions, Recipe
+from opbench.networks.plan.options import LAYOUTS, ChoosingOptions
+from opbench.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseOptions(ChoosingOptions):
+    """How long a training runs, what it checks and what it keeps."""
+
+    epochs: int = option(0, "Times over the data [default: 10].", metavar="N", least=1)
+    bucket_bytes: int = option(
+        8 << 20,
+        "Gradients that GPUs exchange at once at least, while the backward pass goes on.",
+        "--bucket",
+        metavar="MB",
+        least=1,
+        unit=1 << 20,
+    )
+    check: bool = option(False, "First check every node of the first step on its data.")
+    compare: tuple[str, ...] = option(
+        (),
+        "At the end compare PyTorch's first step with ours, and on a GPU the times of six of its ways of a step.",
+        choices=("torch",),
+    )
+    evaluate_every: int = option(
+        0, "Evaluate on the test set every so many steps [default: an epoch].", metavar="STEPS", least=1
+    )
+    checkpoint_every_s: float = option(
+        60.0, "Keep what a resumed training needs.", "--checkpoint-every", metavar="SECONDS", least=0
+    )
+    resume: bool = option(False, "Go on from the last checkpoint in --out.")
+
+    def _elsewhere(self) -> str:
+        return "opbench net train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(CourseOptions, OptimiserOptions):
+    """What a user may choose of training, but for the network and the data: the options of `opbench net train`.
+
+    0 for `epochs` and `steps` is ten epochs, "" for `loss` what is usual for the data, None for `out` a new folder in
+    reports/. Raises UsageError for what does not fit together.
+    """
+
+    steps: int = option(0, "Steps, in place of epochs.", metavar="N", least=1)
+    gpus: int = option(
+        1,
+        "GPUs of this machine that train side by side, each --batch pictures a step; on cpu: processes.",
+        metavar="R",
+        least=1,
+    )
+    loss: str = option("", "cross_entropy, binary_cross_entropy, l1, mse [default: by the data].", metavar="NAME")
+    schedule: str = option("cosine", "constant or cosine.", metavar="NAME")
+    layout: str = option(
+        "auto",
+        "Of images; auto is nhwc on a GPU, whose tensor cores read that, else nchw.",
+        choices=LAYOUTS,
+    )
+    out: Path | None = option(None, "The training's folder.", metavar="DIR", folder=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, whoever asks for it."""
+        super().__post_init__()
+        if self.epochs and self.steps:
+            raise UsageError("--epochs and --steps both say when to end; give one of them")
+        if self.resume and self.out is None:
+            raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+
+    def settings(self, network: str, loss: str) -> TrainingSettings:
+        """Return the settings of a training of a network, by name, on data whose usual loss is `loss`."""
+        backend = backends.resolve(self.backend)
+        optimiser = {f.name: getattr(self, f.name) for f in fields(OptimiserOptions)}
+        course = {f.name: getattr(self, f.name) for f in fields(CourseOptions)}
+        recipe = Recipe(
+            **optimiser,
+            loss=self.loss or loss,
+            schedule=self.schedule,
+            steps=self.steps or 1,
+            ranks=self.gpus,
+            layout=self.layout if self.layout != "auto" else "nhwc" if backend == "cuda" else "nchw",
+        )
+        course["epochs"] = 0 if self.steps else self.epochs or 10
+        return TrainingSettings(recipe, out=self.out or paths.new_run(f"{network}-training-{backend}"), **course)
 
 
 @dataclass(frozen=True)
-class TrainOptions(ChoosingOptions):
-    """What a user may choose of training, but for the network and the data."""
+class TrainingSettings(CourseOptions):
+    """A training's options with everything decided that the data, the backend and the network decide."""
 
     recipe: Recipe
     """Its steps count for `epochs` 0."""
-    epochs: int = 0
-    resume: bool = False
-    checkpoint_every_s: float = 60.0
-    evaluate_every: int = 0
-    """Steps between evaluations on the test set; 0: at the end of each epoch."""
-    check: bool = False
-    """Check every node of the first step first, as `opbench net run` does."""
-    bucket_bytes: int = 8 << 20
-    """The least of what ranks exchange at once: less costs more for its start than for its way."""
+    out: Path = Path("reports/network")
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together, whoever asks for it."""
@@ -35,9 +111,6 @@ class TrainOptions(ChoosingOptions):
                 f"--compare compares a step on one device; --accumulate {self.recipe.micro} in the place of "
                 f"--gpus {self.recipe.ranks} is the same step there"
             )
-
-    def _elsewhere(self) -> str:
-        return "opbench net train"
 
 
 RECENT = 50

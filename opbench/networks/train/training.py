@@ -79,13 +79,16 @@ class Trainer(TrainingState):
         self.backend = backends.open_backend(self.name)
         self.beside = self._beside()
         self.beside.require(self.name)
-        self.catalog = Catalog(options.roots)
+        self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
         self.device, self.gpu = target(environment), str(environment.get("gpu") or "")
         self.known = gather(options.results, self.catalog)
         if options.tune and self.rank == 0:
             self._require_free()
-            self.known = {**self.known, **measured_here([self.training.graph], options, self.progress, self.catalog)}
+            self.known = {
+                **self.known,
+                **measured_here([self.training.graph], options, options.out, self.progress, self.catalog),
+            }
         plan = self._planned() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
         self.training = replayed(self.training, self.plan.again)
@@ -242,7 +245,7 @@ class Trainer(TrainingState):
         """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""
         graph = self.training.graph
         graph = replace(graph, state={**graph.state, **self.given_state()})
-        worker = Worker(Open(self.name, self.options.roots, self.recipe.seed), out / "worker.log")
+        worker = Worker(Open(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
         try:
             found = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
         finally:

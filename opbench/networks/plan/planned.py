@@ -1,0 +1,95 @@
+"""A network that is planned and ready to run: `opbench.plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from opbench.checking import backends
+from opbench.graph.graph import Graph
+from opbench.insight.defaults import target
+from opbench.kernels.folders import Catalog
+from opbench.kernels.tensors import Arrays
+from opbench.networks.plan.choosing import planned, results_for, rewritten
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.plan import Plan
+from opbench.networks.plan.preparing import PREPARE
+from opbench.networks.plan.running import make_graph
+from opbench.running.runner import Tell
+
+
+@dataclass(repr=False)
+class PlannedNetwork:
+    """A network with a variant for each node and its memory on the device; `with` or `close` frees the memory."""
+
+    plan: Plan
+    """The chosen case of each node."""
+    network: Network
+    """The graph after the passes, and its weights on the device."""
+    context: Context
+    notes: tuple[str, ...]
+    """What the passes and the choice of layouts did."""
+
+    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> Arrays:
+        """Return the outputs by name, in float32, for inputs by name; for one input its array is enough.
+
+        Raises UsageError for inputs of another name, shape or dtype, before anything runs.
+        """
+        if isinstance(inputs, np.ndarray):
+            inputs = {self.network.graph.inputs[0]: inputs}
+        return self.context.run(inputs)
+
+    def close(self) -> None:
+        """Free the memory on the device."""
+        self.context.close()
+        self.network.close()
+
+    def __enter__(self) -> PlannedNetwork:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PlannedNetwork {self.network!r}>"
+
+    def _repr_html_(self) -> str:
+        """Show the graph with its variants in a notebook."""
+        return self.network._repr_html_()
+
+
+def network(name: str, *, weights: str = "", **sizes: int) -> Graph:
+    """Return a network that opbench ships, such as `network("unet", batch=1)`, or that of a saved .json file.
+
+    `weights` are as `opbench net run --weights` takes them. Raises UsageError for an unknown name or size.
+    """
+    return make_graph(NetOptions(name, sizes, weights=weights))
+
+
+def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) -> PlannedNetwork:
+    """Choose a variant for each node of a network, place its memory, and return it ready to run.
+
+    `changes` are options of `opbench net run` under their names in Python (`NetOptions`): `backend="cpu"`,
+    `precision="bf16"`, `results=[folder]`, `plan=file`, `without=["fuse_relu"]`. Raises UsageError for what does not
+    fit together, EnvironmentFault for a device that is missing or too small.
+    """
+    options = NetOptions(graph.name, **changes)
+    name, catalog = options.resolved(), Catalog(options.variants)
+    fused, passes = rewritten(graph, options)
+    results = results_for(fused, options, name, tell, catalog)
+    backend = backends.open_backend(name)
+    environment = backend.environment()
+    gpu = str(environment.get("gpu") or "")
+    ready, chosen, decided = planned(fused, options, results, gpu, backend.sm_count, catalog, target(environment))
+    made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE not in options.without)
+    try:
+        context = Context(made, graph=options.graph, parallel=options.parallel)
+    except BaseException:
+        made.close()
+        raise
+    return PlannedNetwork(chosen, made, context, tuple(note for step in (*passes, *decided) for note in step.said))

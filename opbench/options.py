@@ -1,0 +1,92 @@
+"""Options as fields of a frozen dataclass: each one's name, type, default and help stand once.
+
+`opbench.cli.fields` makes the options of a command from them; in Python the fields are keyword arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a command line says of a field beyond its name, type and default."""
+
+    help: str
+    flags: tuple[str, ...] = ()
+    """Names on the command line where these are not the field's name; of a true field the flag that turns it off."""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    above: float | None = None
+    """A number must be larger than this."""
+    folder: bool | None = None
+    """Whether a path is a folder, or a file; None for either."""
+    complete: str = ""
+    """The function of `opbench.cli.completion` that completes the value."""
+    unit: int = 1
+    """What one of the command line is in the field: 1 << 20 for MB where the field counts bytes."""
+    parse: Callable[[str], object] | None = None
+    """Reads the value from text; raises ValueError, which is shown after the option's name."""
+    shown: str = ""
+    """The default in the help where it is written otherwise than the value."""
+
+
+def option(default: T, help: str, *flags: str, **details: object) -> T:
+    """Return a dataclass field with a default and what `Option` holds."""
+    made: T = field(default=default, metadata={KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
+    return made
+
+
+def argument(metavar: str, *, complete: str = "") -> dict[str, Option]:
+    """Return the metadata of a field without a default, which is an argument of its command."""
+    return {KEY: Option("", metavar=metavar, complete=complete)}
+
+
+def option_fields(kind: type) -> dict[str, tuple[Field[object], Option]]:
+    """Return fields that are options by name: those of the class itself first, then those of its bases."""
+    known = {f.name: f for f in fields(kind)}
+    order = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
+    return {name: (known[name], known[name].metadata[KEY]) for name in order if KEY in known[name].metadata}
+
+
+def type_of(hint: object) -> type:
+    """Return the type of one value of a field: of `tuple[Path, ...]` and of `Path | None` it is Path."""
+    if isinstance(hint, type) and not get_args(hint):
+        return hint
+    return next(type_of(part) for part in get_args(hint) if part not in (type(None), ...))
+
+
+def set_types(options: object) -> None:
+    """Make paths of texts and tuples of lists in an instance that is being made, so that callers may give either."""
+    for name, hint in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        several, is_path = get_origin(hint) is tuple, _is_path(hint)
+        if several and not isinstance(value, Mapping):
+            value = tuple(Path(one) if is_path else one for one in value)
+        elif is_path and isinstance(value, str):
+            value = Path(value) if value else None
+        object.__setattr__(options, name, value)
+
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def read_bytes(text: str) -> int:
+    """Return the bytes that a text such as 900MB stands for; raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise ValueError(f"{text}: is no size; such as 900MB or 1.2GB, of 10**6 and 10**9 bytes")
+    return round(float(match[1]) * UNITS[(match[2] or "B").upper()])
+
+
+def _is_path(hint: object) -> bool:
+    return hint is Path or Path in get_args(hint)
