@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from opbench.emulator.integers import INTEGERS, function_name
+
 TYPES = {
     "u8": "unsigned char", "s8": "signed char", "u16": "unsigned short", "s16": "short", "b16": "unsigned short",
     "u32": "unsigned", "s32": "int", "b32": "unsigned", "u64": "unsigned long long", "s64": "long long",
@@ -16,11 +18,6 @@ FORMATS = {
     "bf16": "opb_bfloat_format",
     "bf16x2": "opb_bfloat_format",
 }
-OPERANDS = {
-    "add": 2, "sub": 2, "mul.lo": 2, "mul.hi": 2, "mul.wide": 2, "mad.lo": 3, "mad.hi": 3, "mad.wide": 3, "div": 2,
-    "rem": 2, "min": 2, "max": 2, "abs": 1, "neg": 1, "not": 1, "and": 2, "or": 2, "xor": 2, "shl": 2, "shr": 2,
-    "popc": 1, "clz": 1, "bfind": 1, "brev": 1, "bfe": 3, "bfi": 4, "lop3": 4, "sad": 3,
-}  # fmt: skip
 REALS = {
     "add": 2,
     "sub": 2,
@@ -35,7 +32,6 @@ REALS = {
     "rcp": 1,
     "sqrt": 1,
 }
-INTEGER = re.compile(rf"({'|'.join(map(re.escape, OPERANDS))})\.([usb](?:16|32|64))")
 REAL = re.compile(rf"({'|'.join(REALS)})(?:\.(?:rn|approx|full))?(?:\.ftz)?\.(f32|f64)")
 NARROW = re.compile(r"(add|sub|mul|min|max|fma)(?:\.rn)?(?:\.ftz)?\.(b?f16(?:x2)?)")
 CONVERSION = re.compile(r"cvt(?:\.(r[nzmp]i?))?(?:\.ftz)?(?:\.sat)?\.([usf]\d+)\.([usf]\d+)")
@@ -47,19 +43,26 @@ Words = Callable[[str], str]
 
 def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
     """The call that an instruction is; "" where it is none of these. Raises ValueError for operands that do not fit."""
-    given = [words(operand) for operand in operands]
-    if found := INTEGER.fullmatch(opcode):
-        _require(len(given) == OPERANDS[found[1]] + 1)
-        return f"::opb_ptx::any_{found[1].replace('.', '_')}<{TYPES[found[2]]}>({', '.join(given)})"
-    if found := REAL.fullmatch(opcode):
-        _require(len(given) == REALS[found[1]] + 1)
-        return f"::opb_ptx::real_{found[1].replace('mad', 'fma')}<{TYPES[found[2]]}>({', '.join(given)})"
-    if found := NARROW.fullmatch(opcode):
-        _require(len(given) == (4 if found[1] == "fma" else 3))
-        return f"::opb_ptx::pair_{found[1]}<{FORMATS[found[2]]}>({', '.join(given)})"
-    if (found := CONVERSION.fullmatch(opcode)) and found[2] in TYPES and found[3] in TYPES and "sat" not in opcode:
-        return _conversion(found[1] or "", found[2], found[3], given)
+    function, count = _function(opcode)
+    found = CONVERSION.fullmatch(opcode)
+    if function:
+        _require(len(operands) == count + 1)
+        return f"::opb_ptx::{function}({', '.join(map(words, operands))})"
+    if found and found[2] in TYPES and found[3] in TYPES and "sat" not in opcode:
+        return _conversion(found[1] or "", found[2], found[3], [words(operand) for operand in operands])
     return ""
+
+
+def _function(opcode: str) -> tuple[str, int]:
+    """Return the C++ function of an instruction and how many operands it reads; no name where there is none."""
+    operation, _, kind = opcode.rpartition(".")
+    if (integer := INTEGERS.get(operation)) and kind in integer.types:
+        return f"{function_name(operation)}<{TYPES[kind]}>", len(integer.operands)
+    if found := REAL.fullmatch(opcode):
+        return f"real_{found[1].replace('mad', 'fma')}<{TYPES[found[2]]}>", REALS[found[1]]
+    if found := NARROW.fullmatch(opcode):
+        return f"pair_{found[1]}<{FORMATS[found[2]]}>", 3 if found[1] == "fma" else 2
+    return "", 0
 
 
 def _conversion(rounding: str, to: str, source: str, given: Sequence[str]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 
 from opbench.emulator.arithmetic import Words, arithmetic
-from opbench.emulator.toolchain import INCLUDE
+from opbench.emulator.ptx_functions import FUNCTIONS
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 PIECE = re.compile(r"\s*(?:([{}])|([$\w]+)\s*:(?!:)|([^;]*);|(\S[^;]*)$)", re.DOTALL)
@@ -141,6 +140,8 @@ def _call(opcode: str, rest: str, words: Words) -> str:
     for pattern, family in FAMILIES:
         if found := pattern.fullmatch(opcode):
             return family(found, operands, words)
+    if call := arithmetic(opcode, operands, words):
+        return call
     name = function_name(opcode)
     special = SPECIAL.fullmatch(operands[-1]) if operands else None
     if special and not _is_register(operands[-1], words):
@@ -148,9 +149,7 @@ def _call(opcode: str, rest: str, words: Words) -> str:
         operands = operands[:-1]
     elif name.startswith(("mov_b64", "mov_b32")) and "{" in rest:
         name += "_unpacked" if operands[0].startswith("{") else "_packed"
-    if name not in known_instructions():
-        if call := arithmetic(opcode, operands, words):
-            return call
+    if name not in FUNCTIONS:
         raise UnknownInstruction(opcode)
     call = f"::opb_ptx::{name}({', '.join(word for operand in operands for word in _words_of(operand, words))})"
     order = memory_order(opcode)
@@ -352,36 +351,3 @@ FAMILIES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str], Words
     (CLUSTER_BARRIER, _cluster_barrier),
     (SETTING, _setting),
 )
-
-
-# What the shim has ----------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def known_instructions() -> frozenset[str]:
-    """The functions of the shim's `opb_ptx` namespace; derived from its text, so that no list can drift."""
-    names: set[str] = set()
-    for header in ("ptx.hpp", "tensor.hpp", "logic.hpp", "asynchronous.hpp"):
-        names |= _functions((INCLUDE / "opbench_cpu" / header).read_text())
-    return frozenset(names)
-
-
-def _functions(text: str) -> set[str]:
-    names = set(re.findall(r"OPB_(?:INSTRUCTION|EVENT|UNSEEN_INLINE|WARP_WIDE)\s+\w+\s+([a-z]\w+)\(", text))
-    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX|AXES)\w+\((\w+)", text, re.MULTILINE))
-    names |= {f"{name}_{axis}" for name in re.findall(r"^OPB_AXES\((\w+)", text, re.MULTILINE) for axis in "xyz"}
-    types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
-    names |= {
-        f"{way}_{space}_{width}{type_name}"
-        for way in ("ld", "st")
-        for space in ("global", "shared")
-        for width in ("", "v2_", "v4_")
-        for type_name in types
-    }
-    suffixes = re.findall(r"^OPB_MATRIX_MOVES\((\w+),", text, re.MULTILINE)
-    return names | {
-        f"{way}_sync_aligned_m8n8_x{count}{suffix}"
-        for way in ("ldmatrix", "stmatrix")
-        for count in (1, 2, 4)
-        for suffix in suffixes
-    }

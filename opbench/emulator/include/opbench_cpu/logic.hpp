@@ -76,52 +76,10 @@ OPB_SELECT(selp_b64, unsigned long long)
 OPB_SELECT(selp_u64, unsigned long long)
 OPB_SELECT(selp_s64, long long)
 
-#define OPB_BINARY(NAME, TYPE, EXPRESSION)                                      \
-  template <class To, class Left, class Right>                                  \
-  OPB_UNSEEN_INLINE void NAME(To& to, const Left& first, const Right& second) { \
-    TYPE a, b;                                                                  \
-    move(a, first), move(b, second);                                            \
-    move(to, (TYPE)(EXPRESSION));                                               \
-  }
-OPB_BINARY(and_pred, bool, a&& b)
-OPB_BINARY(or_pred, bool, a || b)
-OPB_BINARY(xor_pred, bool, a != b)
-OPB_BINARY(and_b32, unsigned, a& b)
-OPB_BINARY(or_b32, unsigned, a | b)
-OPB_BINARY(xor_b32, unsigned, a ^ b)
-OPB_BINARY(and_b64, unsigned long long, a& b)
-OPB_BINARY(or_b64, unsigned long long, a | b)
-OPB_BINARY(xor_b64, unsigned long long, a ^ b)
-OPB_BINARY(shl_b32, unsigned, b < 32 ? a << b : 0)
-OPB_BINARY(shr_b32, unsigned, b < 32 ? a >> b : 0)
-OPB_BINARY(shr_u32, unsigned, b < 32 ? a >> b : 0)
-OPB_BINARY(shr_s32, int, a >> (b < 31 ? b : 31))
-OPB_BINARY(shl_b64, unsigned long long, b < 64 ? a << b : 0)
-OPB_BINARY(shr_b64, unsigned long long, b < 64 ? a >> b : 0)
-OPB_BINARY(shr_u64, unsigned long long, b < 64 ? a >> b : 0)
-OPB_BINARY(add_u32, unsigned, a + b)
-OPB_BINARY(add_s32, int, (int)((unsigned)a + (unsigned)b))
-OPB_BINARY(add_u64, unsigned long long, a + b)
-OPB_BINARY(add_s64, unsigned long long, a + b)
-OPB_BINARY(sub_u32, unsigned, a - b)
-OPB_BINARY(sub_s32, int, (int)((unsigned)a - (unsigned)b))
-OPB_BINARY(sub_u64, unsigned long long, a - b)
-OPB_BINARY(mul_lo_u32, unsigned, a* b)
-OPB_BINARY(mul_lo_s32, int, (int)((unsigned)a * (unsigned)b))
-
-#define OPB_UNARY(NAME, TYPE, EXPRESSION)                 \
-  template <class To, class From>                         \
-  OPB_UNSEEN_INLINE void NAME(To& to, const From& from) { \
-    TYPE a;                                               \
-    move(a, from);                                        \
-    move(to, EXPRESSION);                                 \
-  }
-OPB_UNARY(not_pred, bool, !a)
-OPB_UNARY(not_b32, unsigned, ~a)
-OPB_UNARY(not_b64, unsigned long long, ~a)
-OPB_UNARY(cvt_u64_u32, unsigned, (unsigned long long)a)
-OPB_UNARY(cvt_s64_s32, int, (long long)a)
-OPB_UNARY(cvt_u32_u64, unsigned long long, (unsigned)a)
+OPB_UNSEEN_INLINE void and_pred(bool& to, bool a, bool b) { to = a && b; }
+OPB_UNSEEN_INLINE void or_pred(bool& to, bool a, bool b) { to = a || b; }
+OPB_UNSEEN_INLINE void xor_pred(bool& to, bool a, bool b) { to = a != b; }
+OPB_UNSEEN_INLINE void not_pred(bool& to, bool from) { to = !from; }
 
 // Two floats as one register of 16-bit numbers, the first in its upper half.
 template <class Format>
@@ -141,7 +99,7 @@ OPB_NARROW_ONE(cvt_rn_f16_f32, opb_half_format)
 OPB_WIDEN(cvt_f32_bf16, opb_bfloat_format)
 OPB_WIDEN(cvt_f32_f16, opb_half_format)
 
-// ---- arithmetic of any type: instructions.py names the function and the type. Operands are registers of bits.
+// ---- integers: integers.hpp has the instructions, these are parts of their expressions. Operands are registers of bits.
 template <class T, class From>
 OPB_UNSEEN_INLINE T taken(const From& from) {
   T value;
@@ -149,134 +107,70 @@ OPB_UNSEEN_INLINE T taken(const From& from) {
   return value;
 }
 template <class T>
-struct unsigned_of {
-  using type = opb_choose<sizeof(T) == 8, unsigned long long, opb_choose<sizeof(T) == 4, unsigned, unsigned short>>;
-};
+constexpr unsigned width = sizeof(T) * 8;
 template <class T>
-struct wide_of {
-  static constexpr bool is_signed = T(-1) < T(0);
-  using type = opb_choose<sizeof(T) == 8, opb_choose<is_signed, __int128, unsigned __int128>,
-                          opb_choose<is_signed, long long, unsigned long long>>;
-};
-#define OPB_ARITHMETIC(NAME, ...)                                                     \
-  template <class T, class To, class A, class B>                                      \
-  OPB_UNSEEN_INLINE void any_##NAME(To& to, const A& first, const B& second) {        \
-    const T a = taken<T>(first), b = taken<T>(second);                                \
-    move(to, (T)(__VA_ARGS__));                                                       \
-  }
-#define OPB_BITS(X) ((typename unsigned_of<T>::type)(X))
-#define OPB_WIDE(X) ((typename wide_of<T>::type)(X))
-OPB_ARITHMETIC(add, OPB_BITS(a) + OPB_BITS(b))
-OPB_ARITHMETIC(sub, OPB_BITS(a) - OPB_BITS(b))
-OPB_ARITHMETIC(mul_lo, OPB_WIDE(a) * OPB_WIDE(b))
-OPB_ARITHMETIC(mul_hi, (OPB_WIDE(a) * OPB_WIDE(b)) >> (sizeof(T) * 8))
-OPB_ARITHMETIC(div, b ? a / b : T(-1))
-OPB_ARITHMETIC(rem, b ? a % b : a)
-OPB_ARITHMETIC(min, b < a ? b : a)
-OPB_ARITHMETIC(max, a < b ? b : a)
-OPB_ARITHMETIC(and, a & b)
-OPB_ARITHMETIC(or, a | b)
-OPB_ARITHMETIC(xor, a ^ b)
-template <class T, class To, class A, class B>
-OPB_UNSEEN_INLINE void any_shl(To& to, const A& first, const B& second) {
-  const unsigned by = (unsigned)second;
-  move(to, by < sizeof(T) * 8 ? (T)(OPB_BITS(taken<T>(first)) << by) : T(0));
+constexpr bool is_signed = T(-1) < T(0);
+template <class T>
+using wide = opb_choose<width<T> == 64, opb_choose<is_signed<T>, __int128, unsigned __int128>,
+                        opb_choose<width<T> == 32, opb_choose<is_signed<T>, long long, unsigned long long>,
+                                   opb_choose<is_signed<T>, int, unsigned>>>;
+// Of 32 bits at least, so that C++ does not make it an int.
+template <class T>
+OPB_UNSEEN_INLINE auto bits(T value) {
+  return (opb_choose<width<T> == 64, unsigned long long, unsigned>)value;
 }
-template <class T, class To, class A, class B>
-OPB_UNSEEN_INLINE void any_shr(To& to, const A& first, const B& second) {
-  const unsigned last = sizeof(T) * 8 - 1, by = (unsigned)second;
-  const T a = taken<T>(first);
-  move(to, by <= last ? (T)(a >> by) : (T)(a < T(0) ? T(-1) : T(0)));
+template <class T>
+OPB_UNSEEN_INLINE wide<T> widened(T value) {
+  return value;
 }
-template <class T, class To, class A, class B>
-OPB_UNSEEN_INLINE void any_mul_wide(To& to, const A& a, const B& b) {
-  const auto product = OPB_WIDE(taken<T>(a)) * OPB_WIDE(taken<T>(b));
-  if constexpr (sizeof(T) == 2) {
-    move(to, (opb_choose<wide_of<T>::is_signed, int, unsigned>)product);
-  } else {
-    move(to, product);
-  }
+template <class T>
+OPB_UNSEEN_INLINE T high_half(wide<T> product) {
+  return (T)(product >> width<T>);
 }
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_mad_lo(To& to, const A& a, const B& b, const C& c) {
-  move(to, (T)(OPB_WIDE(taken<T>(a)) * OPB_WIDE(taken<T>(b)) + OPB_WIDE(taken<T>(c))));
+template <class T>
+OPB_UNSEEN_INLINE T saturated(wide<T> value) {
+  constexpr T most = (T)~((unsigned long long)1 << (width<T> - 1)), least = ~most;
+  return value > most ? most : value < least ? least : (T)value;
 }
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_mad_hi(To& to, const A& a, const B& b, const C& c) {
-  T product;
-  any_mul_hi<T>(product, a, b);
-  move(to, (T)(OPB_BITS(product) + OPB_BITS(taken<T>(c))));
+// By 0 as a GPU divides, by -1 without the overflow that stops a CPU.
+template <class T>
+OPB_UNSEEN_INLINE T quotient(T a, T b) {
+  if (is_signed<T> && b == T(-1)) return (T)(0 - bits(a));
+  return b ? a / b : T(-1);
 }
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_mad_wide(To& to, const A& a, const B& b, const C& c) {
-  typename wide_of<T>::type product;
-  any_mul_wide<T>(product, a, b);
-  move(to, product + taken<typename wide_of<T>::type>(c));
+template <class T>
+OPB_UNSEEN_INLINE T remainder(T a, T b) {
+  if (is_signed<T> && b == T(-1)) return 0;
+  return b ? a % b : a;
 }
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_sad(To& to, const A& first, const B& second, const C& c) {
-  const T a = taken<T>(first), b = taken<T>(second);
-  move(to, (T)(OPB_BITS(taken<T>(c)) + (a < b ? OPB_BITS(b) - OPB_BITS(a) : OPB_BITS(a) - OPB_BITS(b))));
+template <class T>
+OPB_UNSEEN_INLINE T shifted_right(T a, unsigned by) {
+  return by < width<T> ? (T)(a >> by) : (T)(a < T(0) ? T(-1) : T(0));
 }
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_abs(To& to, const A& first) {
-  const T a = taken<T>(first);
-  move(to, a < T(0) ? (T)(T(0) - a) : a);
+OPB_UNSEEN_INLINE unsigned highest_bit(unsigned long long bits) {
+  return bits ? 63u - (unsigned)__builtin_clzll(bits) : ~0u;
 }
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_neg(To& to, const A& first) {
-  move(to, (T)(-taken<T>(first)));
+template <class T>
+OPB_UNSEEN_INLINE T extracted(T value, unsigned first, unsigned length) {
+  if (!length) return 0;
+  const unsigned lost = length < width<T> ? width<T> - length : 0;
+  return (T)((T)(bits(shifted_right(value, first)) << lost) >> lost);
 }
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_not(To& to, const A& first) {
-  move(to, (T)~taken<T>(first));
+template <class T>
+OPB_UNSEEN_INLINE T inserted(T value, T into, unsigned first, unsigned length) {
+  if (!length || first >= width<T>) return into;
+  const T ones = length < width<T> ? (T(1) << length) - 1 : T(-1);
+  return (into & ~(ones << first)) | (value & ones) << first;
 }
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_popc(To& to, const A& a) {
-  move(to, (unsigned)__builtin_popcountll(OPB_BITS(taken<T>(a))));
-}
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_clz(To& to, const A& a) {
-  const unsigned long long bits = OPB_BITS(taken<T>(a));
-  move(to, bits ? (unsigned)__builtin_clzll(bits) - (64 - (unsigned)sizeof(T) * 8) : (unsigned)sizeof(T) * 8);
-}
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_bfind(To& to, const A& first) {  // of the highest bit that is no sign
-  const T a = taken<T>(first);
-  const unsigned long long bits = OPB_BITS(a < T(0) ? (T)~a : a);
-  move(to, bits ? 63u - (unsigned)__builtin_clzll(bits) : ~0u);
-}
-template <class T, class To, class A>
-OPB_UNSEEN_INLINE void any_brev(To& to, const A& a) {
-  move(to, (T)(__brevll(OPB_BITS(taken<T>(a))) >> (64 - sizeof(T) * 8)));
-}
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_bfe(To& to, const A& a, const B& start, const C& count) {
-  const unsigned first = (unsigned)start & 255, length = (unsigned)count & 255, width = sizeof(T) * 8;
-  const T value = taken<T>(a);
-  if (!length) return move(to, T(0));
-  T moved = first < width ? (T)(value >> first) : (T)(value < T(0) ? T(-1) : T(0));
-  const unsigned lost = length < width ? width - length : 0;
-  const T up = (T)(OPB_BITS(moved) << lost);
-  move(to, (T)(up >> lost));
-}
-template <class T, class To, class A, class B, class C, class D>
-OPB_UNSEEN_INLINE void any_bfi(To& to, const A& a, const B& b, const C& start, const D& count) {
-  const unsigned first = (unsigned)start & 255, length = (unsigned)count & 255, width = sizeof(T) * 8;
-  const T into = taken<T>(b);
-  if (!length || first >= width) return move(to, into);
-  const T ones = length < width ? (T)((T(1) << length) - 1) : T(-1);
-  move(to, (T)((into & ~(T)(ones << first)) | (T)((taken<T>(a) & ones) << first)));
-}
-template <class T, class To, class A, class B, class C>
-OPB_UNSEEN_INLINE void any_lop3(To& to, const A& a, const B& b, const C& c, int table) {
-  const unsigned x = taken<unsigned>(a), y = taken<unsigned>(b), z = taken<unsigned>(c);
+OPB_UNSEEN_INLINE unsigned looked_up(unsigned a, unsigned b, unsigned c, unsigned table) {
   unsigned result = 0;
   for (unsigned row = 0; row < 8; ++row) {
-    if (table >> row & 1) result |= (row & 4 ? x : ~x) & (row & 2 ? y : ~y) & (row & 1 ? z : ~z);
+    if (table >> row & 1) result |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
   }
-  move(to, result);
+  return result;
 }
+
+// ---- conversions
 template <class T, class To, class From>
 OPB_UNSEEN_INLINE void converted(To& to, const From& from) {  // as C converts
   move(to, (T)from);
@@ -353,3 +247,5 @@ OPB_UNSEEN_INLINE void pair_fma(To& to, const A& first, const B& second, const C
 }
 
 }  // namespace opb_ptx
+
+#include "integers.hpp"

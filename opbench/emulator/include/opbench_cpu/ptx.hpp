@@ -265,22 +265,11 @@ OPB_UNARY_F32(ex2_approx_f32, exp2f(a))
 OPB_UNARY_F32(ex2_approx_ftz_f32, exp2f(a))
 OPB_UNARY_F32(lg2_approx_f32, log2f(a))
 OPB_UNARY_F32(lg2_approx_ftz_f32, log2f(a))
-OPB_UNARY_F32(rcp_approx_f32, 1.0f / a)
-OPB_UNARY_F32(rcp_approx_ftz_f32, 1.0f / a)
-OPB_UNARY_F32(rcp_rn_f32, 1.0f / a)
 OPB_UNARY_F32(rsqrt_approx_f32, rsqrtf(a))
 OPB_UNARY_F32(rsqrt_approx_ftz_f32, rsqrtf(a))
-OPB_UNARY_F32(sqrt_approx_f32, sqrtf(a))
 OPB_UNARY_F32(tanh_approx_f32, tanhf(a))
 OPB_UNARY_F32(sin_approx_f32, sinf(a))
 OPB_UNARY_F32(cos_approx_f32, cosf(a))
-OPB_INSTRUCTION void fma_rn_f32(float& result, float a, float b, float c) { result = fmaf(a, b, c); }
-OPB_INSTRUCTION void add_f32(float& result, float a, float b) { result = __fadd_rn(a, b); }
-OPB_INSTRUCTION void mul_f32(float& result, float a, float b) { result = __fmul_rn(a, b); }
-OPB_INSTRUCTION void add_rn_f32(float& result, float a, float b) { result = __fadd_rn(a, b); }
-OPB_INSTRUCTION void mul_rn_f32(float& result, float a, float b) { result = __fmul_rn(a, b); }
-OPB_INSTRUCTION void max_f32(float& result, float a, float b) { result = __builtin_fmaxf(a, b); }
-OPB_INSTRUCTION void min_f32(float& result, float a, float b) { result = __builtin_fminf(a, b); }
 OPB_INSTRUCTION void prmt_b32(unsigned& result, unsigned a, unsigned b, unsigned c) { result = __byte_perm(a, b, c); }
 
 // tf32 keeps 10 digits; .rna rounds halves away from zero.
