@@ -9,9 +9,12 @@ OpbenchError
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_WRONG = 1
@@ -24,10 +27,32 @@ EXIT_BROKEN = 5
 EXIT_NOTHING = 6
 
 
+@dataclass(frozen=True)
+class Location:
+    """A line of a file."""
+
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
 class OpbenchError(Exception):
-    """An error with a message for the user: what, the value seen, what was allowed, the next command."""
+    """An error with a message for the user: what, the value seen, what was allowed, the next command.
+
+    It prints as `file:line: message` where it has a location.
+    """
 
     exit_code = EXIT_WRONG
+
+    def __init__(self, message: str = "", location: Location | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.location = location
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}" if self.location else self.message
 
 
 class UsageError(OpbenchError):
@@ -43,7 +68,7 @@ class EnvironmentFault(OpbenchError):
 
 
 class CompileError(OpbenchError):
-    """A kernel did not compile; the message holds the compiler's own words with file and line."""
+    """A kernel did not compile; the message may be the compiler's own, with its file and line."""
 
 
 class LaunchError(OpbenchError):
@@ -52,6 +77,16 @@ class LaunchError(OpbenchError):
 
 class NotFinite(LaunchError):
     """A loss that is no number; says in which step and which node made the first such value."""
+
+
+@contextlib.contextmanager
+def located(locate: Callable[[], Location | None]) -> Iterator[None]:
+    """Give each error that is raised inside and has no location the one that `locate` returns."""
+    try:
+        yield
+    except OpbenchError as error:
+        error.location = error.location or locate()
+        raise
 
 
 def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:

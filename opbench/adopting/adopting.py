@@ -15,7 +15,7 @@ from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.proposal import Proposal, read_kernel, write_header
 from opbench.errors import UsageError, unknown
 from opbench.kernels.folders import Catalog
-from opbench.kernels.header import OPENING_LINE
+from opbench.kernels.header_text import OPENING_LINE
 from opbench.kernels.memory_header import NO_OPERATOR
 from opbench.kernels.operator import Operator
 from opbench.paths import next_command

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opbench.backend.base import Backend, Buffer, Libraries, Program, Traced
-from opbench.errors import OpbenchError, UsageError
+from opbench.errors import Location, OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import load_module
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.places import placed
 from opbench.kernels.tensors import Tensor, to_storage
 from opbench.timing.clock import Launch
 
@@ -63,8 +62,7 @@ def bind(
             break
     load = backend.load_traced if traced and isinstance(backend, Traced) else backend.load
     program = load(case.request())
-    with placed(case.variant):
-        return Binding(program.bind(launches, buffers), tuple(launches), program)
+    return Binding(program.bind(launches, buffers), tuple(launches), program)
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:
@@ -74,7 +72,7 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
     module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
     if not hasattr(module, "bind"):
-        raise UsageError(f"{case.variant.path}:1: defines no function bind(problem, buffers, **config)")
+        raise UsageError("defines no function bind(problem, buffers, **config)", Location(case.variant.path, 1))
     with backend.on_stream():
         launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
 

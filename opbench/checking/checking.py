@@ -34,12 +34,12 @@ from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.case import Case
 from opbench.kernels.edges import EDGES, edges_of
 from opbench.kernels.operator import Operator
-from opbench.kernels.places import declared
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
 from opbench.kernels.shapes import work
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage
 from opbench.paths import portable
 from opbench.results.result import Launched, Verdict
+from opbench.source.declared import declaration
 from opbench.timing.clock import Launch
 
 SEED = 20260
@@ -545,8 +545,8 @@ def _with_detail(verdict: Verdict, detail: str) -> Verdict:
 def _kernel_place(case: Case) -> tuple[str, int]:
     """File and line of the kernel that a case launches last, which is where a wrong result is shown."""
     for kernel in reversed(case.variant.kernels):
-        if found := declared(case.variant.sources, kernel):
-            return found
+        if found := declaration(case.variant.sources, kernel):
+            return str(found.file), found.line
     return str(case.variant.path), 0
 
 

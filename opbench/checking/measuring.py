@@ -143,7 +143,7 @@ def timed_cases(
         yield timing
     except EnvironmentFault as error:
         # A workspace that does not fit beside the others costs the case that asked for it, not the run.
-        raise LaunchError(str(error)) from error
+        raise LaunchError(error.message, error.location) from error
     finally:
         for launch in timing.launches if mode == "graph" else ():
             clock.forget(launch)

@@ -96,7 +96,7 @@ def _looked_at(session: Session, case: Case) -> str:
     try:
         ready = session.bind(case, session.prepare(case.problem))
     except EnvironmentFault as error:
-        raise LaunchError(str(error)) from error
+        raise LaunchError(error.message, error.location) from error
     try:
         outcome = session.run(ready, "normal")
     finally:

@@ -364,7 +364,7 @@ class KernelBuilder:
                 f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}"
             )
         if answer.returncode != 0:
-            raise CompileError(diagnosis(answer.stderr, request))
+            raise diagnosis(answer.stderr, request)
         return answer.stderr
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

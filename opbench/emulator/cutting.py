@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbench.errors import CompileError
+from opbench.errors import CompileError, Location
+from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.places import at
 from opbench.source import device_part, scan, sources
 from opbench.source.sources import closure
 
@@ -23,8 +23,7 @@ def require_names(request: BuildRequest) -> None:
     for root in request.roots:
         name = re.split(r"[<\s]", root)[0].split("::")[-1]
         if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in read):
-            is_constant = root in request.constants
-            raise CompileError(_no_constant(request, root) if is_constant else no_kernel(request, root))
+            raise (_no_constant if root in request.constants else no_kernel)(request, root)
 
 
 def require_device_functions(request: BuildRequest) -> None:
@@ -33,8 +32,8 @@ def require_device_functions(request: BuildRequest) -> None:
     if found:
         source, function = found
         raise CompileError(
-            f"{source.path}:{function.line}: '{function.name}' is a function of the host, which a kernel cannot call: "
-            "write __device__ before it"
+            f"'{function.name}' is a function of the host, which a kernel cannot call: write __device__ before it",
+            Location(source.path, function.line),
         )
 
 
@@ -45,22 +44,25 @@ def require_definitions(request: BuildRequest) -> None:
         source, variable = found
         name = ", ".join(sorted(variable.names))
         raise CompileError(
-            f"{source.path}:{variable.line}: '{name}' is declared extern and defined in no file that is included: "
-            f"define it in the kernel's file, without extern (`constants` of the header can fill it)"
+            f"'{name}' is declared extern and defined in no file that is included: define it in the kernel's file, "
+            "without extern (`constants` of the header can fill it)",
+            Location(source.path, variable.line),
         )
 
 
-def _no_constant(request: BuildRequest, name: str) -> str:
-    found = scan.declarations(request.source.read_text())
-    known = sorted(n for one in found if "__constant__" in one.marks for n in one.names)
-    refusal = f"constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
-    return at(closure(request.source, request.include), (), refusal)
+def _no_constant(request: BuildRequest, name: str) -> CompileError:
+    text = request.source.read_text()
+    known = sorted(n for one in scan.declarations(text) if "__constant__" in one.marks for n in one.names)
+    message = f"constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
+    return CompileError(message, root_location(request.source, text, name))
 
 
-def no_kernel(request: BuildRequest, kernel: str) -> str:
-    defined = sorted({found.qualified for found in device_part.kernels_of(request.source.read_text())})
-    refusal = f"no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
-    return at(closure(request.source, request.include), (), refusal)
+def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
+    """Return an error that lists the kernels that the file defines, at the header's line that names another."""
+    text = request.source.read_text()
+    defined = sorted({found.qualified for found in device_part.kernels_of(text)})
+    message = f"no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
+    return CompileError(message, root_location(request.source, text, kernel))
 
 
 def has_host_part_in(request: BuildRequest) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from opbench.emulator.cutting import no_kernel
 from opbench.emulator.toolchain import INCLUDE
+from opbench.errors import CompileError, Location
 from opbench.kernels.launch import BuildRequest
 from opbench.source.names import plain_kernel
 
@@ -19,8 +21,8 @@ CANDIDATE = re.compile(r"^(/[^:\n]+):(\d+):\d+: note: (?:candidates? (?:is|are):
 REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
 
 
-def diagnosis(stderr: str, request: BuildRequest) -> str:
-    """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
+def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
+    """Return the compiler's errors in the user's file, without its notes about the wrapper and the shim."""
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
         return no_kernel(request, missing[0])
@@ -33,20 +35,26 @@ def diagnosis(stderr: str, request: BuildRequest) -> str:
             why += (
                 f"; the macro {macro} = {value} of the header's define or tune is what the file calls something itself"
             )
-    return f"{request.source} does not compile{why}\n{shortened(stderr)}"
+    return CompileError(f"{request.source} does not compile{why}\n{shortened(stderr)}")
 
 
-def _unclear_name(request: BuildRequest, stderr: str) -> str:
+def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     """The plain word for a kernel's name that fits several functions, or a template's that has other arguments."""
     found = UNCLEAR.search(stderr)
     if found is None:
-        return ""
+        return None
     kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])
     places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
-    lines = ", ".join(f"{file}:{line}" for file, line in places)
     if len(places) > 1:
-        return f"{lines}: kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant"
-    return f"{lines or request.source}: kernel '{kernel}' does not fit the template's arguments"
+        lines = ", ".join(f"{file}:{line}" for file, line in places)
+        return CompileError(
+            f"{lines}: kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant"
+        )
+    message = f"kernel '{kernel}' does not fit the template's arguments"
+    if not places:
+        return CompileError(f"{request.source}: {message}")
+    (file, line), *_ = places
+    return CompileError(message, Location(Path(file), line))
 
 
 def _is_missing(kernel: str, stderr: str) -> bool:

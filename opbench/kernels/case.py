@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import math
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, located, unknown
 from opbench.kernels import expression
-from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, Origin
 from opbench.kernels.once import Preparation, preparation
 from opbench.kernels.operator import Operator
-from opbench.kernels.places import at
-from opbench.kernels.scalar import Scalar, Struct
+from opbench.kernels.scalar import Argument, Scalar, Struct
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Case:
     def flops(self) -> int:
         """The operations that it makes: the problem's, unless its header says that they are others."""
         scope = {**self.problem.scope, **self.config}
-        return int(expression.evaluate(self.variant.flops, scope)) if self.variant.flops else self.problem.flops()
+        return int(self._value(self.variant.flops, scope, "flops")) if self.variant.flops else self.problem.flops()
 
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
@@ -57,12 +61,21 @@ class Case:
         variant, scope = self.variant, {**self.problem.scope, **self.config}
         defines = variant.defines(scope)
         for name in variant.define.keys() - defines.keys():
-            expression.evaluate(variant.define[name], {**defines, **scope})  # says which name is not known
+            self._value(variant.define[name], {**defines, **scope}, "define", name)  # says which name is not known
         macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
         constants = tuple(constant.name for constant in variant.constants)
         return BuildRequest(
             variant.path, variant.kernels, macros, variant.compute_capability, variant.include, constants
         )
+
+    def _located(self, *key: str | int) -> AbstractContextManager[None]:
+        """Give errors the location of a key of the header."""
+        return located(functools.partial(self.variant.location, *key))
+
+    def _value(self, text: str, scope: Mapping[str, expression.ExpressionValue], *key: str | int) -> Any:
+        """The value of the header's expression under a key."""
+        with self._located(*key):
+            return expression.evaluate(text, scope)
 
     def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
         """What expressions of its launches may name."""
@@ -79,20 +92,21 @@ class Case:
 
     def _workspace(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
         return [
-            Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
+            Tensor(name, (max(1, int(self._value(text, scope, "workspace", name))),))
             for name, text in self.variant.workspace.items()
         ]
 
     def launches(self, sm_count: int) -> list[KernelLaunch]:
-        """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
+        """Its launches with every number known; raises UsageError with the header's line for a bad expression."""
         scope = self._scope(sm_count)
         try:
             written = [self._constant(constant, scope) for constant in self.variant.constants]
-            found = [*written, *(self._launch(step, scope) for step in self.variant.launch)]
+            found = [*written, *(self._launch(index, step, scope) for index, step in enumerate(self.variant.launch))]
             preparation(found, self.problem.inputs, self.problem.outputs)  # refuses what cannot be
             return found
         except UsageError as error:
-            raise UsageError(at(self.variant.sources, (), f"launch: {error}")) from None
+            location = error.location or self.variant.location("launch")
+            raise UsageError(f"launch: {error.message}", location) from None
 
     def threads(self) -> int:
         """CUDA threads of all its launches, on a GPU of one multiprocessor."""
@@ -105,10 +119,13 @@ class Case:
             return Preparation()
         return preparation(self.launches(1), self.problem.inputs, self.problem.outputs)
 
-    def _early(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [name for name in names if name not in self.problem.inputs]
-        if unknown:
-            raise UsageError(f"early = '{unknown[0]}' names no input; known: {', '.join(self.problem.inputs)}")
+    def _early(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
+        for place, name in enumerate(names):
+            if name not in self.problem.inputs:
+                raise UsageError(
+                    f"early = '{name}' names no input; known: {', '.join(self.problem.inputs)}",
+                    self.variant.location("launch", index, "early", place),
+                )
         return names
 
     @property
@@ -121,12 +138,14 @@ class Case:
             for new, old in asked.items():
                 for name, known in ((new, outputs), (old, inputs)):
                     if name not in known:
-                        raise UsageError(f"in_place: {unknown('tensor', name, known)}")
+                        location = self.variant.location("in_place", new)
+                        raise UsageError(f"in_place: {unknown('tensor', name, known)}", location)
                 here, there = outputs[new], inputs[old]
                 if (here.shape, here.dtype) != (there.shape, there.dtype):
                     raise UsageError(
                         f"in_place: {new} is {here.dtype}{list(here.shape)}, {old} {there.dtype}{list(there.shape)}; "
-                        "only what is alike lies in one memory"
+                        "only what is alike lies in one memory",
+                        self.variant.location("in_place", new),
                     )
             return asked
         if not asked:
@@ -134,48 +153,57 @@ class Case:
         if not self.problem.in_place:
             raise UsageError(
                 f"in_place = true is not allowed: {self.problem.name} says of no output that it may lie in an input's "
-                'memory; name both: in_place = { out = "x" }'
+                'memory; name both: in_place = { out = "x" }',
+                self.variant.location("in_place"),
             )
         return self.problem.in_place
 
     def _constant(self, constant: ConstantTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = [*self.problem.inputs, *self.variant.workspace]
-        if constant.tensor and constant.tensor not in tensors:
-            raise UsageError(f"constants.{constant.name}: {unknown('tensor', constant.tensor, tensors)}")
-        content = b"".join(value.bound(scope).packed() for value in constant.values)
+        key = ("constants", constant.name)
+        with self._located(*key):
+            if constant.tensor and constant.tensor not in tensors:
+                raise UsageError(f"constants.{constant.name}: {unknown('tensor', constant.tensor, tensors)}")
+            content = b"".join(value.bound(scope).packed() for value in constant.values)
         return KernelLaunch(
-            "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content
-        )
+            "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content,
+            origin=Origin(self.variant, key),
+        )  # fmt: skip
 
-    def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+    def _launch(self, index: int, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+        here = ("launch", index)
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         maps = {template.name: template for template in self.variant.tensor_maps}
         textures = {template.name: template for template in self.variant.textures}
         if step.zero:
-            if step.zero not in tensors:
-                raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
-            value = float(Scalar("f64", step.value).bound(scope).value)
-            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
+            with self._located(*here):
+                if step.zero not in tensors:
+                    raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
+                value = float(Scalar("f64", step.value).bound(scope).value)
+            return KernelLaunch(
+                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, here)
+            )
         default = (
             *(name for name in self.problem.inputs if name not in self.updates.values()),
             *self.problem.outputs,
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
-        args = default if step.args is None else step.args
+        args = list(enumerate(default if step.args is None else step.args))
         # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
-        present = (a if isinstance(a, (Scalar, Struct)) else _present(a, there) for a in args)
+        present = ((n, a if isinstance(a, (Scalar, Struct)) else _present(a, there)) for n, a in args)
         names = tensors | maps.keys() | textures.keys()
-        values = tuple(
-            Struct(tuple(_bound(field, tensors, scope) for field in a.fields))
-            if isinstance(a, Struct)
-            else _bound(a, names, scope)
-            for a in present
-            if a
-        )
+        values: list[Argument] = []
+        for number, argument in present:
+            with self._located(*here, "args", number):
+                if isinstance(argument, Struct):
+                    values.append(Struct(tuple(_bound(field, tensors, scope) for field in argument.fields)))
+                elif argument:
+                    values.append(_bound(argument, names, scope))
         grid, block, cluster = (
-            _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)
+            _dim3([int(self._value(text, scope, *here, side, axis)) for axis, text in enumerate(texts)])
+            for side, texts in (("grid", step.grid), ("block", step.block), ("cluster", step.cluster))
         )
         named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
         seen = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
@@ -184,16 +212,30 @@ class Case:
             kernel=step.kernel,
             grid=grid,
             block=block,
-            shared_bytes=int(expression.evaluate(step.shared, scope)),
-            args=values,
+            shared_bytes=int(self._value(step.shared, scope, *here, "shared")),
+            args=tuple(values),
             cluster=cluster,
-            programmatic=bool(expression.evaluate(step.programmatic, scope)),
+            programmatic=bool(self._value(step.programmatic, scope, *here, "programmatic")),
             cooperative=step.cooperative,
-            early=self._early(step.early),
+            early=self._early(index, step.early),
             once=step.once,
-            tensor_maps=tuple(template.described(scope, shapes) for template in named),
-            textures=tuple(template.described(scope, shapes) for template in seen),
+            tensor_maps=tuple(
+                self._described(("tensor_maps", template.name), functools.partial(template.described, scope, shapes))
+                for template in named
+            ),
+            textures=tuple(
+                self._described(
+                    ("surfaces" if template.is_surface else "textures", template.name),
+                    functools.partial(template.described, scope, shapes),
+                )
+                for template in seen
+            ),
+            origin=Origin(self.variant, here),
         )
+
+    def _described(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
+        with self._located(*key):
+            return describe()
 
 
 def _bound(

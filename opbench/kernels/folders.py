@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import Location, UsageError, unknown
 from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant, print_config, read_config
 from opbench.paths import next_command, shipped
@@ -216,7 +216,7 @@ def load_module(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         line = getattr(error, "lineno", None) or _last_line(error, path)
-        raise UsageError(f"{path}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"cannot be imported: {type(error).__name__}: {error}", Location(path, line)) from error
     return module
 
 
@@ -241,12 +241,15 @@ def load_operator(path: Path, name: str) -> type[Operator]:
         if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == module.__name__
     ]
     if len(classes) != 1:
-        raise UsageError(f"{path}:1: defines {len(classes)} operators; exactly one subclass of Operator is needed")
+        raise UsageError(
+            f"defines {len(classes)} operators; exactly one subclass of Operator is needed", Location(path, 1)
+        )
     for needed in ("reference", "examples"):
         if not hasattr(classes[0], needed):
             raise UsageError(
-                f"{path}:1: {classes[0].__name__} defines no {needed}(); a short operator to copy from: "
-                "variants/relu/operator.py"
+                f"{classes[0].__name__} defines no {needed}(); a short operator to copy from: "
+                "variants/relu/operator.py",
+                Location(path, 1),
             )
     classes[0].name = name
     return classes[0]

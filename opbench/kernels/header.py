@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import re
@@ -12,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import Location, UsageError, unknown
 from opbench.kernels import expression
+from opbench.kernels.header_text import ADDED, HeaderText, header_location, split_header
 from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
@@ -25,6 +25,7 @@ from opbench.kernels.memory_header import (
     is_identifier,
 )
 from opbench.kernels.space import tunable_values
+from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped
 from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
@@ -34,7 +35,6 @@ from opbench.source.sources import Source, checksum, closure, matrix_classes, te
 KeyKinds = type | tuple[type, ...]
 """Of the values that a key may have."""
 
-OPENING_LINE = "/// opbench"
 HEADER_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "builds_on": str, "mechanism": list, "precision": str, "product": str,
     "compute_capability": str,
@@ -49,8 +49,6 @@ MEMORY_KEYS: Mapping[str, KeyKinds] = {
 """The keys of a header without an operator."""
 BUFFER_KEYS = ("type", "elements", "content")
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
-ADDED = ("mechanism", "where", "requires")
-"""Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 FILES = 1024
 """Of so many files the variants are kept."""
@@ -90,7 +88,7 @@ def has_memory_header(path: Path) -> bool:
     if not has_header(path):
         return False
     try:
-        return _table_of(path, path.read_text(errors="replace").splitlines())[0].get("operator") == NO_OPERATOR
+        return _toml(path, split_header(path, path.read_text(errors="replace"))).get("operator") == NO_OPERATOR
     except (OSError, UsageError):  # whoever reads the header says what is wrong in it
         return False
 
@@ -105,24 +103,19 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
         sources = closure(path, folders)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    table, lines = _table_of(path, (header or sources[0].text).splitlines())
-    reader = _MemoryReader(path, lines, table, sources, folders)
+    text = header or sources[0].text
+    reader = _MemoryReader(path, text, "", _toml(path, split_header(path, text)), sources, folders)
     reader.require_known(MEMORY_KEYS)
     return reader.memory_header()
 
 
-def _table_of(path: Path, lines: Sequence[str]) -> tuple[dict[str, Any], list[tuple[int, str]]]:
-    """A header's table, and its numbered lines."""
-    first, header, _ = _split_header(path, lines, "//" if path.suffix == ".cu" else "")
-    return _toml(path, first, header), list(enumerate(header, first + 2))
-
-
-def _toml(path: Path, first: int, header: Sequence[str]) -> dict[str, Any]:
-    """The table of a header's lines, of which the opening one has the index `first`."""
+def _toml(path: Path, header: HeaderText) -> dict[str, Any]:
+    """Return a header's table; raises UsageError for what is no TOML."""
     try:
-        return tomllib.loads("\n".join(header))
+        return tomllib.loads(header.toml)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}:{first + 1 + _error_line(error)}: the header is no TOML: {error}") from None
+        location = Location(path, header.opening_line + _error_line(error))
+        raise UsageError(f"the header is no TOML: {error}", location) from None
 
 
 @functools.lru_cache(FILES)
@@ -130,15 +123,13 @@ def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
     """The same of files that are read: catalogs of one process share what no edit has changed."""
-    lines = (proposed or sources[0].content.decode()).splitlines()
-    prefix = "//" if path.suffix == ".cu" else ""
-    first, header, why = _split_header(path, lines, prefix)
-    table = _toml(path, first, header)
-    parts = _parts(header, first + 2)
-    whole = _HeaderReader(path, parts[""], table, sources, folders)
+    text = proposed or sources[0].content.decode()
+    header = split_header(path, text)
+    table, why = _toml(path, header), header.why
+    whole = _HeaderReader(path, text, "", table, sources, folders)
     if table.get("operator") == NO_OPERATOR:
         raise whole.refuse(
-            "operator",
+            ("operator",),
             f'operator = "{NO_OPERATOR}": without an operator nothing says what is right, so the file can only be '
             f"checked for memory faults and races: {next_command('check', path)}; to run and explain it, "
             "write its operator (opbench new operator NAME --in mine), then name it in the header",
@@ -149,9 +140,11 @@ def _variants_of(
         return (replace(whole.variant(path.stem, operator, why), header=proposed),)
     found = []
     for name, own in rungs.items():
-        reader = _HeaderReader(path, [*parts.get(name, []), *parts[""]], own, sources, folders)
+        reader = _HeaderReader(path, text, name, own, sources, folders)
         if not isinstance(own, dict) or not re.fullmatch(r"[\w-]+", name):
-            raise reader.refuse("rung", f"rung.{name} = {own!r} is not allowed; write a table [rung.name_of_the_rung]")
+            raise reader.refuse(
+                ("rung", name), f"rung.{name} = {own!r} is not allowed; write a table [rung.name_of_the_rung]"
+            )
         reader.require_known(RUNG_KEYS)
         found.append(replace(reader, table=_merged(table, own)).variant(name, operator, why))
     return tuple(found)
@@ -168,43 +161,9 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _parts(header: Sequence[str], first_line: int) -> dict[str, list[tuple[int, str]]]:
-    """The header's numbered lines by the rung that they belong to; those of all rungs under the empty name."""
-    parts: dict[str, list[tuple[int, str]]] = {"": []}
-    rung = ""
-    for number, line in enumerate(header, first_line):
-        if line.lstrip().startswith("["):
-            with contextlib.suppress(tomllib.TOMLDecodeError):  # a line of a list
-                rung = next(iter(tomllib.loads(line).get("rung", {})), "")
-        parts.setdefault(rung, []).append((number, line))
-    return parts
-
-
 def _error_line(error: tomllib.TOMLDecodeError) -> int:
     text = str(error)
     return int(text.split("at line ")[1].split(",", maxsplit=1)[0]) if "at line " in text else 1
-
-
-def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, list[str], str]:
-    """The index of the opening line, the TOML lines without their comment sign, and the paragraph that follows."""
-    opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
-    stripped = [line.strip() for line in lines]
-    if opening not in stripped:
-        raise UsageError(
-            f"{path}:1: no opbench header; it begins with the line '{opening}' "
-            "(see 'Write your own kernel' in README.md)"
-        )
-    first = stripped.index(opening)
-    if closing not in stripped[first + 1 :]:
-        raise UsageError(f"{path}:{first + 1}: the header has no closing line '{closing}'")
-    last = stripped.index(closing, first + 1)
-    header = [line.removeprefix(prefix).removeprefix(" ") if prefix else line for line in stripped[first + 1 : last]]
-    why = []
-    for line in stripped[last + 1 :]:
-        if (prefix and not line.startswith(prefix)) or (not prefix and line.endswith('"""')):
-            break
-        why.append(line.removeprefix(prefix).strip())
-    return first, header, "\n".join(why).strip()
 
 
 @dataclass
@@ -212,46 +171,40 @@ class _HeaderReader:
     """Turns a header's table into a Variant; every complaint names file, line, value and what is allowed."""
 
     path: Path
-    lines: list[tuple[int, str]]
-    """Numbered lines of the header: the rung's own, then those of all rungs."""
+    text: str
+    """The file's, or a header that was proposed for it."""
+    rung: str
+    """Its name; empty for what all rungs share, and for a file without rungs."""
     table: dict[str, Any]
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
 
-    def line_of(self, key: str, value: str = "") -> int:
-        """Line of the first mention of a value, else of a key."""
-        named = re.compile(rf"\s*(?:\[+.*\.)?\s*{re.escape(key)}\b\s*[=.\]]")
-        hits = [number for number, line in self.lines if value and value in line]
-        hits = hits or [number for number, line in self.lines if named.match(line)]
-        hits = hits or [number for number, line in self.lines if key in line]
-        return hits[0] if hits else self.lines[0][0] if self.lines else 1
-
-    def refuse(self, key: str, message: str, value: str = "") -> UsageError:
-        """An error at the line of a value, else of a key."""
-        return UsageError(f"{self.path}:{self.line_of(key, value)}: {message}")
+    def refuse(self, key: KeyPath, message: str) -> UsageError:
+        """Return an error with the location of a key or list item."""
+        return UsageError(message, header_location(self.path, self.text, key, self.rung))
 
     def require_known(self, known: Mapping[str, KeyKinds]) -> None:
         """Refuse an unknown key and a value of the wrong type."""
         for key, value in self.table.items():
             if key not in known:
-                raise self.refuse(key, unknown("key", key, known))
+                raise self.refuse((key,), unknown("key", key, known))
             if not isinstance(value, known[key]):
                 kind = known[key]
                 kinds = kind if isinstance(kind, tuple) else (kind,)
                 words = " or ".join(k.__name__ for k in kinds)
-                raise self.refuse(key, f"{key} = {value!r} is not allowed; it must be a {words}")
+                raise self.refuse((key,), f"{key} = {value!r} is not allowed; it must be a {words}")
 
     def variant(self, name: str, operator: str, why: str) -> Variant:
         table = self.table
         named = table.get("operator", operator)
         if not named:
             raise self.refuse(
-                "title",
+                ("title",),
                 'a file outside a variants folder names its operator: operator = "matmul" (opbench list operators)',
             )
         if self.path.suffix == ".cu" and not table.get("launch"):
             raise self.refuse(
-                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
+                ("launch",), 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
             )
         product = self._product()
         variant = Variant(
@@ -292,9 +245,9 @@ class _HeaderReader:
         try:
             configs = variant.configs
         except UsageError as error:
-            raise self.refuse("where", f"where: {error}") from None
+            raise self.refuse(("where",), f"where: {error.message}") from None
         if not configs:
-            raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
+            raise self.refuse(("where",), f"no combination of tune passes where = {list(variant.where)}")
         return variant
 
     def _implied_capability(self) -> str:
@@ -305,52 +258,58 @@ class _HeaderReader:
 
     def _flops(self) -> str:
         text = self.table.get("flops", "")
-        return self.expression("flops", text) if text else ""
+        return self.expression("flops", text, ("flops",)) if text else ""
 
     def _in_place(self) -> bool | dict[str, str]:
         asked: object = self.table.get("in_place", False)
         if not isinstance(asked, dict):
             return bool(asked)
         if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
-            raise self.refuse("in_place", f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}')
+            raise self.refuse(
+                ("in_place",), f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}'
+            )
         return asked
 
     def _mechanism(self) -> tuple[str, ...]:
         names = self.table.get("mechanism", [])
-        for name in names:
+        for index, name in enumerate(names):
             if name not in MECHANISMS:
-                raise self.refuse("mechanism", unknown("mechanism", str(name), MECHANISMS), str(name))
+                raise self.refuse(("mechanism", index), unknown("mechanism", str(name), MECHANISMS))
         return tuple(dict.fromkeys(names))
 
     def _precision(self) -> str:
         product = PRODUCTS.get(self.table.get("product", ""))
         precision = str(self.table.get("precision", product.precision if product else "f32"))
         if precision not in PRECISIONS:
-            raise self.refuse("precision", f"precision = {precision!r} is not allowed; one of {', '.join(PRECISIONS)}")
+            raise self.refuse(
+                ("precision",), f"precision = {precision!r} is not allowed; one of {', '.join(PRECISIONS)}"
+            )
         return precision
 
     def _product(self) -> str:
         """What the tensor cores multiply; refused where its roof would be that of something else."""
         named, precision = str(self.table.get("product", "")), self._precision()
         if named and named not in PRODUCTS:
-            raise self.refuse("product", unknown("product", named, PRODUCTS))
+            raise self.refuse(("product",), unknown("product", named, PRODUCTS))
         if self.path.suffix == ".cu" and (fault := mistaken_product(named, precision, matrix_classes(self.sources))):
-            raise self.refuse("product" if named else "precision", fault)
+            raise self.refuse(("product" if named else "precision",), fault)
         return named
 
     def _define(self, product: str) -> dict[str, str]:
         """Macros in an order in which each follows those that it names."""
         waiting = self._named_expressions("define")
         if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
-            raise self.refuse("define", f'define.PRODUCT is what product says: leave it to product = "{product}"')
+            raise self.refuse(
+                ("define", "PRODUCT"), f'define.PRODUCT is what product says: leave it to product = "{product}"'
+            )
         for name in waiting:
             if name in self.table.get("tune", {}):
-                raise self.refuse("define", f"define.{name} is not allowed: tune.{name} is that macro already")
+                raise self.refuse(("define", name), f"define.{name} is not allowed: tune.{name} is that macro already")
         ordered: dict[str, str] = {}
         while waiting:
             ready = [n for n, text in waiting.items() if not (expression.names(text) - {n}) & waiting.keys()]
             if not ready:
-                raise self.refuse("define", f"define: {', '.join(waiting)} need each other's values")
+                raise self.refuse(("define",), f"define: {', '.join(waiting)} need each other's values")
             ordered |= {name: waiting.pop(name) for name in ready}
         return ordered
 
@@ -360,13 +319,13 @@ class _HeaderReader:
             try:
                 tune[name] = tunable_values(values)
             except UsageError as error:
-                raise self.refuse("tune", f"tune.{name} {error}", name) from None
+                raise self.refuse(("tune", name), f"tune.{name} {error.message}") from None
         if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
             return tune
         if (count := math.prod(map(len, tune.values()))) > COMBINATIONS:
             product = " × ".join(f"{len(values)} of {key}" for key, values in tune.items())
             raise self.refuse(
-                "tune",
+                ("tune",),
                 f"tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: give fewer values, "
                 "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
             )
@@ -377,27 +336,27 @@ class _HeaderReader:
         for mode, values in self.table.get("supports", {}).items():
             if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
                 raise self.refuse(
-                    "supports", f"supports.{mode} = {values!r} is not allowed; a list of the mode's values"
+                    ("supports", mode), f"supports.{mode} = {values!r} is not allowed; a list of the mode's values"
                 )
             supports[mode] = tuple(values)
         return supports
 
     def _expressions(self, key: str) -> tuple[str, ...]:
-        return tuple(self.expression(key, text) for text in self.table.get(key, []))
+        return tuple(self.expression(key, text, (key, index)) for index, text in enumerate(self.table.get(key, [])))
 
     def _named_expressions(self, key: str) -> dict[str, str]:
-        return {name: self.expression(key, text) for name, text in self.table.get(key, {}).items()}
+        return {name: self.expression(key, text, (key, name)) for name, text in self.table.get(key, {}).items()}
 
-    def expression(self, key: str, text: object, real: bool = False) -> str:
-        """The text of an expression, where `real` of floats, once it is known to be one."""
+    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one; `what` begins an error."""
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
-            raise self.refuse(key, f"{key}: {text!r} is no expression")
+            raise self.refuse(key, f"{what}: {text!r} is no expression")
         try:
             expression.parse(text, real)
         except UsageError as error:
-            raise self.refuse(key, f"{key}: {error}", text) from None
+            raise self.refuse(key, f"{what}: {error.message}") from None
         return text
 
 
@@ -408,10 +367,13 @@ class _MemoryReader(_HeaderReader):
         """The whole; raises UsageError for what is not allowed."""
         for name, value in self.table.get("sizes", {}).items():
             if type(value) is not int or not is_identifier(name):
-                raise self.refuse("sizes", f"sizes.{name} = {value!r} is not allowed; a name and a whole number", name)
+                raise self.refuse(
+                    ("sizes", name), f"sizes.{name} = {value!r} is not allowed; a name and a whole number"
+                )
         if not self.table.get("launch"):
             raise self.refuse(
-                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...], args = [...] }]'
+                ("launch",),
+                'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...], args = [...] }]',
             )
         return MemoryHeader(
             self.path,
@@ -425,23 +387,24 @@ class _MemoryReader(_HeaderReader):
     def _buffer(self, name: str, entry: object) -> BufferTemplate:
         if not isinstance(entry, dict):
             raise self.refuse(
-                "buffers", f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}', f"{name} ="
+                ("buffers", name), f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}'
             )
         for key, allowed in (("type", tuple(ELEMENT_BYTES)), ("content", CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
                 raise self.refuse(
-                    "buffers",
+                    ("buffers", name, key),
                     f"buffers.{name}.{key} = {entry[key]!r} is not allowed; one of {', '.join(allowed)}",
-                    f"{name} = {{",
                 )
         for key in entry:
             if key not in BUFFER_KEYS:
-                raise self.refuse("buffers", f"buffers.{name}: {unknown('key', key, BUFFER_KEYS)}", f"{name} = {{")
-        elements = self.expression("buffers", entry["elements"]) if "elements" in entry else ""
+                raise self.refuse(("buffers", name, key), f"buffers.{name}: {unknown('key', key, BUFFER_KEYS)}")
+        elements = ""
+        if "elements" in entry:
+            elements = self.expression("buffers", entry["elements"], ("buffers", name, "elements"))
         return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
 
-    def expression(self, key: str, text: object, real: bool = False) -> str:
+    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
         """An expression of the sizes, or of arguments a buffer's name as it is, whatever a language means by it."""
-        if key == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
+        if what == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
             return text
-        return super().expression(key, text, real)
+        return super().expression(what, text, key, real)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
+from opbench.errors import Location
 from opbench.kernels.scalar import Argument, Struct
 from opbench.kernels.tensor_map import TensorMap
 from opbench.kernels.texture import Texture
+from opbench.kernels.variant import Variant
+from opbench.paths import from_here
+from opbench.source.declared import declaration
 
 Dim3 = tuple[int, int, int]
 
 CLUSTER_BLOCKS = 8
 """Blocks of a cluster that every GPU with clusters can hold."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a launch is written."""
+
+    variant: Variant
+    key: tuple[str | int, ...]
+    """Its entry in the header."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,18 @@ class KernelLaunch:
     """Those that `args` names."""
     textures: tuple[Texture, ...] = ()
     """Likewise, with surfaces."""
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+    """Where it is written; None of a launch that no header has."""
+
+    def location(self) -> Location | None:
+        """Return where its kernel is declared, else its entry in the header."""
+        if self.origin is None:
+            return None
+        variant = self.origin.variant
+        found = declaration(variant.sources, self.kernel) if self.kernel else None
+        if found:
+            return Location(Path(from_here(str(found.file))), found.line)
+        return variant.location(*self.origin.key)
 
     def buffers(self) -> set[str]:
         """Every buffer that it can reach."""

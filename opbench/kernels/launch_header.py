@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from opbench.errors import UsageError, unknown
 from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Scalar, Struct
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.kernels.texture import CHANNELS, CHOICES, TextureTemplate
+from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
 
@@ -30,57 +31,68 @@ class Reader(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """The kernel's file and its headers."""
 
-    def refuse(self, key: str, message: str, value: str = "") -> UsageError:
-        """An error at the line of a value, else of a key."""
+    def refuse(self, key: KeyPath, message: str) -> UsageError:
+        """Return an error with the location of a key or list item."""
 
-    def expression(self, key: str, text: object, real: bool = False) -> str:
-        """The text of an expression, where `real` of floats, once it is known to be one."""
+    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one; `what` begins an error."""
+
+
+def _expressions(reader: Reader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
+    return tuple(reader.expression(what, text, (*key, index)) for index, text in enumerate(texts))
 
 
 def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
+    here: KeyPath = ("launch", index)
     if not isinstance(entry, dict):
-        raise reader.refuse(
-            "launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
-        )
+        raise reader.refuse(here, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block")
     for key in entry:
         if key not in LAUNCH_KEYS:
-            raise reader.refuse(key, f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
+            raise reader.refuse((*here, key), f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
     if filled := {"zero", "fill"} & entry.keys():
         return _filled(reader, index, entry, filled.pop())
     for key in ("kernel", "grid", "block"):
         if key not in entry:
-            raise reader.refuse("launch", f"launch[{index}]: {key} is missing")
+            raise reader.refuse(here, f"launch[{index}]: {key} is missing")
     for key in {"grid", "block", "cluster"} & entry.keys():
         if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
             raise reader.refuse(
-                key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
+                (*here, key), f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
             )
     if not isinstance(entry.get("args", []), list):
-        raise reader.refuse("args", f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments")
+        raise reader.refuse(
+            (*here, "args"), f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments"
+        )
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
         raise reader.refuse(
-            "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed"
+            (*here, "programmatic"),
+            f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed",
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
         raise reader.refuse(
-            "programmatic",
+            (*here, "programmatic"),
             f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
             "kernel reads what the launch ahead of it has not written",
         )
     early = entry.get("early", [])
     if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
         raise reader.refuse(
-            "early", f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed"
+            (*here, "early"),
+            f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed",
         )
     return LaunchTemplate(
         kernel=entry["kernel"],
-        grid=tuple(reader.expression("grid", e) for e in entry["grid"]),
-        block=tuple(reader.expression("block", e) for e in entry["block"]),
-        shared=reader.expression("shared", entry.get("shared", "0")),
-        args=tuple(_argument(reader, e) for e in entry["args"]) if "args" in entry else None,
-        cluster=tuple(reader.expression("cluster", e) for e in entry.get("cluster", ())),
-        programmatic=reader.expression("programmatic", programmatic),
+        grid=_expressions(reader, "grid", entry["grid"], (*here, "grid")),
+        block=_expressions(reader, "block", entry["block"], (*here, "block")),
+        shared=reader.expression("shared", entry.get("shared", "0"), (*here, "shared")),
+        args=(
+            tuple(_argument(reader, e, (*here, "args", n)) for n, e in enumerate(entry["args"]))
+            if "args" in entry
+            else None
+        ),
+        cluster=_expressions(reader, "cluster", entry.get("cluster", ()), (*here, "cluster")),
+        programmatic=reader.expression("programmatic", programmatic, (*here, "programmatic")),
         cooperative=_cooperative(reader, index, entry),
         early=tuple(early),
         once=_once(reader, index, entry),
@@ -90,7 +102,9 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
 def _once(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
     asked = entry.get("once", False)
     if not isinstance(asked, bool) or (asked and not entry.get("args")):
-        raise reader.refuse("once", f"launch[{index}].once = {asked!r}; true or false is allowed, true beside args")
+        raise reader.refuse(
+            ("launch", index, "once"), f"launch[{index}].once = {asked!r}; true or false is allowed, true beside args"
+        )
     return asked
 
 
@@ -98,77 +112,80 @@ def _cooperative(reader: Reader, index: int, entry: Mapping[str, object]) -> boo
     asked = entry.get("cooperative", False)
     if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
         raise reader.refuse(
-            "cooperative",
+            ("launch", index, "cooperative"),
             f"launch[{index}].cooperative = {asked!r}; true or false is allowed, without cluster and programmatic",
         )
     return asked
 
 
 def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
-    where = f"tensor_maps.{name}"
+    where, here = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
-            name, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+            here, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
         )
     walk = entry.get("im2col", {})
+    within = {key: (*here, *(("im2col",) if key in walk else ()), key) for key in (*entry, *walk)}
     for key, value, known in (
         *((k, v, MAP_KEYS) for k, v in entry.items()),
         *((k, v, IM2COL_KEYS) for k, v in walk.items()),
     ):
         if key not in known:
-            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+            raise reader.refuse(within[key], f"{where}: {unknown('key', key, known)}")
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
-            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions", key)
+            raise reader.refuse(within[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions")
     for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
         word = entry.get(key, allowed[-1])
         if word not in allowed and not (key == "swizzle" and " if " in str(word)):
             listed = ", ".join(map(str, allowed))
-            raise reader.refuse(key, f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}", key)
+            raise reader.refuse(within[key], f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}")
     if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-        raise reader.refuse(name, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}", name)
+        raise reader.refuse(here, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}")
     given = {**entry, **walk}
-    lists = {key: tuple(reader.expression(key, e) for e in given.get(key, ())) for key in MAP_LISTS}
+    lists = {key: _expressions(reader, key, given.get(key, ()), within.get(key, here)) for key in MAP_LISTS}
+
+    def read(key: str, text: object) -> str:
+        return reader.expression(key, text, within.get(key, here))
+
     return TensorMapTemplate(
         name=name,
         tensor=entry["tensor"],
-        type=reader.expression("type", entry["type"]) if "type" in entry else "",
+        type=read("type", entry["type"]) if "type" in entry else "",
         dims=lists["dims"],
         strides=lists["strides"],
         box=lists["box"],
         element_strides=lists["element_strides"],
-        swizzle=entry["swizzle"]
-        if entry.get("swizzle") in SPANS
-        else reader.expression("swizzle", entry.get("swizzle", "'128B'")),
+        swizzle=entry["swizzle"] if entry.get("swizzle") in SPANS else read("swizzle", entry.get("swizzle", "'128B'")),
         l2=entry.get("l2", PROMOTIONS[-1]),
-        offset=reader.expression("offset", given.get("offset", "0")),
+        offset=read("offset", given.get("offset", "0")),
         lower=lists["lower"],
         upper=lists["upper"],
-        channels=reader.expression("channels", given.get("channels", "0")),
-        pixels=reader.expression("pixels", given.get("pixels", "0")),
+        channels=read("channels", given.get("channels", "0")),
+        pixels=read("pixels", given.get("pixels", "0")),
     )
 
 
 def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
     """One entry of a header's `textures` or `surfaces`."""
-    where, known = f"{kind}.{name}", TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
+    where, here, known = f"{kind}.{name}", (kind, name), TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(name, f"{where} = {entry!r} is not allowed; a table such as {example}")
+        raise reader.refuse(here, f"{where} = {entry!r} is not allowed; a table such as {example}")
     for key, value in entry.items():
         if key not in known:
-            raise reader.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+            raise reader.refuse((*here, key), f"{where}: {unknown('key', key, known)}")
         allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             listed = ", ".join(str(one).lower() for one in allowed)
-            raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; one of {listed}", key)
+            raise reader.refuse((*here, key), f"{where}.{key} = {value!r} is not allowed; one of {listed}")
     if not 1 <= len(shape) <= 2:
-        raise reader.refuse(name, f"{where}.size = {shape!r} is not allowed; the width, or width and height", name)
+        raise reader.refuse((*here, "size"), f"{where}.size = {shape!r} is not allowed; the width, or width and height")
     return TextureTemplate(
         name,
         entry["tensor"],
-        tuple(reader.expression("size", text) for text in shape),
+        _expressions(reader, "size", shape, (*here, "size")),
         entry.get("channels", 1),
         kind == "surfaces",
         entry.get("normalized", False),
@@ -185,23 +202,23 @@ def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -
         or len(entry) > 2
     ):
         raise reader.refuse(
-            key,
+            ("launch", index, key),
             f'launch[{index}] = {entry!r} is not allowed; {{ zero = "out" }}, or {{ fill = "out", value = "-inf" }}',
         )
     if isinstance(value, str) and value not in SPECIAL:
-        reader.expression("value", value)
+        reader.expression("value", value, ("launch", index, "value"))
     return LaunchTemplate(zero=name, value=value)
 
 
-def _argument(reader: Reader, given: object) -> str | Scalar | Struct:
+def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Struct:
     """An expression, a buffer's name with a question mark, a number with its type, or a structure of such."""
     if isinstance(given, dict) and "struct" in given:
         listed = given["struct"]
         if len(given) != 1 or not isinstance(listed, list) or not listed:
-            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
-        fields = [_argument(reader, one) for one in listed]
+            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
+        fields = [_argument(reader, one, (*key, "struct", n)) for n, one in enumerate(listed)]
         if any(isinstance(field, Struct) for field in fields):
-            raise reader.refuse("args", f"args: {given!r}: a struct in a struct is not allowed; list its fields")
+            raise reader.refuse(key, f"args: {given!r}: a struct in a struct is not allowed; list its fields")
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
     if isinstance(given, bool):
         return Scalar("bool", given)
@@ -211,13 +228,13 @@ def _argument(reader: Reader, given: object) -> str | Scalar | Struct:
         kind, value = next(iter(given.items()), ("", None))
         if len(given) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
             known = ", ".join(FORMATS)
-            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
+            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
         if isinstance(value, str) and value not in SPECIAL:
-            reader.expression("args", value, kind in FLOATS)
+            reader.expression("args", value, key, kind in FLOATS)
         return Scalar(kind, value)
     if isinstance(given, str) and given.endswith("?") and given[:-1].isidentifier():
         return given
-    return reader.expression("args", given)
+    return reader.expression("args", given, key)
 
 
 def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
@@ -230,11 +247,11 @@ def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
         kind = "i32" if all(isinstance(v, int) for v in listed) else "f32"
     if kind not in FORMATS or len(listed) != (len(values) if isinstance(values, list) else 1):
         raise reader.refuse(
-            name,
+            ("constants", name),
             f"constants.{name} = {given!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
             f"({', '.join(FORMATS)})",
         )
     for value in listed:
         if isinstance(value, str) and value not in SPECIAL:
-            reader.expression("constants", value, kind in FLOATS)
+            reader.expression("constants", value, ("constants", name), kind in FLOATS)
     return ConstantTemplate(name, values=tuple(Scalar(kind, value) for value in listed))

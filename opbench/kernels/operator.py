@@ -10,11 +10,12 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import Location, UsageError, unknown
 from opbench.kernels.arrays import by_pieces, drawn, on_the_gpu
 from opbench.kernels.axes import read_axes
 from opbench.kernels.gradient import Gradient
@@ -336,7 +337,7 @@ class Operator:
             raise
         except Exception as error:
             raise UsageError(
-                f"{self._reference_at(error)}: reference() fails: {type(error).__name__}: {error}"
+                f"{self.name}{self}: reference() fails: {type(error).__name__}: {error}", self._reference_at(error)
             ) from error
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
@@ -345,24 +346,26 @@ class Operator:
             if shape != tensor.shape:
                 seen = f"shape {shape}" if shape is not None else "no array"
                 raise UsageError(
-                    f"{self._reference_at()}: reference() gives {seen} for '{tensor.name}', "
-                    f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'"
+                    f"{self.name}{self}: reference() gives {seen} for '{tensor.name}', "
+                    f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'",
+                    self._reference_at(),
                 )
             if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MOST_I32:
                 raise UsageError(
-                    f"{self._reference_at()}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
-                    "make_inputs() draw smaller numbers, or degree say how many inputs a product has"
+                    f"{self.name}{self}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
+                    "make_inputs() draw smaller numbers, or degree say how many inputs a product has",
+                    self._reference_at(),
                 )
         return result
 
-    def _reference_at(self, error: BaseException | None = None) -> str:
+    def _reference_at(self, error: BaseException | None = None) -> Location:
         """File and line of the reference, of a fault in it the line of the fault."""
         code = inspect.unwrap(type(self).reference).__code__
         line, trace = code.co_firstlineno, error.__traceback__ if error else None
         while trace is not None:
             line = trace.tb_lineno if trace.tb_frame.f_code is code else line
             trace = trace.tb_next
-        return f"{code.co_filename}:{line}: {self.name}{self}"
+        return Location(Path(code.co_filename), line)
 
     def __str__(self) -> str:
         shown = []

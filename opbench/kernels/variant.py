@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import Location, UsageError, located, unknown
 from opbench.kernels import expression
+from opbench.kernels.header_text import header_location
 from opbench.kernels.scalar import Scalar, Struct
 from opbench.kernels.space import Config, Space
 from opbench.kernels.tensor_map import TensorMapTemplate
 from opbench.kernels.texture import TextureTemplate
+from opbench.paths import from_here
 from opbench.source.precision import PRODUCTS
 from opbench.source.sources import Source
 
@@ -122,6 +124,11 @@ class Variant:
         """The kernels that it launches, in order, each once."""
         return tuple(dict.fromkeys(step.kernel for step in self.launch if step.kernel))
 
+    def location(self, *key: str | int) -> Location:
+        """Return where its header has a key or list item, such as `"launch", 0, "grid"`."""
+        text = self.header or (self.sources[0].text if self.sources else "")
+        return header_location(Path(from_here(str(self.path))), text, key, self.name)
+
     @property
     def unit(self) -> str:
         """What bounds its multiplications where its class does not say it: "tf32/3" for three TF32 products."""
@@ -158,14 +165,16 @@ class Variant:
         modes = problem.modes()
         for mode in self.supports:
             if mode not in modes:
-                raise UsageError(f"{self.path}: supports: {unknown('mode', mode, modes)}")
+                raise UsageError(f"supports: {unknown('mode', mode, modes)}", self.location("supports", mode))
         for mode, default in modes.items():
             allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
             if seen not in allowed:
                 return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
         scope = self.rule_scope(problem, config)
-        for rule in self.requires:
-            if not expression.evaluate(rule, scope):
+        for index, rule in enumerate(self.requires):
+            with located(functools.partial(self.location, "requires", index)):
+                is_met = expression.evaluate(rule, scope)
+            if not is_met:
                 seen = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)
                 return f"needs {rule}" + (f" (here {seen})" if seen else "")
         return None

@@ -12,7 +12,7 @@ from opbench.checking.checking import SEED, TRACED_WORK, Checked
 from opbench.checking.measuring import Measured
 from opbench.checking.memory import MemoryChecked
 from opbench.checking.racing import RacedCases
-from opbench.errors import UsageError
+from opbench.errors import Location, UsageError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.occupancy import DeviceLimits
@@ -224,6 +224,7 @@ class Fault:
     message: str
     fatal: bool
     """Whether the process is of no use any more."""
+    location: Location | None = None
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

@@ -76,7 +76,7 @@ def main() -> None:
                 ended = Answer(server.serve(request, pipe.send))
         except OpbenchError as error:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
-            ended = Fault(kinds, str(error), isinstance(error, LaunchError))
+            ended = Fault(kinds, error.message, isinstance(error, LaunchError), error.location)
         except MemoryError as error:
             words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
             ended = Fault((EnvironmentFault.__name__,), words, fatal=False)
@@ -178,7 +178,7 @@ class Server:
             if not self.session.is_sampled(case):
                 self.session.prepare(case.problem, request.given)
         except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
-            raise LaunchError(str(error)) from None
+            raise LaunchError(error.message, error.location) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 

@@ -143,4 +143,4 @@ ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentF
 
 def _revive(fault: Fault) -> OpbenchError:
     kind = next((ERRORS[name] for name in fault.kinds if name in ERRORS), OpbenchError)
-    return kind(fault.message)
+    return kind(fault.message, fault.location)

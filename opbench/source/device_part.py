@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.errors import CompileError
+from opbench.errors import CompileError, Location
 from opbench.paths import cache_folder, from_here, write_atomically
 from opbench.source.project import PLACES, is_compilers
 from opbench.source.scan import Declaration, declarations
@@ -278,7 +278,7 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
     if isinstance(error, HeaderNotFound):
         return error
     listed = ", ".join(f"<{name}>" for name in names)
-    where = next((f"{place}: " for name in names for place in _includes(name, sources)), "")
+    location = next((place for name in names for place in _includes(name, sources)), None)
     if any("curand" in name for name in names):
         words = (
             f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
@@ -291,7 +291,7 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
         )
     else:
         words = not_found(names[0], sources)
-    return HeaderNotFound(f"{where}{words}\n{error}")
+    return HeaderNotFound(f"{words}\n{error}", location)
 
 
 def is_by_path(name: str) -> bool:
@@ -321,9 +321,9 @@ def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterat
                 yield f"{from_here(str(source.path))}:{line}", name
 
 
-def _includes(name: str, sources: Sequence[Source]) -> Iterable[str]:
-    """The places that include a header, as file:line."""
-    return (f"{from_here(str(source.path))}:{line}" for source in sources for line in _lines(name, source))
+def _includes(name: str, sources: Sequence[Source]) -> Iterable[Location]:
+    """Return the lines that include a header."""
+    return (Location(Path(from_here(str(source.path))), line) for source in sources for line in _lines(name, source))
 
 
 def _lines(name: str, source: Source) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opbench.errors import UsageError
+from opbench.errors import Location, UsageError
 from opbench.source.precision import UNTOLD
 
 # What is not code is matched first, so that nothing inside a comment or a string is taken for a directive.
@@ -88,8 +88,9 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
         for line, name in includes(source.text):
             if name[0] not in '<"':
                 raise UsageError(
-                    f"{file}:{line}: '#include {name}' is not allowed: what a macro includes cannot be told from the "
-                    "text; write the header's name"
+                    f"'#include {name}' is not allowed: what a macro includes cannot be told from the text; write the "
+                    "header's name",
+                    Location(file, line),
                 )
             near = [file.parent] if name[0] == '"' else []
             header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)

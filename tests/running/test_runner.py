@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from common import CHEATS
+from common import CHEATS, RELU
 from fake_worker import ROOF
 
-from opbench.errors import OpbenchError
+from opbench.errors import LaunchError, Location, OpbenchError
 from opbench.gpu.limits import floor
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog, case_named
@@ -123,6 +123,20 @@ def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
     with pytest.raises(OpbenchError, match="unknown backend 'nothing'"):
         nowhere.start()
     nowhere.stop()
+
+
+def test_an_error_of_a_worker_keeps_its_location(tmp_path: Path) -> None:
+    path = tmp_path / "wide.cu"
+    path.write_text(RELU.replace('["256"]', '["2048"]'))
+    case = Case(Catalog().variant_file(path), {}, Catalog().operator("relu").from_axes({"n": 7}))
+    line = next(n for n, text in enumerate(RELU.splitlines(), 1) if "__global__" in text)
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    try:
+        with pytest.raises(LaunchError) as caught:
+            worker.ask(Check(pack(case)), 60)
+    finally:
+        worker.stop()
+    assert caught.value.location == Location(path, line)
 
 
 def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from opbench import paths
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, unknown
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced, unknown_kernel, whole
+from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.places import at
 from opbench.paths import pip_install
 from opbench.source import device_part
 from opbench.source.sources import Source, closure
@@ -291,7 +291,7 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
     if compiled is None:
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
-            raise CompileError(_located(unknown_kernel(log, request, sources) or _errors(log), name))
+            raise unknown_kernel(log, request, sources) or CompileError(_located(_errors(log), name))
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # The notes first: a cubin that is there then always has its notes.
@@ -304,7 +304,8 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
     for kernel in request.kernels:
         if compiled.names.get(kernel, kernel) not in present:
             hint = 'is it extern "C" __global__?'
-            raise CompileError(at(sources, (), unknown("kernel", kernel, present, hint)))
+            location = root_location(sources[0].path, sources[0].text, kernel)
+            raise CompileError(unknown("kernel", kernel, present, hint), location)
     return compiled
 
 

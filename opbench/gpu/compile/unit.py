@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.errors import unknown
+from opbench.errors import CompileError, unknown
 from opbench.gpu.compile import standard
+from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.places import at
 from opbench.source import device_part
 from opbench.source.scan import Declaration
 from opbench.source.sources import Source, includes
@@ -68,12 +68,13 @@ def _kernels(source: Source) -> tuple[Declaration, ...]:
     return tuple(device_part.kernels_of(source.text)) if b"__global__" in source.content else ()
 
 
-def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> str:
-    """The plain word for a name expression that names no kernel, "" where the log is of something else."""
+def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> CompileError | None:
+    """Return an error for a name expression that names no kernel; None where the log is about something else."""
     known = sorted({kernel.qualified for source in sources for kernel in _kernels(source)})
     for kernel in request.kernels:
         plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
         last = plain.rpartition("::")[2]
         if f'"{last}"' in log and all(one.rpartition("::")[2] != last for one in known):
-            return at(sources, (), unknown("kernel", kernel, known))
-    return ""
+            location = root_location(sources[0].path, sources[0].text, kernel)
+            return CompileError(unknown("kernel", kernel, known), location)
+    return None

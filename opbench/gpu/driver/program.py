@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer, KernelResources
 from opbench.backend.symbols import plain_name
-from opbench.errors import LaunchError, unknown
+from opbench.errors import LaunchError, located, unknown
 from opbench.gpu.compile.cubin import (
     BadCubin,
     CubinVariable,
@@ -131,6 +131,12 @@ class CudaProgram:
         return [step for launch in launches for step in self._steps(launch, buffers, stream, extended)]
 
     def _steps(
+        self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
+    ) -> list[BoundStep]:
+        with located(launch.location):
+            return self._calls(launch, buffers, stream, extended)
+
+    def _calls(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> list[BoundStep]:
         if not launch.kernel:
@@ -298,7 +304,7 @@ def _of(launch: KernelLaunch) -> Iterator[None]:
     try:
         yield
     except LaunchError as error:
-        raise LaunchError(f"{launch.kernel}: {error}") from None
+        raise LaunchError(f"{launch.kernel}: {error.message}", error.location) from None
 
 
 def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:

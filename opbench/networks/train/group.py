@@ -22,7 +22,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from opbench.backend.base import Buffer
-from opbench.errors import CompileError, EnvironmentFault, LaunchError, NotFinite, OpbenchError, UsageError
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, Location, NotFinite, OpbenchError, UsageError
 from opbench.networks.plan.data import DataSet
 from opbench.networks.train.train_options import Standing, TrainingSettings
 from opbench.running.runner import Progress, Tell
@@ -74,6 +74,7 @@ class Failed:
     kinds: tuple[str, ...]
     """Names of its class and that one's bases."""
     message: str
+    location: Location | None = None
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,11 @@ class RankGroup:
 
     def failed(self, error: BaseException) -> None:
         """The last word of one that cannot go on."""
-        message = str(error) if isinstance(error, OpbenchError) else f"{type(error).__name__}: {error}"
-        self._send(Failed(tuple(kind.__name__ for kind in type(error).__mro__), message))
+        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+        if isinstance(error, OpbenchError):
+            self._send(Failed(kinds, error.message, error.location))
+        else:
+            self._send(Failed(kinds, f"{type(error).__name__}: {error}"))
 
 
 Obituary = Callable[[int, str], str]
@@ -300,4 +304,4 @@ KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, Compil
 
 def _revived(failed: Failed) -> OpbenchError:
     kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
-    return kind(failed.message)
+    return kind(failed.message, failed.location)

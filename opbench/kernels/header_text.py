@@ -1,0 +1,99 @@
+"""Finds the TOML header in a variant's file, and the line of each of its keys."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import Location, UsageError
+from opbench.kernels.toml_lines import KeyPath, key_lines
+from opbench.paths import from_here
+
+OPENING_LINE = "/// opbench"
+ADDED = ("mechanism", "where", "requires")
+"""Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
+FILES = 256
+"""Lines of so many headers are kept."""
+
+
+@dataclass(frozen=True)
+class HeaderText:
+    """The parts of a file's header."""
+
+    opening_line: int
+    """Counted from 1; the TOML text begins on the next line."""
+    toml: str
+    """Without comment signs."""
+    why: str
+    """The paragraph after the header."""
+
+
+def split_header(path: Path, text: str) -> HeaderText:
+    """Find the header in a file's text; raises UsageError where the file has no complete one."""
+    prefix, lines = "//" if path.suffix == ".cu" else "", text.splitlines()
+    opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
+    stripped = [line.strip() for line in lines]
+    if opening not in stripped:
+        raise UsageError(
+            f"no opbench header; it begins with the line '{opening}' (see 'Write your own kernel' in README.md)",
+            Location(path, 1),
+        )
+    first = stripped.index(opening)
+    if closing not in stripped[first + 1 :]:
+        raise UsageError(f"the header has no closing line '{closing}'", Location(path, first + 1))
+    last = stripped.index(closing, first + 1)
+    header = [line.removeprefix(prefix).removeprefix(" ") if prefix else line for line in stripped[first + 1 : last]]
+    why = []
+    for line in stripped[last + 1 :]:
+        if (prefix and not line.startswith(prefix)) or (not prefix and line.endswith('"""')):
+            break
+        why.append(line.removeprefix(prefix).strip())
+    return HeaderText(first + 1, "\n".join(header), "\n".join(why).strip())
+
+
+def header_location(path: Path, text: str, key: KeyPath, rung: str = "") -> Location:
+    """Return where a file's header has a key, else the nearest table or list around it.
+
+    `text` is the file's. A key is looked up in the rung of that name first. Line 1 stands for a file without a header.
+    """
+    try:
+        lines = _header_lines(path, text)
+    except UsageError:
+        return Location(path, 1)
+    own: KeyPath = ("rung", rung)
+    bases: tuple[KeyPath, ...] = (own, ()) if own in lines else ((),)
+    if own in lines and key[0] in ADDED and len(key) > 1 and isinstance(key[1], int):
+        common = sum(len(known) == 2 and known[0] == key[0] for known in lines)
+        bases = (own,) if key[1] >= common else ((),)
+        key = (key[0], key[1] - common if key[1] >= common else key[1])
+    elif (*own, key[0], 0) in lines:  # its list replaces the common one
+        bases = (own,)
+    known = ((*base, *key[:length]) for length in range(len(key), -1, -1) for base in bases)
+    return Location(path, next(lines[path] for path in known if path in lines))
+
+
+def root_location(path: Path, text: str, root: str) -> Location:
+    """Return where a file's header names a kernel to launch or a `__constant__` variable, of whatever rung."""
+    shown = Path(from_here(str(path)))
+    try:
+        lines, table = _header_lines(path, text), tomllib.loads(split_header(path, text).toml)
+    except UsageError:
+        return Location(shown, 1)
+    for base, own in (((), table), *((("rung", name), own) for name, own in table.get("rung", {}).items())):
+        for index, step in enumerate(own.get("launch", [])):
+            if step.get("kernel") == root:
+                return Location(shown, lines[*base, "launch", index, "kernel"])
+        if root in own.get("constants", {}):
+            return Location(shown, lines[*base, "constants", root])
+    return Location(shown, lines[()])
+
+
+@functools.lru_cache(FILES)
+def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
+    """The line in the file of each key; the empty path is the first line of the TOML text."""
+    header = split_header(path, text)
+    first = header.opening_line + 1
+    return {(): first, **{key: header.opening_line + line for key, line in key_lines(header.toml).items()}}

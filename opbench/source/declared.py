@@ -1,0 +1,23 @@
+"""Finds where a kernel is declared."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from opbench.errors import Location
+from opbench.source.names import plain_kernel
+from opbench.source.sources import Source
+from opbench.source.tokens import tokens
+
+
+def declaration(sources: Sequence[Source], kernel: str) -> Location | None:
+    """Return where a kernel is declared, in a file or in a header of it; None where no declaration shows."""
+    name = plain_kernel(kernel)
+    for source in sources:
+        code, is_kernel = list(tokens(source.text)), False
+        for token, following in itertools.pairwise(code):
+            is_kernel = token.text == "__global__" or (is_kernel and token.text not in (";", "{"))
+            if is_kernel and token.text == name and following.text == "(":
+                return Location(source.path, source.text.count("\n", 0, token.start) + 1)
+    return None
