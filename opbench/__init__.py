@@ -11,10 +11,12 @@ __all__ = [
     "UNIT_ROUNDOFF",
     "Arrays",
     "Builder",
+    "CheckOptions",
     "Gradient",
     "Network",
     "Operator",
     "PlannedNetwork",
+    "RunOptions",
     "Tensor",
     "Tolerance",
     "TrainOptions",
@@ -59,15 +61,18 @@ if TYPE_CHECKING:
     from opbench.networks.plan.executor import Network
     from opbench.networks.plan.planned import PlannedNetwork, network, plan
     from opbench.networks.train.train_options import TrainOptions
+    from opbench.running.options import CheckOptions, RunOptions
     from opbench.source.precision import UNIT_ROUNDOFF
 
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.source.precision",
     "Arrays": "opbench.kernels.tensors",
     "Builder": "opbench.graph.build",
+    "CheckOptions": "opbench.running.options",
     "Gradient": "opbench.kernels.gradient",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
+    "RunOptions": "opbench.running.options",
     "PlannedNetwork": "opbench.networks.plan.planned",
     "Tensor": "opbench.kernels.tensors",
     "Tolerance": "opbench.kernels.tensors",

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from opbench import paths
 from opbench.adopting.memory_plan import MemoryPlans
@@ -25,7 +25,7 @@ from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.memory import run_in_memory_mode
-from opbench.running.options import RunOptions
+from opbench.running.options import CheckOptions, RunOptions, RunSetup
 from opbench.running.runner import Progress, Tell, run_suite
 from opbench.running.suite import (
     NoFittingProblem,
@@ -39,9 +39,6 @@ from opbench.running.targets import bare_file, cases_to_check, is_file, no_probl
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
-if TYPE_CHECKING:
-    from opbench.running.clusters import Tls
-
 
 def silent(progress: Progress) -> None:
     """Tell nothing."""
@@ -49,30 +46,16 @@ def silent(progress: Progress) -> None:
 
 def run(
     target: str | Path | Sequence[str | Path],
+    options: RunOptions | None = None,
     *,
-    backend: str = "auto",
-    cases: Iterable[str] = (),
-    variants: Sequence[str | Path] = (),
-    problems: Sequence[str] = (),
-    out: str | Path | None = None,
-    resume: bool = False,
-    seed: int = 20260,
-    time_limit_s: float | None = None,
-    mode: str | None = None,
-    publish: bool = False,
-    gpus: str = "",
-    on: str = "",
-    tls: Tls | None = None,
-    report: bool = True,
-    gpu: str = "h200",
-    cpu_only: bool = False,
-    command: Sequence[str] = (),
     tell: Tell = silent,
+    **changes: Any,
 ) -> Run:
     """Check and measure a suite, an operator, or .cu and .py files of your own; returns the finished run.
 
     `target` is a suite's file or name, an operator's name, a printed case, or a kernel's file, or several such files,
-    which are compared with each other (`opbench.results.own_variants.compare_own_variants`); `cases` are printed names
+    which are compared with each other (`opbench.results.own_variants.compare_own_variants`). `changes` are fields of
+    `RunOptions` over those of `options`: `cases` are printed names
     or globs; `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's
     sizes; `out` is the run's folder; `mode` is one of `timing.MODES` in place of the suite's; with
     `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1": a worker on
@@ -81,36 +64,38 @@ def run(
     nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
     exception but a result.
     """
-    if on and gpus:
-        raise UsageError(f"--on {on} has workers of its own; leave --gpus {gpus} out, each worker has one GPU")
+    chosen = replace(options or RunOptions(), **changes)
+    on, gpu, variants, backend = chosen.on, chosen.gpu, chosen.variants, chosen.backend
+    if on and chosen.gpus:
+        raise UsageError(f"--on {on} has workers of its own; leave --gpus {chosen.gpus} out, each worker has one GPU")
     if on and backend == "auto":
         backend = "cuda"  # what the workers have, whatever is here
     targets = target_names(target)
-    suite, roots, backend = expand(targets, backend, cases, variants, problems)
-    timing = replace(suite.timing, mode=mode or suite.timing.mode)
-    suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
-    folder = Path(out) if out else paths.new_run(f"{suite.name}-{backend}")
-    processes = PROCESSES if publish else 1
-    if report and backend == "cpu":
+    suite, roots, backend = expand(targets, backend, chosen.cases, variants, chosen.problems)
+    timing = replace(suite.timing, mode=chosen.mode or suite.timing.mode)
+    suite = replace(suite, time_limit_s=chosen.time_limit_s or suite.time_limit_s, timing=timing)
+    folder = chosen.out or paths.new_run(f"{suite.name}-{backend}")
+    processes = PROCESSES if chosen.publish else 1
+    if chosen.report and backend == "cpu":
         committed(gpu)  # an unknown GPU is refused before anything runs
-    options = RunOptions(
+    setup = RunSetup(
         backend,
         folder,
-        resume,
-        seed=seed,
+        chosen.resume,
+        seed=chosen.seed,
         roots=roots,
-        command=tuple(command),
+        command=chosen.command,
         workers=_workers(backend),
         processes=processes,
         gpu=gpu,
         target=(targets[0], *(str(root) for root in variants)),
         targets=tuple(targets[1:] and targets),
-        compile_for="" if cpu_only else gpu,
+        compile_for="" if chosen.cpu_only else gpu,
         capability=capability_of(gpu) if backend == "cpu" else None,
-        devices=choose_devices(gpus, backend),
+        devices=choose_devices(chosen.gpus, backend),
     )
 
-    if report:
+    if chosen.report:
         # This process waits while workers measure; what the report imports, seconds of it, comes in that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
@@ -123,11 +108,11 @@ def run(
         from opbench.running.cluster import run_on_cluster
         from opbench.running.clusters import connected
 
-        with connected(on, tls) as (client, wait_s):
-            finished = run_on_cluster(suite, options, client, wait_s, tell)
+        with connected(on, chosen.tls) as (client, wait_s):
+            finished = run_on_cluster(suite, setup, client, wait_s, tell)
     else:
-        finished = run_suite(suite, options, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
-    if report:
+        finished = run_suite(suite, setup, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
+    if chosen.report:
         from opbench.report import write_report
 
         write_report(finished, folder, gpu, roots)
@@ -165,7 +150,7 @@ def expand(
             suite = suite_for_variants(own, catalog, backend, problems)
         except NoFittingProblem as none:
             file = next(name for name in (target, *others) if Path(name).resolve() == none.variant.path.resolve())
-            why = no_problem("run", file, none.variant, catalog, problems, RunOptions.seed)
+            why = no_problem("run", file, none.variant, catalog, problems, RunSetup.seed)
             raise UsageError(f"{file}: {why}") from None
     elif CASE_NAME.match(target):
         suite = suite_for_case(catalog.case(target), catalog)
@@ -185,27 +170,16 @@ def expand(
 
 def check(
     targets: Sequence[str | Path] = (),
+    options: CheckOptions | None = None,
     *,
-    backend: str = "cpu",
-    cases: Iterable[str] = (),
-    variants: Sequence[str | Path] = (),
-    problems: Sequence[str] = (),
-    random_shapes: int = 3,
-    every: bool = False,
-    huge: bool = False,
-    exit_first: bool = False,
-    gpu: str = "h200",
-    cpu_only: bool = False,
-    seed: int = 20260,
-    time_limit_s: float = Suite.time_limit_s,
-    memory: bool = False,
-    sizes: Mapping[str, int] | None = None,
     tell: Tell = silent,
     note: Callable[[str], None] = lambda words: None,
+    **changes: Any,
 ) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
-    A target is an operator, a variant ("matmul/tiled"), a printed case or a file; none means everything. Where each
+    A target is an operator, a variant ("matmul/tiled"), a printed case or a file; none means everything. `changes` are
+    fields of `CheckOptions` over those of `options`. Where each
     pair of config and problem compiles a module of its own, configs take turns at the problems unless `every` pair is
     wanted or cases are named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples
     and random shapes.
@@ -218,15 +192,19 @@ def check(
     and of every file with `memory`, the launches of its host code run without a reference: a result is "no fault found"
     or wrong; `sizes` are values of host variables by name.
     """
-    roots = tuple(Path(v).resolve() for v in variants)
+    asked = replace(options or CheckOptions(), **changes)
+    roots = tuple(folder.resolve() for folder in asked.variants)
     catalog = Catalog(roots)
-    patterns = list(cases)
-    backend = backends.resolve(backend)
-    huge |= every and backend == "cpu" and not problems
+    patterns = list(asked.cases)
+    backend, gpu, seed, problems = backends.resolve(asked.backend), asked.gpu, asked.seed, asked.problems
+    huge = asked.huge or (asked.every and backend == "cpu" and not problems)
     capability = capability_of(gpu) if backend == "cpu" else None
+    time_limit_s = asked.time_limit_s or Suite.time_limit_s
 
-    every |= bool(patterns)
-    chosen, plans = _cases_of(catalog, targets, random_shapes, seed, every, problems, note, huge, memory, sizes or {})
+    every = asked.every or bool(patterns)
+    chosen, plans = _cases_of(
+        catalog, targets, asked.random_shapes, seed, every, problems, note, huge, asked.memory, asked.sizes
+    )
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
@@ -234,20 +212,20 @@ def check(
     if plans and not chosen:
         return by_memory
     _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
-    listing = next_command("check", *target_names(targets), variants=variants, list=True)
+    listing = next_command("check", *target_names(targets), variants=asked.variants, list=True)
     selected = tuple(select(chosen, patterns, listing))
     suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
-        options = replace(
-            options,
-            exit_first=exit_first,
+        setup = RunSetup(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
+        setup = replace(
+            setup,
+            exit_first=asked.exit_first,
             workers=_workers(backend),
-            compile_for="" if cpu_only or not product(gpu) else gpu,
+            compile_for="" if asked.cpu_only or not product(gpu) else gpu,
             capability=capability,
             every_module=every,
         )
-        results = {result.case: result for result in run_suite(suite, options, tell).results}
+        results = {result.case: result for result in run_suite(suite, setup, tell).results}
         found = [results[case.name] for case in suite.cases if case.name in results]
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")

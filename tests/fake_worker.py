@@ -26,7 +26,7 @@ from opbench.running.protocol import (
     Unsupported,
     unpack,
 )
-from opbench.running.runner import RunOptions, run_suite
+from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import read_suite
 from opbench.running.worker import Worker
 from opbench.timing.clock import Sample
@@ -115,7 +115,7 @@ def run_fake(folder: Path, ceilings: dict[str, Any] | None = None, **options: An
     (folder / "s.toml").write_text(text)
     suite = read_suite(folder / "s.toml", Catalog(), "cuda")
     find_ceilings = (lambda devices: [ceilings]) if ceilings else None
-    run = run_suite(suite, RunOptions("cuda", folder / "out", **options), find_ceilings=find_ceilings)
+    run = run_suite(suite, RunSetup("cuda", folder / "out", **options), find_ceilings=find_ceilings)
     assert run == read_run(folder / "out"), "what is returned is what is on disk"
     return {r.variant: r for r in run.results}
 

@@ -15,7 +15,7 @@ from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog, case_named
 from opbench.results.files import Run
 from opbench.running import targets
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.runner import Progress
 
 CATALOG = Catalog()
@@ -146,7 +146,7 @@ def test_a_run_without_times_uses_every_core(
 ) -> None:
     seen: list[int] = []
 
-    def run_suite(suite: object, options: RunOptions, *others: object) -> Run:
+    def run_suite(suite: object, options: RunSetup, *others: object) -> Run:
         seen.append(options.workers)
         raise UsageError("enough")
 

@@ -12,7 +12,7 @@ from common import ROOT
 import opbench
 
 NAMES = {
-    "read_run", "run", "check", "figures", "load", "train", "TrainOptions",
+    "read_run", "run", "check", "figures", "load", "train", "TrainOptions", "RunOptions", "CheckOptions",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
     "rounded", "magnitude_of_rounded", "matrix_product",
     "Gradient", "passed_on",

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,21 +18,13 @@ from click.core import ParameterSource
 
 from opbench.checking import backends
 from opbench.cli import completion, discard_stdout
-from opbench.cli.options import (
-    BACKENDS,
-    cases_option,
-    gpu_option,
-    json_option,
-    read_sizes,
-    size_option,
-    variants_option,
-)
+from opbench.cli.fields import options_of
+from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
 from opbench.paths import next_command
 from opbench.results.result import exit_code
-from opbench.timing.clock import MODES
-from opbench.timing.processes import PROCESSES
+from opbench.running.options import CheckOptions, RunOptions
 
 if TYPE_CHECKING:
     import pandas
@@ -45,76 +37,12 @@ if TYPE_CHECKING:
     from opbench.results.run_data import LeftOut
     from opbench.running.clusters import Tls
 
-cpu_only_option = click.option(
-    "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
-)
-
-
-problems_option = click.option(
-    "--problem",
-    "problems",
-    multiple=True,
-    metavar="PROBLEM",
-    help="Sizes of a FILE.cu, such as '(n=1000)', in place of those that would be taken; repeatable.",
-)
-
-
-def shared_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Options that `run` and `check` have in common."""
-    for option in (
-        cpu_only_option,
-        cases_option,
-        variants_option,
-        click.option(
-            "--time-limit",
-            "time_limit_s",
-            type=click.FloatRange(min=0.1),
-            metavar="SECONDS",
-            help="Stop a case that takes longer [default: the suite's, else 60].",
-        ),
-        click.option(
-            "--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs."
-        ),
-        json_option,
-    ):
-        function = option(function)
-    return function
-
 
 @click.command("run")
 @click.argument(
     "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|CASE|FILE.cu]...", shell_complete=completion.suites
 )
-@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The run's folder [default: reports/<time>-<suite>-<backend>].",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    help="Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
-    "over rotated buffers [default: the suite's, else cold].",
-)
-@click.option(
-    "--publish",
-    is_flag=True,
-    help=f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
-    "intervals.",
-)
-@click.option(
-    "--gpus",
-    default="",
-    metavar="all|0,1",
-    help="GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
-)
-@click.option(
-    "--on",
-    default="",
-    metavar="dask://HOST:PORT|slurm:FILE.toml",
-    help="Run on the workers of a cluster, one GPU each; a scheduler runs what it is sent, so keep it private.",
-)
+@options_of(RunOptions)
 @click.option(
     "--tls-ca",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -122,29 +50,13 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="This side's certificate.")
 @click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its private key.")
-@click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
-@gpu_option
-@problems_option
-@shared_options
+@json_option
 def run_command(
     targets: tuple[str, ...],
-    backend: str,
-    out: Path | None,
-    mode: str | None,
-    publish: bool,
-    gpus: str,
-    on: str,
+    options: RunOptions,
     tls_ca: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
-    resume: bool,
-    gpu: str,
-    cpu_only: bool,
-    cases: tuple[str, ...],
-    roots: tuple[Path, ...],
-    problems: tuple[str, ...],
-    seed: int,
-    time_limit_s: float | None,
     as_json: bool,
 ) -> None:
     """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, one CASE, or FILE.cu; write the report.
@@ -156,35 +68,17 @@ def run_command(
     from opbench.results.own_variants import compare_own_variants
     from opbench.results.rows import frame
 
-    if resume and out is None:
+    if options.resume and options.out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
+    options = replace(options, tls=_tls(tls_ca, tls_cert, tls_key), command=tuple(sys.argv[1:]))
     with progress_on_stderr() as tell:
-        run = api.run(
-            targets,
-            backend=backend,
-            cases=cases,
-            variants=roots,
-            problems=problems,
-            out=out,
-            resume=resume,
-            seed=seed,
-            time_limit_s=time_limit_s,
-            mode=mode,
-            publish=publish,
-            gpus=gpus,
-            on=on,
-            tls=_tls(tls_ca, tls_cert, tls_key),
-            gpu=gpu,
-            cpu_only=cpu_only,
-            command=sys.argv[1:],
-            tell=tell,
-        )
+        run = api.run(targets, options, tell=tell)
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
-    if note := _sizes_not_checked(targets, roots, run.results):
+    if note := _sizes_not_checked(targets, options.variants, run.results):
         click.echo(f"note: {note}", err=True)
-    finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out, compare_own_variants(run)))
+    finish(run.results, as_json, lambda: print_table(frame(run, options.gpu), run.left_out, compare_own_variants(run)))
 
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
@@ -214,35 +108,8 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
 @click.argument(
     "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|CASE|FILE.cu]...", shell_complete=completion.variants
 )
-@click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
-@click.option(
-    "--random",
-    "random_shapes",
-    default=3,
-    type=click.IntRange(min=0),
-    show_default=True,
-    help="How many random shapes per operator, besides its examples.",
-)
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="Every config on every problem, also where each pair compiles a module of its own; on the cpu also --huge.",
-)
-@problems_option
-@click.option(
-    "--huge",
-    is_flag=True,
-    help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
-)
-@click.option(
-    "--memory",
-    is_flag=True,
-    help="Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
-    "A file for which no operator fits is checked so anyway.",
-)
+@options_of(CheckOptions)
 @size_option
-@click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @click.option(
     "--sarif",
     "sarif_file",
@@ -251,38 +118,17 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
 )
 @click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
-@click.option(
-    "--gpu",
-    default="h200",
-    show_default=True,
-    metavar="NAME|NUMBER",
-    help="The GPU whose code is checked, the branch of __CUDA_ARCH__: a name such as rtx3080, or a compute capability "
-    "such as 8.6. NVRTC compiles for a name, too.",
-    shell_complete=completion.gpus,
-)
 @click.option("--list", "only_list", is_flag=True, help="Print the names of the cases for --case, and check none.")
 @click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
-@shared_options
+@json_option
 def check_command(
     targets: tuple[str, ...],
-    backend: str,
-    problems: tuple[str, ...],
-    random_shapes: int,
-    every: bool,
-    huge: bool,
-    memory: bool,
+    options: CheckOptions,
     sizes: tuple[str, ...],
-    exit_first: bool,
     sarif_file: Path | None,
     with_notes: bool,
-    gpu: str,
     only_list: bool,
     watch: bool,
-    cpu_only: bool,
-    cases: tuple[str, ...],
-    roots: tuple[Path, ...],
-    seed: int,
-    time_limit_s: float | None,
     as_json: bool,
 ) -> None:
     """Check variants on the operators' examples and on random shapes; no times, no report."""
@@ -292,7 +138,7 @@ def check_command(
         if as_json or sarif_file:
             given = "--json" if as_json else "--sarif"
             raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
-        watch_targets(targets, roots)
+        watch_targets(targets, options.variants)
     from opbench import api
 
     def on_note(words: str) -> None:
@@ -301,36 +147,18 @@ def check_command(
     if only_list:
         names = api.cases_checked(
             targets,
-            variants=roots,
-            problems=problems,
-            random_shapes=random_shapes,
-            huge=huge or (every and backend == "cpu" and not problems),
-            seed=seed,
+            variants=options.variants,
+            problems=options.problems,
+            random_shapes=options.random_shapes,
+            huge=options.huge or (options.every and options.backend == "cpu" and not options.problems),
+            seed=options.seed,
             note=on_note,
         )
         leave(0, lambda: click.echo("\n".join(names)))
-    if backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
-        backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
+    if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
+        backends.prepare(options.backend)  # whose compiler works while Python reads the rest of itself
     with progress_on_stderr() as tell:
-        results = api.check(
-            targets,
-            backend=backend,
-            cases=cases,
-            variants=roots,
-            problems=problems,
-            random_shapes=random_shapes,
-            every=every,
-            huge=huge,
-            exit_first=exit_first,
-            gpu=gpu,
-            cpu_only=cpu_only,
-            seed=seed,
-            time_limit_s=time_limit_s or 60.0,
-            memory=memory,
-            sizes=read_sizes(sizes),
-            tell=tell,
-            note=on_note,
-        )
+        results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=tell, note=on_note)
     from opbench.export.sarif import faults, notes, sarif
 
     noted = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
@@ -475,7 +303,7 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     from opbench.running.memory import OPERATOR as MEMORY
     from opbench.running.targets import is_file, own_variants
 
-    catalog = Catalog(click.get_current_context().params["roots"])
+    catalog = Catalog(click.get_current_context().params["variants"])
     found: dict[str, str] = {}
     for target in filter(is_file, targets):
         found[f"{MEMORY}/{Path(target).stem}"] = target
@@ -490,7 +318,7 @@ def _file_of(result: Result, targets: tuple[str, ...]) -> str:
 
     if typed := _files_of(targets).get(f"{result.operator}/{result.variant}"):
         return typed
-    known = Catalog(click.get_current_context().params["roots"]).variants(result.operator)
+    known = Catalog(click.get_current_context().params["variants"]).variants(result.operator)
     return str(next(v.path for v in known if v.name == result.variant))
 
 

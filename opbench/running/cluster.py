@@ -24,7 +24,7 @@ from opbench.running import remote
 from opbench.running.devices import common_environment, require_alike
 from opbench.running.dispatch import Dispatch
 from opbench.running.header import RunFile, stands
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.problem import Terms
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import Open, iterate_problems
@@ -52,7 +52,7 @@ class _Member:
     idle: bool = False
 
 
-def run_on_cluster(suite: Suite, options: RunOptions, client: Client, wait_s: float, tell: Tell) -> Run:
+def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, tell: Tell) -> Run:
     """Run a suite's cases on a scheduler's workers and return what is on disk afterwards.
 
     `wait_s` is how long it may have no worker at all. Raises EnvironmentFault where none comes, UsageError where
@@ -75,7 +75,7 @@ def run_on_cluster(suite: Suite, options: RunOptions, client: Client, wait_s: fl
 class _Crew:
     """The workers of one run; everything happens in the thread that calls `run`."""
 
-    def __init__(self, suite: Suite, options: RunOptions, client: Client, wait_s: float, desk: RunDesk) -> None:
+    def __init__(self, suite: Suite, options: RunSetup, client: Client, wait_s: float, desk: RunDesk) -> None:
         from distributed import Queue
 
         self._suite, self._options, self._client, self._wait_s, self._desk = suite, options, client, wait_s, desk

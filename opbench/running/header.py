@@ -17,7 +17,7 @@ from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
 from opbench.results.result import Launched, Result
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.revision import revision
 from opbench.running.suite import Suite
 
@@ -46,7 +46,7 @@ class RunFile:
     and for one of another suite, backend, seed or way to time.
     """
 
-    def __init__(self, suite: Suite, options: RunOptions) -> None:
+    def __init__(self, suite: Suite, options: RunSetup) -> None:
         self._suite, self._options = suite, options
         self._writer = RunWriter(options.out)
         self._reader = RunReader(self._writer.path)
@@ -135,7 +135,7 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
     return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
-def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]) -> dict[str, object]:
+def _header(suite: Suite, options: RunSetup, environment: Mapping[str, object]) -> dict[str, object]:
     """The first line of a run's file."""
     return {
         "format": FORMAT,

@@ -1,16 +1,120 @@
-"""What a user may choose for a run."""
+"""What a user may choose for `run` and `check`, and the setup of a run that follows from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from opbench.checking import backends
+from opbench.options import option, set_types
+from opbench.running.clusters import Tls
 from opbench.running.devices import ChosenGpu
+from opbench.timing.clock import MODES
+from opbench.timing.processes import PROCESSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOptions:
+    """Which cases `run` and `check` take, and how: the options that both have."""
+
+    problems: tuple[str, ...] = option(
+        (),
+        "Sizes of a FILE.cu, such as '(n=1000)', in place of those that would be taken; repeatable.",
+        "--problem",
+        metavar="PROBLEM",
+    )
+    time_limit_s: float | None = option(
+        None,
+        "Stop a case that takes longer [default: the suite's, else 60].",
+        "--time-limit",
+        metavar="SECONDS",
+        least=0.1,
+    )
+    seed: int = option(20260, "Seed of the inputs.", least=0)
+    variants: tuple[Path, ...] = option(
+        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
+    )
+    cases: tuple[str, ...] = option(
+        (), "Only cases of this printed name or glob; repeatable.", "--case", metavar="GLOB", complete="variants"
+    )
+    cpu_only: bool = option(False, "On the cpu backend, do not let NVRTC compile the kernels for a GPU as well.")
+
+    def __post_init__(self) -> None:
+        set_types(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CaseOptions):
+    """What a user may choose for `opbench.run`; None for `out` is a new folder in reports/."""
+
+    backend: str = option("auto", "Where cases run.", choices=backends.CHOICES)
+    out: Path | None = option(None, "The run's folder [default: reports/<time>-<suite>-<backend>].", folder=True)
+    mode: str | None = option(
+        None,
+        "Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
+        "over rotated buffers [default: the suite's, else cold].",
+        choices=MODES,
+    )
+    publish: bool = option(
+        False,
+        f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
+        "intervals.",
+    )
+    gpus: str = option(
+        "",
+        "GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
+        metavar="all|0,1",
+    )
+    on: str = option(
+        "",
+        "Run on the workers of a cluster, one GPU each; a scheduler runs what it is sent, so keep it private.",
+        metavar="dask://HOST:PORT|slurm:FILE.toml",
+    )
+    resume: bool = option(False, "Complete the run in --out; cases that it has are not repeated.")
+    gpu: str = option("h200", "The GPU that predictions without one are for.", metavar="NAME", complete="gpus")
+    tls: Tls | None = None
+    """Certificates for a scheduler that wants them."""
+    report: bool = True
+    """Whether the report is written."""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(CaseOptions):
+    """What a user may choose for `opbench.check`."""
+
+    backend: str = option("cpu", "Where cases run.", choices=backends.CHOICES)
+    random_shapes: int = option(3, "How many random shapes per operator, besides its examples.", "--random", least=0)
+    every: bool = option(
+        False,
+        "Every config on every problem, also where each pair compiles a module of its own; on the cpu also --huge.",
+        "--all",
+    )
+    huge: bool = option(
+        False,
+        "Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
+    )
+    memory: bool = option(
+        False,
+        "Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
+        "A file for which no operator fits is checked so anyway.",
+    )
+    exit_first: bool = option(False, "Stop at the first case that is not right.", "-x", "--exitfirst")
+    gpu: str = option(
+        "h200",
+        "The GPU whose code is checked, the branch of __CUDA_ARCH__: a name such as rtx3080, or a compute capability "
+        "such as 8.6. NVRTC compiles for a name, too.",
+        metavar="NAME|NUMBER",
+        complete="gpus",
+    )
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Values of host variables by name, in memory mode."""
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What a user may choose for a run; travels whole."""
+class RunSetup:
+    """What a run needs beside its suite; travels whole."""
 
     backend: str = "cpu"
     out: Path = Path("reports/run")

@@ -19,7 +19,7 @@ from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.progress import Progress, Tell
 from opbench.running.runner import RunEnded, run_suite
 from opbench.running.suite import read_suite
@@ -73,7 +73,7 @@ def measure_ceilings(
 def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | None) -> Run:
     suite = read_suite(Path(name), Catalog(), "cuda")
     devices = (device,) if device else ()
-    options = RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
+    options = RunSetup(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
     run = run_suite(suite, options, tell)
     wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
     if wrong:

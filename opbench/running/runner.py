@@ -22,7 +22,7 @@ from opbench.running.devices import ChosenGpu, common_environment, require_alike
 from opbench.running.dispatch import DEATHS, Dispatch
 from opbench.running.gpu_code import GpuCode
 from opbench.running.header import RunFile, stands
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.problem import CaseFaults, Ended, ProblemRun, Station, Terms
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Open, Probe, Told, Unsupported, iterate_problems, pack
@@ -50,7 +50,7 @@ class _Enough(RunEnded):
 class RunDesk:
     """Where outcomes of a run come in: one file, one count, whoever and however many bring them."""
 
-    def __init__(self, suite: Suite, options: RunOptions, file: RunFile, tell: Tell) -> None:
+    def __init__(self, suite: Suite, options: RunSetup, file: RunFile, tell: Tell) -> None:
         self.suite, self.options, self.file, self.tell = suite, options, file, tell
         self.ended = set[str]()
         """Cases that need no work: an earlier result stands, or this run's is on disk."""
@@ -84,7 +84,7 @@ class _State:
     """A run in progress; several threads share it where several workers run cases."""
 
     suite: Suite
-    options: RunOptions
+    options: RunSetup
     desk: RunDesk
     stations: list[Station]
     gpu_code: GpuCode
@@ -106,7 +106,7 @@ class _State:
 
 def run_suite(
     suite: Suite,
-    options: RunOptions,
+    options: RunSetup,
     tell: Tell = lambda progress: None,
     find_ceilings: FindCeilings | None = None,
 ) -> Run:
@@ -141,7 +141,7 @@ def run_suite(
         return file.run()
 
 
-def _stations(opening: Open, options: RunOptions) -> list[Station]:
+def _stations(opening: Open, options: RunSetup) -> list[Station]:
     """A worker for each device, or on the cpu as many as there may be."""
     if not options.devices:
         names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
@@ -368,4 +368,4 @@ class _Counter:
             return self._dispatch.blamed(case)
 
 
-__all__ = ["Progress", "RunOptions", "Tell", "TimingOptions", "WorkerLost", "run_suite"]
+__all__ = ["Progress", "RunSetup", "Tell", "TimingOptions", "WorkerLost", "run_suite"]

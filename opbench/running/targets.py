@@ -16,7 +16,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, stored_for
 from opbench.running.suite import read_suite
 from opbench.source.device_part import absent_headers
@@ -128,7 +128,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
         made = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
         if pattern or not made:
             named_sizes = [pattern] if pattern.startswith("(") else []
-            refusal = no_problem("check", target, variants[0], catalog, named_sizes, RunOptions.seed)
+            refusal = no_problem("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
             raise UsageError(f"{target}: {refusal}")
         cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet(p, c) is None]
     listing = catalog.command("check", target, list=True)

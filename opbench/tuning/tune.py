@@ -20,7 +20,7 @@ from opbench.records import to_json
 from opbench.results.files import Run, RunWriter
 from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
 from opbench.running.header import beginning
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.protocol import Open
 from opbench.running.runner import Progress, Tell, run_suite
 from opbench.running.suite import Suite
@@ -221,4 +221,4 @@ def _measured(
     timing = TimingOptions(mode=options.mode, budget_s=max(0.2, 0.5 * final_s / len(cases)))
     suite = Suite(finals.folder, f"the best of {variant.id}", cases, timing)
     folder = options.out / finals.folder
-    return run_suite(suite, RunOptions("cuda", folder, resume=True, roots=options.roots, command=options.command), tell)
+    return run_suite(suite, RunSetup("cuda", folder, resume=True, roots=options.roots, command=options.command), tell)

@@ -20,7 +20,7 @@ from opbench.results.files import FILE
 from opbench.running import cluster, remote
 from opbench.running.cluster import run_on_cluster
 from opbench.running.clusters import SlurmFile, Tls, connected, private_address
-from opbench.running.runner import Progress, RunOptions
+from opbench.running.runner import Progress, RunSetup
 from opbench.running.suite import Suite
 
 KILLS = "kill -9 $(awk '/^PPid/ { print $2 }' /proc/$PPID/status)"
@@ -37,7 +37,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-def two_problems(folder: Path, **variants: str) -> tuple[Suite, RunOptions]:
+def two_problems(folder: Path, **variants: str) -> tuple[Suite, RunSetup]:
     """Relu's first rung and kernels of the test's own on two sizes."""
     for name, condition in variants.items():
         kernel = RELU.replace("// ///\n", "// ///\n#include <stdlib.h>\n", 1)
@@ -50,7 +50,7 @@ def two_problems(folder: Path, **variants: str) -> tuple[Suite, RunOptions]:
         "problems = [{ n = 7 }, { n = 1000 }]\n"
     )
     suite, roots, _ = api.expand(path, "cpu", [], [folder / "mine"])
-    return suite, RunOptions(out=folder / "out", measure=False, roots=roots)
+    return suite, RunSetup(out=folder / "out", measure=False, roots=roots)
 
 
 def test_whoever_dies_a_run_is_complete_and_judged_once(client: Client, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.dispatch import Dispatch
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import Build, Measure, Started, unpack
-from opbench.running.runner import RunEnded, RunOptions, run_suite, slowest_first
+from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
 
@@ -109,7 +109,7 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
     def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
         return [{**ROOF, "dram_bytes_per_s": 4e12 / (1 + d.index), "launch_floor_s": 1e-6} for d in devices]
 
-    found = RunOptions("cuda", folder / "out", devices=TWO, **options)
+    found = RunSetup("cuda", folder / "out", devices=TWO, **options)
     tell = told.append if told is not None else lambda progress: None
     return run_suite(suite, found, tell, ceilings)
 
@@ -226,7 +226,7 @@ def test_real_workers_die_and_are_replaced(tmp_path: Path) -> None:
     )
     suite, roots, _ = api.expand(path, "cpu", [], [tmp_path / "mine"])
     told: list[Progress] = []
-    options = RunOptions(out=tmp_path / "out", measure=False, roots=roots, devices=TWO)
+    options = RunSetup(out=tmp_path / "out", measure=False, roots=roots, devices=TWO)
     run = run_suite(suite, options, told.append)
     status = {r.case: r.status for r in run.results}
     assert run.finished and set(status) == {case.name for case in suite.cases}

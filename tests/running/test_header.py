@@ -14,7 +14,7 @@ from opbench.results import files
 from opbench.results.files import FILE, RunWriter, read_run
 from opbench.running.devices import ChosenGpu
 from opbench.running.header import RunFile
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
@@ -31,11 +31,11 @@ def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path
         asked.append(1)
         return [{"source": "measured"}]
 
-    run = run_suite(NONE, RunOptions("cpu", tmp_path), find_ceilings=ceilings)
+    run = run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
     assert run == read_run(tmp_path) and run.ceilings == {"source": "measured"}
     for options, message in (
-        (RunOptions("cpu", tmp_path), "holds a run already; add --resume"),
-        (RunOptions("cpu", tmp_path, resume=True, seed=1), "was run with seed = 20260, not 1"),
+        (RunSetup("cpu", tmp_path), "holds a run already; add --resume"),
+        (RunSetup("cpu", tmp_path, resume=True, seed=1), "was run with seed = 20260, not 1"),
     ):
         with pytest.raises(UsageError, match=message):
             run_suite(NONE, options, find_ceilings=ceilings)
@@ -43,7 +43,7 @@ def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path
 
 
 def test_a_run_to_be_completed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_suite(NONE, RunOptions("cpu", tmp_path))
+    run_suite(NONE, RunSetup("cpu", tmp_path))
     read, count = files.read_lines, []
 
     def counted(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -51,14 +51,14 @@ def test_a_run_to_be_completed_is_read_once(tmp_path: Path, monkeypatch: pytest.
         return read(path)
 
     monkeypatch.setattr(files, "read_lines", counted)
-    run = run_suite(NONE, RunOptions("cpu", tmp_path, resume=True))
+    run = run_suite(NONE, RunSetup("cpu", tmp_path, resume=True))
     assert count == [tmp_path / FILE] and run == read_run(tmp_path)
 
 
 def test_what_is_refused_stays_as_it_is_and_unlocked(tmp_path: Path) -> None:
-    run_suite(NONE, RunOptions("cpu", tmp_path))
+    run_suite(NONE, RunSetup("cpu", tmp_path))
     before = (tmp_path / FILE).read_bytes()
     with pytest.raises(UsageError, match="was run with suite = none, not other; choose another --out DIR"):
-        RunFile(replace(NONE, name="other"), RunOptions("cpu", tmp_path, resume=True))
+        RunFile(replace(NONE, name="other"), RunSetup("cpu", tmp_path, resume=True))
     assert (tmp_path / FILE).read_bytes() == before
     RunWriter(tmp_path).close()

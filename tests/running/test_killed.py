@@ -19,7 +19,7 @@ from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.running import runner
 from opbench.running.header import RunFile
-from opbench.running.runner import Progress, RunOptions, run_suite
+from opbench.running.runner import Progress, RunSetup, run_suite
 
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
 
@@ -143,7 +143,7 @@ def test_several_workers_each_lose_their_own_cases_only(tmp_path: Path) -> None:
     suite, _, _ = api.expand(path, "cpu", ["relu/scalar*", "relu/crashes*", "relu/vec4[*"], roots)
     assert len(suite.cases) > 2 * runner.CASES_PER_WORKER
     told: list[Progress] = []
-    run = run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, roots=roots, workers=3), told.append)
+    run = run_suite(suite, RunSetup(out=tmp_path / "out", measure=False, roots=roots, workers=3), told.append)
     assert sorted(r.case for r in run.results) == sorted(case.name for case in suite.cases)
     failed = {r.case: r.reason for r in run.results if r.status != "right"}
     assert list(failed) == ["relu/crashes(n=5)"] and "the process running it died" in failed["relu/crashes(n=5)"]
@@ -170,7 +170,7 @@ def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(RunFile, "result", full)
     before = children(os.getpid())  # a resource tracker of tests before this one, say
     with pytest.raises(EnvironmentFault, match="the disk is full"):
-        run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, workers=3))
+        run_suite(suite, RunSetup(out=tmp_path / "out", measure=False, workers=3))
     assert [r.case for r in read_run(tmp_path / "out").results] == cases and len(cases) == 21
     assert [child for child in children(os.getpid()) if child not in before] == []
 

@@ -24,7 +24,7 @@ from opbench.running.protocol import (
     Probe,
     unpack,
 )
-from opbench.running.runner import RunOptions, run_suite
+from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import read_suite
 from opbench.running.worker import Worker, WorkerLost
 
@@ -204,8 +204,8 @@ def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> Non
     suite = read_suite(tmp_path / "s.toml", Catalog(), "cuda")
     hot = replace(suite, timing=replace(suite.timing, mode="hot"))
     with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
-        run_suite(hot, RunOptions("cuda", tmp_path / "out", resume=True))
-    run = run_suite(hot, RunOptions("cuda", tmp_path / "hot"))
+        run_suite(hot, RunSetup("cuda", tmp_path / "out", resume=True))
+    run = run_suite(hot, RunSetup("cuda", tmp_path / "hot"))
     assert {r.measurement.mode for r in run.results if r.measurement} == {"hot"}
     assert run.header["timing"]["mode"] == "hot"
 

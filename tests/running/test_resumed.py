@@ -12,7 +12,7 @@ from two_problems import NAMES, SUITE, cases_on_disk, own_variant
 from opbench import api
 from opbench.errors import UsageError
 from opbench.results.files import FILE, RunWriter
-from opbench.running.runner import Progress, RunOptions, run_suite
+from opbench.running.runner import Progress, RunSetup, run_suite
 
 
 def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_file: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_f
         api.run(other, **arguments, resume=True)
     suite, roots, _ = api.expand(suite_file, "cpu", (), [folder / "mine"])
     with pytest.raises(UsageError, match="was run with backend = cpu, not cuda"):
-        run_suite(suite, RunOptions("cuda", folder / "out", resume=True, roots=roots))
+        run_suite(suite, RunSetup("cuda", folder / "out", resume=True, roots=roots))
     done = cli("run", suite_file, "--backend", "cpu", "--variants", "mine", "--out", "out")
     assert done.returncode == 2 and "add --resume" in done.stderr
     assert (folder / "out" / FILE).read_bytes() == before

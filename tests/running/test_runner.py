@@ -25,7 +25,7 @@ from opbench.running.protocol import (
     pack,
     unpack,
 )
-from opbench.running.runner import RunOptions, run_suite
+from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import Suite, read_suite
 from opbench.running.worker import Worker, WorkerLost
 from opbench.timing.sampling import TimingOptions
@@ -157,5 +157,5 @@ def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) 
 
 
 def test_a_suite_without_cases_is_a_run_without_results(tmp_path: Path) -> None:
-    run: Run = run_suite(Suite("none", "none", (), TimingOptions()), RunOptions("cpu", tmp_path))
+    run: Run = run_suite(Suite("none", "none", (), TimingOptions()), RunSetup("cpu", tmp_path))
     assert run.finished and run.results == []

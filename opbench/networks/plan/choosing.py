@@ -25,7 +25,7 @@ from opbench.networks.plan.preparing import PREPARE
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
-from opbench.running.options import RunOptions
+from opbench.running.options import RunSetup
 from opbench.running.runner import Tell, run_suite
 from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
@@ -247,5 +247,5 @@ def measured_here(
     folder, name = out / "tuning", graphs[0].name
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()
-    run_suite(suite, RunOptions("cuda", folder, resume, roots=options.variants, command=options.command), tell)
+    run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), tell)
     return gather((folder,), catalog)
