@@ -1,5 +1,6 @@
 // What a trace knows of the copy engine and of wgmma: who wrote what they read, who still reads what they write.
 #pragma once
+#include "count.hpp"
 #include "tensor_map.hpp"
 
 template <class Visit>
@@ -165,7 +166,7 @@ static bool is_in_array(const Worker* owner, uintptr_t address, uint32_t bytes) 
   return false;
 }
 
-static bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   SharedPlace place = shared_place(worker, address);
   if (!place.worker || place.worker == worker || worker->launch->cooperative) return false;
   Trace* trace = worker->trace;

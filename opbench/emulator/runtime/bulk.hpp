@@ -3,10 +3,10 @@
 // A load lands when nobody of its block can run, or earlier by lot; a store reads shared memory when its thread waits.
 #pragma once
 #include "async_shadow.hpp"
+#include "operands.hpp"
 
 // ---- what is known without a trace: copies under way, and operands that wgmma has in its hands
 
-static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker);
 
 // A reader of the copy engine or of wgmma at 16 bytes of shared memory that a copy may still be filling.
 static bool check_loads_in(Worker* worker, uint32_t offset, const char* who, uint32_t site) {
@@ -54,6 +54,22 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
 static void land_next(Worker* worker) {
   uint32_t count = worker->events->loads.count;
   land(worker, worker, worker->launch->seed ? (uint32_t)(draw(worker) % count) : 0);
+}
+
+void unblock(Worker* worker) {
+  Team* team = worker->team;
+  if (!worker->events->used && team->size == 1) report_deadlock(worker);
+  if (worker->events->loads.count) return land_next(worker);
+  if (pass_on(worker)) return;
+  if (team->stuck_at == team->progress) report_stuck(worker);
+  // Who tries to wait may give up after a time, and do something else.
+  team->stuck_at = team->progress;
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    Worker* member = team->members[rank];
+    for (uint32_t thread = 0; !team->finished[rank] && thread < member->threads; ++thread) {
+      if (is_parked(member, thread) && member->events->waits[thread].kind == kWaitMbarrier) wake(member, thread);
+    }
+  }
 }
 
 static void start_load(Worker* worker, Worker* owner, Bulk load) {

@@ -23,39 +23,6 @@ uint64_t block_at(const Launch* launch, uint64_t position) {
 
 constexpr size_t kThreadStackBytes = 8 << 20;  // what a thread of the system's usually reserves
 
-// ---- turns
-
-static void hand_over(Team* team, uint32_t from, uint32_t to) {
-  pthread_mutex_lock(&team->mutex);
-  team->holder = to;
-  pthread_cond_signal(&team->turn[to]);
-  while (team->holder != from) pthread_cond_wait(&team->turn[from], &team->mutex);
-  pthread_mutex_unlock(&team->mutex);
-}
-
-static bool can_run(const Team* team, uint32_t rank) {
-  const Worker* member = team->members[rank];
-  if (team->finished[rank]) return false;
-  if (!team->started[rank] || member->events->loads.count) return true;
-  for (uint32_t warp = 0; warp < member->warps; ++warp) {
-    if (runnable(member, warp)) return true;
-  }
-  return false;
-}
-
-// Lets another block of the cluster run; false when none can.
-static bool pass_on(Worker* worker) {
-  Team* team = worker->team;
-  for (uint32_t step = 1; step < team->size; ++step) {
-    uint32_t other = (worker->rank + step) % team->size;
-    if (!can_run(team, other)) continue;
-    hand_over(team, worker->rank, other);
-    if (team->dead) abandon_launch(worker);
-    return true;
-  }
-  return false;
-}
-
 static void run_member(Worker* worker) {
   Team* team = worker->team;
   team->started[worker->rank] = true;

@@ -54,28 +54,6 @@ void forget_copies(Worker* worker) {
 
 extern "C" {
 
-// Starts a copy of `valid` bytes, and zeros up to `bytes` of them; the caller has looked at the source.
-void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter) {
-  Worker* worker = opb_worker;
-  AsyncCopy* copy = worker->free_copies;
-  if (copy) {
-    worker->free_copies = copy->next;
-  } else {
-    copy = (AsyncCopy*)allocate_zeros(sizeof(AsyncCopy));
-  }
-  CopyQueue* queue = &worker->copies[worker->current];
-  *copy = {nullptr, (char*)to, bytes, queue->group, site_of(worker, program_counter), {}};
-  memcpy(copy->data, from, valid);
-  (queue->oldest ? queue->newest->next : queue->oldest) = copy;
-  queue->newest = copy;
-  ++worker->copies_in_flight;
-  if (!worker->trace) return;
-  worker->trace->at_once = true;
-  record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
-  worker->trace->at_once = false;
-  each_target_cell(worker, copy, start_cell);
-}
-
 void opb_commit_copies(void) { ++opb_worker->copies[opb_worker->current].group; }
 
 // Lets all copies of the calling thread land but those of the newest `pending` groups.

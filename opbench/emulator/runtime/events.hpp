@@ -66,7 +66,38 @@ static inline bool by_lot(Worker* worker, uint32_t one_in) {
   return worker->launch->seed && draw(worker) % one_in == 0;
 }
 
-static bool pass_on(Worker* worker);
+// ---- turns of the blocks of a cluster
+
+static void hand_over(Team* team, uint32_t from, uint32_t to) {
+  pthread_mutex_lock(&team->mutex);
+  team->holder = to;
+  pthread_cond_signal(&team->turn[to]);
+  while (team->holder != from) pthread_cond_wait(&team->turn[from], &team->mutex);
+  pthread_mutex_unlock(&team->mutex);
+}
+
+static bool can_run(const Team* team, uint32_t rank) {
+  const Worker* member = team->members[rank];
+  if (team->finished[rank]) return false;
+  if (!team->started[rank] || member->events->loads.count) return true;
+  for (uint32_t warp = 0; warp < member->warps; ++warp) {
+    if (runnable(member, warp)) return true;
+  }
+  return false;
+}
+
+// Lets another block of the cluster run; false when none can.
+static bool pass_on(Worker* worker) {
+  Team* team = worker->team;
+  for (uint32_t step = 1; step < team->size; ++step) {
+    uint32_t other = (worker->rank + step) % team->size;
+    if (!can_run(team, other)) continue;
+    hand_over(team, worker->rank, other);
+    if (team->dead) abandon_launch(worker);
+    return true;
+  }
+  return false;
+}
 
 // Where asynchronous work begins: with a seed, a thread that the lot falls on may go on first.
 static Worker* enter_event() {
@@ -287,24 +318,6 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
 // ---- when nobody can run
 
 static bool copies_are_under_way(const Worker* worker) { return worker->events && worker->events->loads.count; }
-
-static void land_next(Worker* worker);
-
-void unblock(Worker* worker) {
-  Team* team = worker->team;
-  if (!worker->events->used && team->size == 1) report_deadlock(worker);
-  if (worker->events->loads.count) return land_next(worker);
-  if (pass_on(worker)) return;
-  if (team->stuck_at == team->progress) report_stuck(worker);
-  // Who tries to wait may give up after a time, and do something else.
-  team->stuck_at = team->progress;
-  for (uint32_t rank = 0; rank < team->size; ++rank) {
-    Worker* member = team->members[rank];
-    for (uint32_t thread = 0; !team->finished[rank] && thread < member->threads; ++thread) {
-      if (is_parked(member, thread) && member->events->waits[thread].kind == kWaitMbarrier) wake(member, thread);
-    }
-  }
-}
 
 bool begin_events(Worker* worker, uint64_t position) {
   Events* events = worker->events;

@@ -2,11 +2,9 @@
 //
 // They are ours, not libtsan's: what each access means is decided by where its address lies.
 #pragma once
+#include "products.hpp"
 #include "replay.hpp"
-#include "shadow.hpp"
 #include "spins.hpp"
-
-static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
 
 // `aligned` when the compiler relies on the address being a multiple of the size, as a GPU does.
 static inline __attribute__((always_inline)) void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
@@ -253,37 +251,29 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
   }
 }
 
-// ---- where part of a block meets: what a thread knows goes into a row, and from there to whoever waits
-
-static void trace_tell(Worker* worker, ClockRow** told) {
-  Trace* trace = worker->trace;
-  if (!trace) return;
-  if (!*told) *told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
-  ClockRow* row = *told;
-  uint32_t self = worker->current;
-  uint16_t* known = trace->clocks[self];
-  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // what came before a barrier is settled
-  row->interval = trace->interval;
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->threads_meet_in_parts = true;
-  share_own(trace, self);
-  if (known[self] < kClockLimit) ++known[self];
-  for (uint32_t other = 0; other < worker->threads; ++other) {
-    if (known[other] > row->at[other]) row->at[other] = known[other];
-  }
-}
-
-static void trace_learn(Worker* worker, const ClockRow* row) {
-  Trace* trace = worker->trace;
-  if (!trace || !row || row->interval != trace->interval) return;
-  uint32_t self = worker->current;
-  uint16_t* known = trace->clocks[self];
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
-  for (uint32_t other = 0; other < worker->threads; ++other) {
-    if (other != self && row->at[other] > known[other]) known[other] = row->at[other];
-  }
-}
-
 extern "C" {
+
+// Starts a copy of `valid` bytes, and zeros up to `bytes` of them; the caller has looked at the source.
+void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter) {
+  Worker* worker = opb_worker;
+  AsyncCopy* copy = worker->free_copies;
+  if (copy) {
+    worker->free_copies = copy->next;
+  } else {
+    copy = (AsyncCopy*)allocate_zeros(sizeof(AsyncCopy));
+  }
+  CopyQueue* queue = &worker->copies[worker->current];
+  *copy = {nullptr, (char*)to, bytes, queue->group, site_of(worker, program_counter), {}};
+  memcpy(copy->data, from, valid);
+  (queue->oldest ? queue->newest->next : queue->oldest) = copy;
+  queue->newest = copy;
+  ++worker->copies_in_flight;
+  if (!worker->trace) return;
+  worker->trace->at_once = true;
+  record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
+  worker->trace->at_once = false;
+  each_target_cell(worker, copy, start_cell);
+}
 
 // ---- for the shim: what the compiler's instrumentation does not see
 

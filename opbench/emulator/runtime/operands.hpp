@@ -1,7 +1,8 @@
-// The operands of wgmma: where a matrix descriptor says that each element lies; what number an element is.
+// The operands of wgmma: where a matrix descriptor says that each element lies; what number an element is. And the
+// products that read them.
 #pragma once
 #include "../include/opbench_cpu/formats.hpp"
-#include "bulk.hpp"
+#include "tensor_map.hpp"
 
 static constexpr uint32_t type_bytes(opb_type type) {
   return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 || type == OPB_S8 ? 1 : 2;
@@ -84,4 +85,77 @@ static void decode_operand(Worker* worker, const Operand& operand, float* into) 
       into[c * operand.rows + r] = offset + 16 <= room ? decode(from + i * bytes, operand.type) : 0.0f;
     }
   });
+}
+
+// ---- products under way
+
+// The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
+struct Sums {
+  uint32_t n, holders;  // threads whose registers are still poisoned
+  bool half;            // whether registers hold two f16
+  float tile[64 * 256];
+};
+
+struct Product {
+  opb_product made;
+  Sums* sums;
+  uint32_t group, site, issued, waited, async_read;
+  bool executed;
+  uint32_t a_registers[kGroupThreads][4];
+};
+
+// Of one thread: registers that products have in their hands. `places` only where they are no neighbours.
+struct Held {
+  float* first;
+  float** places;
+  Sums* sums;
+  uint32_t count, products, site;
+};
+
+// Registers that a thread has back: what it does with them, the next wgmma sees only behind a fence.
+struct Returned {
+  Held held;
+  uint64_t content;
+  bool touched, fenced;
+};
+
+struct GroupThread {
+  uint32_t issued, waited, groups;  // numbers of products and of groups
+  bool fenced;
+  List<Held> held;
+  List<Returned> returned;
+};
+
+struct Warpgroup {
+  List<Product*> products;  // numbered from `first` on
+  uint32_t first;
+  GroupThread threads[kGroupThreads];
+};
+
+// Report a copy that overwrites what a product or store still reads.
+static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
+  const uint32_t end = copy.shared + footprint(copy);
+  for (Warpgroup* group : owner->events->groups) {
+    for (uint32_t index = 0; group && index < group->products.count; ++index) {
+      const Product* product = group->products[index];
+      if (product->waited) continue;
+      bool hit = false;
+      const auto look = [&](uint32_t offset, uint32_t, uint32_t) { hit |= offset >= copy.shared && offset < end; };
+      each_piece_of(left_operand(product->made), look);
+      each_piece_of(right_operand(product->made), look);
+      if (!hit) continue;
+      report_at(
+          worker, kReportEarlyOverwrite, copy.site,
+          "this copy overwrites what the wgmma at @%x@ still reads: the stage was given back before wgmma.wait_group",
+          product->site);
+      return;
+    }
+  }
+  for (const Bulk& store : owner->events->stores) {
+    if (copy.shared >= store.shared + footprint(store) || end <= store.shared) continue;
+    report_at(worker, kReportEarlyOverwrite, copy.site,
+              "this copy overwrites what the store at @%x@ still reads: its thread has not waited by wait_group.read",
+              store.site);
+    return;
+  }
 }

@@ -6,8 +6,6 @@
 
 constexpr uint16_t kClockLimit = 0xffff;
 
-static void trace_learn(Worker* worker, const ClockRow* row);
-
 static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
   return trace->clocks[thread][thread];
 }
@@ -215,6 +213,36 @@ static inline void share_own(Trace* trace, uint32_t thread) {
   if (trace->seen_by[thread].count) return;
   for (uint32_t index = 0; index < trace->viewers.count; ++index) {
     if (trace->viewers[index] == thread) return trace->viewers.remove(index);
+  }
+}
+
+// ---- where part of a block meets: what a thread knows goes into a row, and from there to whoever waits
+
+static void trace_tell(Worker* worker, ClockRow** told) {
+  Trace* trace = worker->trace;
+  if (!trace) return;
+  if (!*told) *told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
+  ClockRow* row = *told;
+  uint32_t self = worker->current;
+  uint16_t* known = trace->clocks[self];
+  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // what came before a barrier is settled
+  row->interval = trace->interval;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->threads_meet_in_parts = true;
+  share_own(trace, self);
+  if (known[self] < kClockLimit) ++known[self];
+  for (uint32_t other = 0; other < worker->threads; ++other) {
+    if (known[other] > row->at[other]) row->at[other] = known[other];
+  }
+}
+
+static void trace_learn(Worker* worker, const ClockRow* row) {
+  Trace* trace = worker->trace;
+  if (!trace || !row || row->interval != trace->interval) return;
+  uint32_t self = worker->current;
+  uint16_t* known = trace->clocks[self];
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
+  for (uint32_t other = 0; other < worker->threads; ++other) {
+    if (other != self && row->at[other] > known[other]) known[other] = row->at[other];
   }
 }
 

@@ -3,52 +3,9 @@
 // It is one instruction of four warps: it happens when all have issued it and one of them waits (or earlier, by lot).
 // Until a thread has waited, its sums hold NaN and belong to the unit.
 #pragma once
-#include "operands.hpp"
+#include "bulk.hpp"
 
 constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
-
-// The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
-struct Sums {
-  uint32_t n, holders;  // threads whose registers are still poisoned
-  bool half;            // whether registers hold two f16
-  float tile[64 * 256];
-};
-
-struct Product {
-  opb_product made;
-  Sums* sums;
-  uint32_t group, site, issued, waited, async_read;
-  bool executed;
-  uint32_t a_registers[kGroupThreads][4];
-};
-
-// Of one thread: registers that products have in their hands. `places` only where they are no neighbours.
-struct Held {
-  float* first;
-  float** places;
-  Sums* sums;
-  uint32_t count, products, site;
-};
-
-// Registers that a thread has back: what it does with them, the next wgmma sees only behind a fence.
-struct Returned {
-  Held held;
-  uint64_t content;
-  bool touched, fenced;
-};
-
-struct GroupThread {
-  uint32_t issued, waited, groups;  // numbers of products and of groups
-  bool fenced;
-  List<Held> held;
-  List<Returned> returned;
-};
-
-struct Warpgroup {
-  List<Product*> products;  // numbered from `first` on
-  uint32_t first;
-  GroupThread threads[kGroupThreads];
-};
 
 // ---- execution
 
@@ -218,33 +175,6 @@ static void check_operand(Worker* worker, const Operand& operand, const char* wh
     if (loads) told = check_loads_in(worker, offset, "this wgmma", site);
     if (!told && traced) check_async_read(worker, offset, 16, site, async_read);
   });
-}
-
-static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
-  const uint32_t end = copy.shared + footprint(copy);
-  for (Warpgroup* group : owner->events->groups) {
-    for (uint32_t index = 0; group && index < group->products.count; ++index) {
-      const Product* product = group->products[index];
-      if (product->waited) continue;
-      bool hit = false;
-      const auto look = [&](uint32_t offset, uint32_t, uint32_t) { hit |= offset >= copy.shared && offset < end; };
-      each_piece_of(left_operand(product->made), look);
-      each_piece_of(right_operand(product->made), look);
-      if (!hit) continue;
-      report_at(
-          worker, kReportEarlyOverwrite, copy.site,
-          "this copy overwrites what the wgmma at @%x@ still reads: the stage was given back before wgmma.wait_group",
-          product->site);
-      return;
-    }
-  }
-  for (const Bulk& store : owner->events->stores) {
-    if (copy.shared >= store.shared + footprint(store) || end <= store.shared) continue;
-    report_at(worker, kReportEarlyOverwrite, copy.site,
-              "this copy overwrites what the store at @%x@ still reads: its thread has not waited by wait_group.read",
-              store.site);
-    return;
-  }
 }
 
 static bool same_product(const opb_product& left, const opb_product& right) {

@@ -28,8 +28,6 @@ void abandon_launch(Worker* worker) {
   switch_to_main(worker);
 }
 
-static bool release_active_lanes(Worker* worker, uint32_t warp);
-
 static __attribute__((noinline)) uint32_t next_in_other_warps(Worker* worker) {
   uint32_t warp = worker->current / kLanes;
   for (uint32_t step = 0; step < worker->warps; ++step) {
@@ -120,7 +118,6 @@ static inline void release_barrier(Worker* worker) {
   worker->reduction[OPB_BARRIER_OR] = 0;
 }
 
-static bool release_warp(Worker* worker, uint32_t warp);
 
 [[noreturn]] static void thread_exit(Worker* worker) {
   uint32_t warp = worker->current / kLanes;

@@ -1,11 +1,7 @@
 // Loops that wait for another thread: they give way, and when nothing else happens either, they are a hang.
 #pragma once
-#include "shadow.hpp"
+#include "bulk.hpp"
 
-static bool pass_on(Worker* worker);
-static void land_next(Worker* worker);
-static bool copies_are_under_way(const Worker* worker);
-static int describe_wait(const Worker* worker, uint32_t thread, char* text, size_t room);
 extern "C" void opb_yield(void);
 
 // So many looks at what does not change, in turn by all threads that are not at a barrier, with no store by anybody.

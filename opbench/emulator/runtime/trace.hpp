@@ -430,9 +430,6 @@ static void map_regions(Worker* worker, Trace* trace) {
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
 
-// Whether an access goes to shared memory of another block of the cluster; a store there counts as written.
-static bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
-
 // The region of an access that missed the short memory of regions; reports one that has none and returns null.
 static __attribute__((noinline)) const Region* find_region(Worker* worker, uintptr_t address, uint32_t bytes,
                                                            uint32_t access, uint32_t site) {

@@ -1,5 +1,7 @@
 // Warp operations: the lanes of one mask wait for each other, and the last one to arrive computes everybody's result.
 #pragma once
+#include <stdio.h>
+
 #include "scheduler.hpp"
 
 static inline uint64_t combine(uint32_t kind, uint64_t left, uint64_t right) {
@@ -196,7 +198,7 @@ static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t 
 }
 
 // Complete every group of lanes that waits with the same mask and lacks nobody; true when one was complete.
-static bool release_warp(Worker* worker, uint32_t warp) {
+bool release_warp(Worker* worker, uint32_t warp) {
   Lane* lanes = &worker->lanes[warp * kLanes];
   uint32_t candidates = worker->at_warp[warp] & ~worker->at_active[warp];
   uint32_t count = worker->threads - warp * kLanes;
@@ -223,7 +225,7 @@ static bool release_warp(Worker* worker, uint32_t warp) {
 }
 
 // __activemask(): once no lane of the warp can run, those that wait at the same line are the active ones.
-static bool release_active_lanes(Worker* worker, uint32_t warp) {
+bool release_active_lanes(Worker* worker, uint32_t warp) {
   Lane* lanes = &worker->lanes[warp * kLanes];
   uint32_t waiting = worker->at_active[warp];
   if (!waiting) return false;

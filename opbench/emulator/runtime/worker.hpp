@@ -193,7 +193,7 @@ bool prepare(Worker* worker, Launch* launch);
 bool use_signal_stack();  // false where memory is short
 void forget_copies(Worker* worker);
 
-// Asynchronous work: events.hpp and clusters.hpp have the bodies.
+// Asynchronous work: events.hpp, bulk.hpp and clusters.hpp have the bodies.
 bool begin_events(Worker* worker, uint64_t position);  // false where memory is short
 void end_events(Worker* worker);
 void thread_left(Worker* worker);
@@ -214,3 +214,10 @@ void trace_warp_operation(Worker* worker);
 void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group);
 // Called when a lane of the warp has stopped: replays the warp's logs once none of its lanes can run on.
 void trace_lane_stopped(Worker* worker, uint32_t warp);
+// Whether an access goes to shared memory of another block of the cluster; a store there counts as written. async_shadow.hpp
+// has the body.
+bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
+
+// What the scheduler asks of a warp's operations; warp.hpp has the bodies.
+bool release_active_lanes(Worker* worker, uint32_t warp);
+bool release_warp(Worker* worker, uint32_t warp);
