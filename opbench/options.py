@@ -36,8 +36,6 @@ class Option:
     """What one of the command line is in the field: 1 << 20 for MB where the field counts bytes."""
     parse: Callable[[str], object] | None = None
     """Reads the value from text; raises ValueError, which is shown after the option's name."""
-    shown: str = ""
-    """The default in the help where it is written otherwise than the value."""
 
 
 def option(default: T, help: str, *flags: str, **details: object) -> T:

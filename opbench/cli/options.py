@@ -19,15 +19,6 @@ variants_option = click.option(
     metavar="DIR",
     help="A further folder laid out as variants/; repeatable.",
 )
-compare_limit_option = click.option(
-    "--compare-limit",
-    "compare_limit_s",
-    type=click.FloatRange(min=1),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up one of PyTorch's ways that compiles and warms up for longer.",
-)
 cases_option = click.option(
     "--case",
     "cases",
