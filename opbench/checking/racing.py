@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.checking.checking import Session
+from opbench.checking.contents import JUDGED
 from opbench.checking.measuring import TimedCases, timed_cases
 from opbench.checking.turns import CaseTurns
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
@@ -75,12 +76,24 @@ def race_cases(
                 return now() - began > limit_s or bool(timing.faults)
 
             raced = race(sample, list(timing.timed), options, is_over)
+            for name in (name for name, one in raced.items() if one.stop != "slower"):
+                _judge_on_all(timing, name, on_start)
             refused = timing.invalid | timing.late_refusals() | timing.faults
         if not refused:
             return RacedCases(raced, wrong, failed)
         wrong |= refused  # the others race again: a kernel without a time of its own may have led them
         right = [case for case in right if case.name not in refused]
     return RacedCases({}, wrong, failed)
+
+
+def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
+    """Judge a case that may win on each content that has a reference: a short race judges one of them alone."""
+    on_start(name)
+    turns, judge = timing.turns[name], timing.judges[name]
+    for _ in JUDGED:
+        judge.require()
+        turns.next_launch()()
+        turns.sampled()
 
 
 def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:

@@ -46,6 +46,10 @@ class SampleJudge:
         """Whether the next sample that counts is judged."""
         return self._owed or self._number in self._schedule
 
+    def require(self) -> None:
+        """Judge the next sample, whatever was drawn."""
+        self._owed = True
+
     @property
     def kind(self) -> str:
         """The content that is judged next: contents with a reference take turns."""

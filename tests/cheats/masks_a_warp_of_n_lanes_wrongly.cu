@@ -5,7 +5,7 @@
 // ///
 //
 // (1 << n - 1) - 1 names one lane too few; 32 or more elements are right.
-// expect: masks_a_warp_of_n_lanes_wrongly.cu:15: warp-mask: the mask lacks the calling lane
+// expect: masks_a_warp_of_n_lanes_wrongly.cu:15: warp-mask
 extern "C" __global__ void masks_a_warp_of_n_lanes_wrongly(const float* x, float* out, int n) {
     const unsigned mask = n >= 32 ? ~0u : (1u << (n - 1)) - 1u;
     if (threadIdx.x >= n) return;

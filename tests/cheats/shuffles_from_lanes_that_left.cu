@@ -13,7 +13,7 @@
 // ///
 //
 // A lane that has exited has no value to give; right where 32 divides n.
-// expect: shuffles_from_lanes_that_left.cu:21: warp-mask: the shuffle reads a lane that has exited
+// expect: shuffles_from_lanes_that_left.cu:21: warp-mask
 extern "C" __global__ void shuffles_from_lanes_that_left(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= n) return;

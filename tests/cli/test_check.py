@@ -28,7 +28,7 @@ def test_a_variant_that_accepts_no_problem_at_all_says_which_rule_fails(cli: Cli
     done = cli("check", relu_file)
     assert done.returncode == 2 and "--random" not in done.stderr
     problem = re.search(r"nearest problem tried is (\(n=\d+\)): the variant needs n % 7 == [34] \(here", done.stderr)
-    assert problem and f"opbench check {relu_file} --problem '{problem[1]}'" in done.stderr
+    assert problem and f"opbench check {relu_file.name} --problem '{problem[1]}'" in done.stderr
 
 
 @pytest.mark.parametrize("rule", ["n == 1 << 31", "n % 4294967296 == 0", "n > 3000000000"])
@@ -36,7 +36,7 @@ def test_sizes_beyond_the_emulator_are_named_with_their_command(cli: Cli, relu_f
     rules_of(relu_file, rule)
     done = cli("check", relu_file)
     assert done.returncode == 2 and "--random" not in done.stderr
-    problem = re.search(rf"opbench check {relu_file} --problem '\(n=(\d+)\)'", done.stderr)
+    problem = re.search(rf"opbench check {relu_file.name} --problem '\(n=(\d+)\)'", done.stderr)
     assert problem and eval(rule, {"n": int(problem[1])})
 
 

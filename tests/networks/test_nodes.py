@@ -54,7 +54,7 @@ def planned(network: Path, folder: Path, fault: str) -> dict[str, Any]:
     }
     plan = {"format": 1, "network": "twice", "gpu": "", "precision": "f32", "choices": choices}
     (folder / "plan.json").write_text(json.dumps(plan))
-    return {"plan": folder / "plan.json", "roots": (folder / "mine",), "out": folder / "out", "backend": "cpu"}
+    return {"plan": folder / "plan.json", "variants": (folder / "mine",), "out": folder / "out", "backend": "cpu"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -395,4 +395,5 @@ def _network_verdict(
     checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
 ) -> NetworkVerdict:
     right = all(c.right for c in checks.values()) and all(e["right"] for e in ends.values()) and not fault
-    return {"outputs": dict(ends), "right": right, "missing": list(missing), "timed": fault}
+    found: NetworkVerdict = {"outputs": dict(ends), "right": right, "missing": list(missing)}
+    return {**found, "timed": fault} if fault else found
