@@ -166,7 +166,7 @@ def test_further_variants_reach_the_run_and_show(seen: list[NetOptions], tmp_pat
     (tmp_path / "mine").mkdir()
     further = ("--variants", str(tmp_path / "mine"))
     assert invoke("run", "lenet", "--out", str(tmp_path / "run"), *further).exit_code == 0
-    assert seen[0].roots == (tmp_path / "mine",)
+    assert seen[0].variants == (tmp_path / "mine",)
     assert invoke("show", "lenet", *further).exit_code == 0
 
 
