@@ -75,6 +75,16 @@ def test_every_room_has_its_row_and_every_row_its_room() -> None:
     assert found == set(ROOMS), f"{TABLE.name} and opbench/ name different rooms"
 
 
+@pytest.mark.parametrize("part", ["", "emulator", "networks"])
+def test_the_page_of_a_part_names_files_that_are_there(part: str) -> None:
+    page = PACKAGE / part / "README.md"
+    named = re.findall(r"`((?:opbench/)?[\w/]+(?:\.py|/))`", page.read_text())
+    places = [[page.parent / name, ROOT / name, PACKAGE / name] for name in named]
+    assert (
+        named and [name for name, tried in zip(named, places, strict=True) if not any(p.exists() for p in tried)] == []
+    )
+
+
 def test_rows_allow_only_lower_floors_so_that_there_is_no_circle() -> None:
     for name, room in ROOMS.items():
         for other in room.may_import - {"everything"}:
