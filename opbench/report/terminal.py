@@ -59,7 +59,8 @@ def print_table(
     for warning, cases in _warned(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
     if any(row.traffic_source for row in rows):
-        _line(console, Text(TRAFFIC_LEGEND, style="dim"))
+        for words in TRAFFIC_LEGEND:
+            _line(console, Text(words, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
     bad = sum(len(section.not_right) for section in found)
     style = "bold red" if bad else "bold"
@@ -222,8 +223,8 @@ def _untimed(section: Section) -> list[TableLine]:
 
 TRAFFIC_HEADS = ["sect/load", "store", "confl"]
 TRAFFIC_LEGEND = (
-    "sect: 32-byte sectors per request, moved/ideal; confl: share of wavefronts that are bank conflicts; "
-    "!: see opbench explain"
+    "sect: 32-byte sectors per request, moved/ideal; !: see opbench explain",
+    "confl: share of wavefronts that are bank conflicts",
 )
 NARROW, WIDE = 80, 100
 """Columns of a terminal: traffic that does not fit the first is shown from the second on."""

@@ -130,7 +130,7 @@ def test_a_network_that_is_wrong_while_it_is_timed_has_no_time_and_its_record_sa
     monkeypatch.setattr(running, "TIMING", OPTIONS)
     monkeypatch.setattr(running, "_ceilings", lambda *_: None)
     honest = run_network(NetOptions("lenet", backend="cpu", out=tmp_path / "honest"))
-    assert honest["check"]["right"] and honest["check"]["timed"] == "" and honest["total"]["median_s"] == 1e-3
+    assert honest["check"]["right"] and "timed" not in honest["check"] and honest["total"]["median_s"] == 1e-3
     genuine = Context.launch
     replays = iter(range(10**6))
     monkeypatch.setattr(Context, "launch", lambda context: genuine(context) if next(replays) < 8 else None)
