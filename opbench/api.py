@@ -26,7 +26,8 @@ from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.memory import run_in_memory_mode
 from opbench.running.options import CheckOptions, RunOptions, RunSetup
-from opbench.running.runner import Progress, Tell, run_suite
+from opbench.running.progress import silent
+from opbench.running.runner import Tell, run_suite
 from opbench.running.suite import (
     NoFittingProblem,
     Suite,
@@ -40,10 +41,6 @@ from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
 
-def silent(progress: Progress) -> None:
-    """Tell nothing."""
-
-
 def run(
     target: str | Path | Sequence[str | Path],
     options: RunOptions | None = None,
@@ -55,14 +52,12 @@ def run(
 
     `target` is a suite's file or name, an operator's name, a printed case, or a kernel's file, or several such files,
     which are compared with each other (`opbench.results.own_variants.compare_own_variants`). `changes` are fields of
-    `RunOptions` over those of `options`: `cases` are printed names
-    or globs; `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's
-    sizes; `out` is the run's folder; `mode` is one of `timing.MODES` in place of the suite's; with
-    `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1": a worker on
-    each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml", whose workers run
-    them, with `tls` for a scheduler that wants it. With `cpu_only` NVRTC compiles
-    nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
-    exception but a result.
+    `RunOptions` over those of `options`: `cases` are printed names or globs; `variants` are further folders laid out as
+    variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is the run's folder; `mode` is one of
+    `timing.MODES` in place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or
+    such as "0,1": a worker on each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml",
+    whose workers run them, with `tls` for a scheduler that wants it. With `cpu_only` NVRTC compiles nothing for a run
+    without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no exception but a result.
     """
     chosen = replace(options or RunOptions(), **changes)
     on, gpu, variants, backend = chosen.on, chosen.gpu, chosen.variants, chosen.backend
@@ -179,10 +174,9 @@ def check(
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
     A target is an operator, a variant ("matmul/tiled"), a printed case or a file; none means everything. `changes` are
-    fields of `CheckOptions` over those of `options`. Where each
-    pair of config and problem compiles a module of its own, configs take turns at the problems unless `every` pair is
-    wanted or cases are named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples
-    and random shapes.
+    fields of `CheckOptions` over those of `options`. Where each pair of config and problem compiles a module of its
+    own, configs take turns at the problems unless `every` pair is wanted or cases are named; `note` receives the
+    reason. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
     With `huge`, or `every` pair on the cpu backend, problems beyond 2**31 elements are tried too, on sparse memory: a
     sample of their blocks. With `exit_first` results end with the first case that is not right.
     On the cpu backend `gpu` is a name or a compute capability such as "8.6"; its branch of `__CUDA_ARCH__` is checked.

@@ -32,7 +32,7 @@ HOST_MEMORY = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc")
 """Those whose memory the host may fill without a copy."""
 VECTORS = frozenset(("vector", "device_vector", "host_vector"))
 NEVER_FILLS = re.compile(r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$")
-"""What stands before a bracket and fills no memory: the runtime's functions but for copies, macros of errors."""
+"""Names of calls that fill no memory: functions of the CUDA runtime other than copies, and error-checking macros."""
 TYPENAMES = ("typename", "class")
 DEEPEST = 8
 """Calls within calls that are put where they are called."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
+from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, split
 
@@ -17,7 +18,6 @@ TYPES = {
     "float": "f32", "double": "f64",
 }  # fmt: skip
 """What C calls a header's types of numbers."""
-BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f32": 4, "f64": 8}
 HEADS = ("struct", "class", "typedef", "alignas", "__align__")
 
 
@@ -70,7 +70,7 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
             continue
         end, widest = 0, 1
         for one in fields:
-            size = 8 if one.is_pointer else BYTES[TYPES[_plain_type(one.type)]]
+            size = 8 if one.is_pointer else ELEMENT_BYTES[TYPES[_plain_type(one.type)]]
             end += -end % size + size
             widest = max(widest, size)
         found[name] = end + -end % widest

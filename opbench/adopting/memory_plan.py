@@ -19,8 +19,8 @@ from opbench.kernels import expression
 from opbench.kernels.case import is_named
 from opbench.kernels.header import has_memory_header, read_memory_header
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.kernels.memory_header import ELEMENT_BYTES, BufferTemplate, MemoryHeader
-from opbench.kernels.scalar import Argument, Scalar, Struct
+from opbench.kernels.memory_header import BufferTemplate, MemoryHeader
+from opbench.kernels.scalar import ELEMENT_BYTES, Argument, Scalar, Struct
 from opbench.kernels.variant import LaunchTemplate
 from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.names import plain_kernel
@@ -64,7 +64,7 @@ class MemoryPlan:
     sizes: Mapping[str, int]
     """The header's sizes, with their values in this run."""
     notes: tuple[str, ...] = ()
-    """What was assumed or reduced."""
+    """The assumptions and the reduced sizes of this run, for the user."""
     include: tuple[Path, ...] = ()
     data_lines: frozenset[int] = frozenset()
     """Lines of the file whose indices come from what a buffer holds: random numbers say nothing of their bounds."""
@@ -83,7 +83,7 @@ class MemoryPlan:
         return f"memory/{self.path.stem}" + (f"({sizes})" if sizes else "")
 
     def request(self, source: Path | None = None) -> BuildRequest:
-        """What must be compiled, from another file where one stands for it."""
+        """Return the build request of the file, or of `source`, a copy of the file with reduced sizes."""
         include = (self.path.parent.resolve(), *self.include) if source else self.include
         return BuildRequest(source or self.path.resolve(), self.kernels, (), "", include)
 

@@ -31,13 +31,13 @@ from opbench.adopting.proposal import (
 from opbench.errors import UsageError
 from opbench.kernels import expression
 from opbench.kernels.memory_header import (
-    ELEMENT_BYTES,
     NO_OPERATOR,
     BufferTemplate,
     buffer_text,
     is_identifier,
     table_of,
 )
+from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.paths import next_command
 from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
 from opbench.source.project import project_folders
@@ -126,11 +126,11 @@ class _Writer:
     values: dict[str, str] = field(default_factory=dict)
     """Host variables with the values that stand in place of their own."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """What the header calls numbers of the host."""
+    """Sizes in the header by name, with their values in the host code."""
     roots: dict[str, str] = field(default_factory=dict)
-    """Host variables with what the header calls them."""
+    """Host variables, each with its name in the header."""
     names: dict[str, str] = field(default_factory=dict)
-    """Buffers of the host with what the header calls them."""
+    """Host buffers, each with its name in the header."""
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
 
     def write(self) -> None:

@@ -17,8 +17,8 @@ from opbench.kernels.header_text import ADDED, HeaderText, header_location, spli
 from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
+    BUFFER_TYPES,
     CONTENTS,
-    ELEMENT_BYTES,
     NO_OPERATOR,
     BufferTemplate,
     MemoryHeader,
@@ -389,7 +389,7 @@ class _MemoryReader(_HeaderReader):
             raise self.refuse(
                 ("buffers", name), f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}'
             )
-        for key, allowed in (("type", tuple(ELEMENT_BYTES)), ("content", CONTENTS)):
+        for key, allowed in (("type", BUFFER_TYPES), ("content", CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
                 raise self.refuse(
                     ("buffers", name, key),

@@ -16,9 +16,7 @@ NO_OPERATOR = "none"
 """What such a header has in place of an operator's name."""
 CONTENTS = ("random", "zero", "uninitialised")
 """What memory holds before the first launch: seeded numbers, zeros, or nothing that anybody wrote."""
-ELEMENT_BYTES: Mapping[str, int] = {
-    "f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "u8": 1, "u32": 4, "i64": 8, "i16": 2, "i8": 1, "u64": 8,
-}  # fmt: skip
+BUFFER_TYPES = ("f32", "f64", "f16", "bf16", "i32", "u8", "u32", "i64", "i16", "i8", "u64")
 """The types of elements that a buffer may have."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.kernels.tensors import Tensor
 from opbench.source.names import plain_kernel
 from opbench.source.scan import Declaration, declarations
@@ -37,7 +38,6 @@ _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "typename"))
 _REINTERPRETS = re.compile(r"\w+_as_\w+|reinterpret_cast|bit_cast|__builtin_memcpy|memcpy")
 """Names by which a kernel takes the bits of one type for those of another."""
-_WIDTHS = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "u8": 1, "i16": 2, "i64": 8, "u32": 4, "u16": 2, "u64": 8}
 DEEPEST = 8
 """Names that stand for each other, one after the other, that are followed."""
 
@@ -78,16 +78,16 @@ def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
     are taken for raw bits.
     """
     element = pointer.element
-    if element in ("", RAW, dtype) or dtype not in _WIDTHS:
+    if element in ("", RAW, dtype) or dtype not in ELEMENT_BYTES:
         return True
     is_float = element[0] in "fb"
     if element[0] == "u" and element != "u8":
-        return dtype[0] in "fb" or _WIDTHS[element] == _WIDTHS[dtype]
+        return dtype[0] in "fb" or ELEMENT_BYTES[element] == ELEMENT_BYTES[dtype]
     if not is_float and dtype[0] not in "fb":
-        return _WIDTHS[element] == _WIDTHS[dtype]
+        return ELEMENT_BYTES[element] == ELEMENT_BYTES[dtype]
     if not is_float:
-        same_size = _WIDTHS[element] == _WIDTHS[dtype]
-        return pointer.is_vector or (same_size and _WIDTHS[element] == 2) or reinterprets
+        same_size = ELEMENT_BYTES[element] == ELEMENT_BYTES[dtype]
+        return pointer.is_vector or (same_size and ELEMENT_BYTES[element] == 2) or reinterprets
     return pointer.is_vector and reinterprets
 
 

@@ -19,6 +19,8 @@ FORMATS = {
     "f16": "e", "bf16": "H", "f32": "f", "f64": "d",
 }  # fmt: skip
 """A type's name to how `struct` packs it."""
+ELEMENT_BYTES: Mapping[str, int] = {name: struct.calcsize(code) for name, code in FORMATS.items()}
+"""A type's name to the bytes of one element."""
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 """Types whose value may be an expression of floats, such as "1 / sqrt(d)"."""
 SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}

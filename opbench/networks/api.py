@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from opbench.errors import UsageError
 from opbench.networks.records.network import read_network
 from opbench.results.files import Run
-from opbench.running.runner import Progress, Tell
+from opbench.running.progress import silent
+from opbench.running.runner import Tell
 
 if TYPE_CHECKING:
     import pandas
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from opbench.networks.plan.data import DataSet
     from opbench.networks.records.training import TrainingRecord
     from opbench.networks.train.train_options import Standing, TrainOptions
-
-
-def silent(progress: Progress) -> None:
-    """Tell nothing."""
 
 
 def load(folder: str | Path) -> pandas.DataFrame:

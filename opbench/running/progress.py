@@ -18,3 +18,7 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Ignore the progress of a run."""
