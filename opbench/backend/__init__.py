@@ -1,1 +1,1 @@
-"""What a backend offers and what it reports: builds, launches, counts, findings and their rules."""
+"""The interface of a backend and the data that it reports: launches, counts, findings and their rules."""

@@ -70,7 +70,7 @@ class TimedCases:
 
     @property
     def faults(self) -> dict[str, str]:
-        """What judged samples got wrong, by case."""
+        """Return the first fault of the judged samples, by case."""
         return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
 
     def late_refusals(self) -> dict[str, str]:

@@ -160,7 +160,7 @@ class WithLibrary(CpuBackend):
         return {name: buffer._content for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
 
     def memory_of(self, array: object) -> Buffer:
-        raise NotImplementedError
+        raise NotImplementedError  # only references on a device need it, and these tests have none
 
     def on_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
