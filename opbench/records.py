@@ -1,30 +1,66 @@
-"""Dataclasses from JSON values, checked by their declared types, and back."""
+"""Dataclasses from JSON values and files, checked by their declared types, and back."""
 
 from __future__ import annotations
 
 import enum
+import json
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from opbench.errors import UsageError
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
 
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+"""One step of a place as msgspec prints it: a field, an index, or some value of a mapping."""
+
 
 def from_json(kind: type[T], value: object) -> T:
-    """A value of a declared type: dataclasses from objects, tuples from lists, enumerations from their values.
+    """Return a value of a declared type: dataclasses from objects, tuples from lists, enumerations from their values.
 
-    Keys that a dataclass does not know are left out: they are a later version's. Raises ValueError that names the
+    Keys that a dataclass does not know are ignored: a later version wrote them. Raises ValueError that names the
     place, the value and what is allowed there.
     """
-    found: T = _decode(kind, value, "")
-    return found
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(_refusal(kind, value, str(error))) from None
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """Return the JSON value of a file; raises UsageError, which ends with `remedy`, for a file that has none."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {remedy}") from None
+    except ValueError as error:  # no JSON, or no UTF-8
+        raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
+
+
+def read_record(kind: type[T], path: Path, version: int, remedy: str, key: str = "format") -> T:
+    """Return the record of a JSON file whose `key` holds its format's version.
+
+    Raises UsageError, which ends with `remedy`, for a file that cannot be read, of another format or not whole.
+    """
+    value = read_json(path, remedy)
+    seen = value.get(key) if isinstance(value, dict) else type(value).__name__
+    if seen != version:
+        raise UsageError(f"{path}: {key} {seen!r} cannot be read; this opbench reads {key} {version}; {remedy}")
+    try:
+        return from_json(kind, value)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}; {remedy}") from None
 
 
 def to_json(value: object, *, sparse: bool = False) -> Any:
-    """The inverse of `from_json`: dataclasses as objects, tuples as lists.
+    """Return the inverse of `from_json`: dataclasses as objects, tuples as lists.
 
     With `sparse`, fields of dataclasses that have their default are left out.
     """
@@ -41,92 +77,59 @@ def to_json(value: object, *, sparse: bool = False) -> Any:
 
 
 def _default(member: Field[Any]) -> object:
-    """A field's default; MISSING where it has none."""
+    """Return a field's default; MISSING where it has none."""
     return member.default if member.default_factory is MISSING else member.default_factory()
 
 
-@cache
-def _members(kind: type) -> tuple[tuple[Field[Any], Any], ...]:
-    """A dataclass's fields with their types."""
-    hints = get_type_hints(kind)
-    return tuple((f, hints[f.name]) for f in fields(kind) if f.init)
-
-
-def _refused(value: object, place: str, allowed: str) -> ValueError:
+def _refusal(kind: Any, value: Any, message: str) -> str:
+    """Return msgspec's message with the place, the value that is there and what is allowed."""
+    text, _, path = message.partition(" - at `$")
+    place = ""
+    for field, index in _STEP.findall(path):
+        kind = _part(kind, field)
+        step: Any = field or (_refused_key(kind, value) if index == "..." else int(index))
+        place, value = f"{place}.{step}" if index in ("", "...") else f"{place}[{step}]", value[step]
+    place = place.lstrip(".")
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
+        return f"{place}.{missing[1]} is missing".lstrip(".")
+    if not text.startswith(("Expected `", "Invalid enum value")):
+        return f"{place}: {text}" if place else text  # what a dataclass itself refuses
     shown = repr(value)
-    return ValueError(f"{place} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; {allowed}")
+    expected = re.fullmatch(r"Expected (.*?)(?:, got .*)?", text)
+    allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_closed_list(kind))}"
+    return f"{place or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; expected {allowed}"
 
 
-def _decode(kind: Any, value: object, place: str) -> Any:
-    """`kind` is a type as `get_type_hints` gives it."""
-    if kind in (Any, object):
-        return value
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if kind in (str, int, bool, float):
-        if type(value) is not kind:
-            raise _refused(value, place, f"a {kind.__name__}")
-        return value
-    origin = get_origin(kind)
-    if origin is Literal:
-        if value not in get_args(kind):
-            raise _refused(value, place, f"one of {', '.join(map(str, get_args(kind)))}")
-        return value
-    if origin in (Union, types.UnionType):
-        return _one_of(get_args(kind), value, place)
-    if origin is not None and issubclass(origin, Mapping):
-        return {key: _decode(get_args(kind)[1], of, f"{place}.{key}") for key, of in _object(value, place).items()}
-    if origin in (list, tuple):
-        return _list(origin, get_args(kind), value, place)
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _decode_enum(kind, value, place)
-    return _dataclass(kind, _object(value, place), place)
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _object(value: object, place: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise _refused(value, place, "a dict")
-    return value
+def _part(kind: Any, field: str) -> Any:
+    """Return the type of a dataclass's field, or of the items of a collection."""
+    for option in _options(kind):
+        if field and is_dataclass(option):
+            return get_type_hints(option)[field]
+        if not field and (inner := [of for of in get_args(option) if of is not Ellipsis]):
+            return inner[-1]
+    return object
 
 
-def _one_of(kinds: tuple[object, ...], value: object, place: str) -> object:
-    """The first of several types that takes the value; null is None's alone."""
-    if value is None and type(None) in kinds:
-        return None
-    found: ValueError | None = None
-    for kind in kinds:
-        if kind is not type(None):
-            try:
-                return _decode(kind, value, place)
-            except ValueError as error:
-                found = found or error
-    raise found or _refused(value, place, "nothing")
+def _refused_key(kind: Any, value: Mapping[str, object]) -> str:
+    """Return the first key whose value is not of a type; msgspec does not name it."""
+    for key, of in value.items():
+        try:
+            msgspec.convert(of, kind)
+        except msgspec.ValidationError:
+            return key
+    return next(iter(value))
 
 
-def _list(origin: type, kinds: tuple[object, ...], value: object, place: str) -> object:
-    if not isinstance(value, (list, tuple)):
-        raise _refused(value, place, "a list")
-    if origin is list or kinds[-1] is Ellipsis:
-        if kinds[0] is float and all(type(of) is float for of in value):
-            return origin(value)  # thousands of samples a run
-        return origin(_decode(kinds[0], of, f"{place}[{n}]") for n, of in enumerate(value))
-    if len(value) != len(kinds):
-        raise _refused(value, place, f"{len(kinds)} values")
-    return tuple(_decode(kind, of, f"{place}[{n}]") for n, (kind, of) in enumerate(zip(kinds, value, strict=True)))
-
-
-def _decode_enum(kind: type[enum.Enum], value: object, place: str) -> enum.Enum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise _refused(value, place, f"one of {', '.join(str(member.value) for member in kind)}") from None
-
-
-def _dataclass(kind: Any, value: Mapping[str, object], place: str) -> object:
-    given = {}
-    for member, declared in _members(kind):
-        if member.name in value:
-            given[member.name] = _decode(declared, value[member.name], f"{place}.{member.name}".lstrip("."))
-        elif member.default is MISSING and member.default_factory is MISSING:
-            raise ValueError(f"{f'{place}.{member.name}'.lstrip('.')} is missing")
-    return kind(**given)
+def _closed_list(kind: Any) -> list[str]:
+    """Return what a Literal or an enumeration allows."""
+    allowed: list[str] = []
+    for option in _options(kind):
+        if get_origin(option) is Literal:
+            allowed += map(str, get_args(option))
+        elif isinstance(option, type) and issubclass(option, enum.Enum):
+            allowed += [str(member.value) for member in option]
+    return allowed

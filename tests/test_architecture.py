@@ -35,7 +35,7 @@ def read_rooms(page: Path) -> dict[str, Room]:
 
 
 ROOMS = read_rooms(TABLE)
-GROUND = {name for name, room in ROOMS.items() if room.floor == 1}
+GROUND = {name for name, room in ROOMS.items() if room.floor <= 1}
 
 FOLDERS = {name.partition(".")[0] for name in ROOMS if "." in name}
 """Folders that hold rooms and nothing of their own."""

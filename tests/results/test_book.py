@@ -140,7 +140,7 @@ def test_what_is_saved_is_read_back_and_damage_is_said_in_words(tmp_path: Path) 
         ("operator", "matmul", "is no case of it"),
         ("precision", "f23", "unknown precision 'f23'"),
         ("winner", {}, "winner.case is missing"),
-        ("gpu", 3, "a str"),
+        ("gpu", 3, "gpu = 3 is not allowed"),
     ],
 )
 def test_an_entry_that_makes_no_sense_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
