@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from common import RELU, Cli
-from fake_driver import FAKE
+
+from support.common import RELU, Cli
+from support.fakes.driver import FAKE
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
 
-pytest.register_assert_rewrite("command_line")  # so that what it refuses is shown
+pytest.register_assert_rewrite("support.checks.command_line")  # so that what it refuses is shown
 
 # Machines are shared and noisy: a slow example is no failure.
 hypothesis.settings.register_profile("shared", deadline=None)
@@ -65,7 +66,7 @@ def tiny_suite(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The driver of fake_driver.py as a library."""
+    """The driver of support/fakes/driver.py as a library."""
     from opbench.gpu.compile import nvrtc
 
     headers = [option for option in nvrtc.include_options() if Path(option[2:], "cuda.h").is_file()]

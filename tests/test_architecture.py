@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import networkx
 import pytest
-from common import ROOT
+
+from support.common import ROOT
 
 PACKAGE = ROOT / "opbench"
 TABLE = ROOT / "docs" / "architecture.md"

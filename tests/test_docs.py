@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from commands_page import PAGE, commands_page
-from common import ROOT
-from documents import LINES, PAGES, README
 
 import opbench
+from commands_page import PAGE, commands_page
 from opbench import errors
 from opbench.cli import COMMANDS, EPILOG, HIDDEN, cli
+from support.checks.documents import LINES, PAGES, README
+from support.common import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import ROOT
-from documents import LINES, PAGES, README, WALKED, shell_lines
+
+from support.checks.documents import LINES, PAGES, README, WALKED, shell_lines
+from support.common import ROOT
 
 NEEDS_GPU = re.compile(
     r"--tune|reports/alexnet/plan|--gpus (?:all|0)|--on dask|--backend cuda|runs/|--book book|--budget"

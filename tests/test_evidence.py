@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
 
+from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
 from opbench.results.files import PACKED, read_run, run_files
 
 STOPPED = {f"training/{name}" for name in ("tuning-1", "tuning-2", "tuning-3", "losses")} | {

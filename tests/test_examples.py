@@ -6,7 +6,8 @@ import re
 import runpy
 
 import pytest
-from common import ROOT
+
+from support.common import ROOT
 
 
 def test_a_residual_network_is_planned_run_and_right(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from common import ROOT
 
 from opbench import api
 from opbench.backend.findings import Finding
@@ -15,6 +14,7 @@ from opbench.backend.rules import RULES
 from opbench.cli import cli
 from opbench.cli.help import section
 from opbench.results.faults import faults_of
+from support.common import ROOT
 
 PAGE = ROOT / "docs" / "findings.md"
 NAMES = [rule.name for rule in RULES]

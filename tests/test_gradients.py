@@ -6,10 +6,10 @@ The checks are those of the catalog's operators; a new operator with `gradients`
 from __future__ import annotations
 
 import pytest
-from gradient_checks import CATALOG, check_adjoint, check_differences, wanted_of
 
 from opbench.kernels.backward import bound, rule
 from opbench.kernels.operator import Operator
+from support.checks.gradients import CATALOG, check_adjoint, check_differences, wanted_of
 
 
 def in_f32(problem: Operator) -> bool:

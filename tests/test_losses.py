@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gradient_checks import CATALOG, check_differences_of_the_loss
 
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
@@ -14,6 +13,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, from_storage
 from opbench.kernels.variant import Variant
+from support.checks.gradients import CATALOG, check_differences_of_the_loss
 
 LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]
 PROBLEMS = [

@@ -7,7 +7,8 @@ import re
 import subprocess
 
 import pytest
-from common import ROOT
+
+from support.common import ROOT
 
 MENTION = re.compile(
     rb"\bissue\s*#?\s*\d+|\bissues\s+#\d+|/issues/\d+|\b(?:this|github) issue\b(?! (?:slot|rate|of))", re.I

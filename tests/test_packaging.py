@@ -11,12 +11,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from common import RELU, ROOT
 
 from opbench import __version__
 from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
 from opbench.shipping.measured import committed_entries
+from support.common import RELU, ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

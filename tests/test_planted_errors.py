@@ -13,15 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS, said
-from gradient_checks import (
-    CATALOG,
-    check_adam_moves_by_the_rate,
-    check_adjoint,
-    check_differences,
-    check_differences_of_the_loss,
-)
-from graph_checks import check_slopes, check_slopes_of_a_step, check_the_loss, check_the_optimizer_waits
 
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
@@ -35,6 +26,15 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays
 from opbench.kernels.variant import Variant
 from opbench.results.result import Verdict
+from support.checks.gradients import (
+    CATALOG,
+    check_adam_moves_by_the_rate,
+    check_adjoint,
+    check_differences,
+    check_differences_of_the_loss,
+)
+from support.checks.graphs import check_slopes, check_slopes_of_a_step, check_the_loss, check_the_optimizer_waits
+from support.common import CHEATS, said
 
 KERNELS = sorted((CHEATS / "gradients").glob("*.cu"))
 CAUGHT_BY = {

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import ROOT
 
 import opbench
+from support.common import ROOT
 
 NAMES = {
     "read_run", "run", "check", "figures", "load", "train", "TrainOptions", "RunOptions", "CheckOptions",

@@ -11,7 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from common import RELU, ROOT
+
+from support.common import RELU, ROOT
 
 STUB = """
 import opbench.checking.backends

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from needs import needs_nvrtc
 
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
@@ -19,6 +18,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.running import targets
+from support.needs import needs_nvrtc
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

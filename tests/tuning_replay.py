@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from simulated_tuning import SimulatedBench, gemm_time, refusal
 
 from opbench.kernels.space import Space
 from opbench.kernels.variant import Config
@@ -23,6 +22,7 @@ from opbench.results.tuning import Trial, read_tuning
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import CompiledConfig, Search
 from opbench.tuning.strategies import STRATEGIES
+from support.fakes.simulated_tuning import SimulatedBench, gemm_time, refusal
 
 START_S, FINALS_SHARE = 1.5, 0.25
 """Until the GPU's context is there; of the budget what is left for the finals."""

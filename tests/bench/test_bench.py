@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricate import result
-from fabricate import run as fabricated
 
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
@@ -22,6 +20,8 @@ from opbench.results.comparison import compare_runs
 from opbench.results.files import RunWriter, read_run
 from opbench.results.rows import frame
 from opbench.running.suite import read_suite
+from support.builders.runs import result
+from support.builders.runs import run as fabricated
 
 Benchmark = Callable[..., Any]
 

@@ -14,9 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 
-from unlaunched import unlaunched  # noqa: E402
-
 import opbench.torch as ours  # noqa: E402
+from support.fakes.unlaunched import unlaunched  # noqa: E402
 
 LAYERS = {
     "linear": (lambda t: ours.linear(t["x"], t["w"], t["b"]), 7),

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from common import CHEATS, is_among, reports, said
 
 from opbench import api
 from opbench.checking.checking import trace_case
@@ -14,6 +13,7 @@ from opbench.insight.diagnosis import diagnose
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running import targets
+from support.common import CHEATS, is_among, reports, said
 
 FILES = sorted(CHEATS.glob("*.cu"))
 

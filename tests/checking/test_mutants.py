@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from mutants import Trial, described, drawn, read
 
 OPERATORS = ("relu", "add", "copy", "transpose", "fill", "sum")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from device_arrays import Foreign, stand_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from opbench.checking.expected import Prepared
 from opbench.checking.verdict import judge
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
+from support.fakes.device_arrays import Foreign, stand_in
 
 CATALOG = Catalog()
 

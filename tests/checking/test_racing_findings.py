@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quiet_clock import QuietClock
 
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
@@ -19,6 +18,7 @@ from opbench.kernels.folders import Catalog, case_named
 from opbench.running.targets import own_variants
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.racing import RaceOptions
+from support.fakes.quiet_clock import QuietClock
 
 KERNEL = """// /// opbench
 // operator = "relu"

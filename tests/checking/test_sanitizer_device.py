@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 import pytest
-from common import CHEATS, ROOT, said
 
 from opbench.gpu.driver import why_missing
+from support.common import CHEATS, ROOT, said
 
 TOOL = shutil.which("compute-sanitizer")
 pytestmark = [

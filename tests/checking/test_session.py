@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import RELU
-from quiet_clock import QuietClock
 
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
@@ -26,6 +24,8 @@ from opbench.kernels.folders import Catalog, case_named
 from opbench.kernels.header import read_variants
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
+from support.common import RELU
+from support.fakes.quiet_clock import QuietClock
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
 CHEATS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import ROOT, is_among, reports, said
 
 from opbench import api
 from opbench.results.result import Result
+from support.common import ROOT, is_among, reports, said
 
 TRUTH = ROOT / "tests" / "truth"
 

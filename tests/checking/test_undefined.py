@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from common import ROOT
 
 from opbench import api
 from opbench.results.result import Result
+from support.common import ROOT
 
 TRUTH = ROOT / "tests" / "truth"
 USED = [("shuffles_from_a_lane_the_block_lacks", 13), ("shuffles_from_outside_its_mask", 13)]

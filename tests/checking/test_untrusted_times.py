@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS
-from quiet_clock import QuietClock
 
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
@@ -28,6 +26,8 @@ from opbench.selftest.cheats import NO_GAIN, RIGHT, expectation
 from opbench.timing.clock import Renewed, Sample
 from opbench.timing.measurement import Warn
 from opbench.timing.sampling import TimingOptions
+from support.common import CHEATS
+from support.fakes.quiet_clock import QuietClock
 
 FOLDER = CHEATS / "time"
 FILES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.rglob("*.cu"))}

@@ -8,7 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from common import Cli
+
+from support.common import Cli
 
 ADOPTED = Path(__file__).parents[1] / "adopting" / "adopted"
 SQUARES = """\

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from common import HANGS, RELU, Cli
 
 from opbench import api
+from support.common import HANGS, RELU, Cli
 
 
 def test_nothing_but_unsupported_says_why_and_is_no_success(cli: Cli) -> None:

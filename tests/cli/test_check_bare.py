@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from common import ROOT, Cli
+
+from support.common import ROOT, Cli
 
 CASES = ROOT / "tests" / "cases" / "bare"
 ADOPTED = ROOT / "tests" / "adopting" / "adopted"

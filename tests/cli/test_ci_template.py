@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from common import Cli
 
 from opbench.backend.findings import Finding
 from opbench.backend.rules import RULES
 from opbench.emulator.reports import FORMS
 from opbench.report.findings import finding_lines
+from support.common import Cli
 
 WORKFLOW, MATCHER = Path(".github/workflows/kernels.yml"), Path(".github/opbench-matcher.json")
 SOURCE = "https://example.org/opbench.git@v1"

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import RELU, ROOT, WRONG, Cli
-
 from opbench import __version__
 from opbench.results.files import read_run
+from support.common import RELU, ROOT, WRONG, Cli
 
 
 def test_without_arguments_it_shows_what_there_is(cli: Cli) -> None:

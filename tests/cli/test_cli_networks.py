@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fabricate_network
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from fabricate import result, written
-from fabricate import run as fabricated
 
 from opbench.cli import cli
 from opbench.errors import EnvironmentFault, UsageError
@@ -24,6 +21,9 @@ from opbench.networks.plan.choosing import planned, results_for, rewritten
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.pictures import pictures
 from opbench.networks.plan.plan import defaults
+from support.builders import network_runs as fabricate_network
+from support.builders.runs import result, written
+from support.builders.runs import run as fabricated
 
 
 def invoke(*words: str) -> Result:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import heed_interrupts
-from common import Cli
+
+from support.checks.command_line import heed_interrupts
+from support.common import Cli
 
 
 def train(out: Path, steps: int, *arguments: str) -> list[str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import Cli
 
 from opbench.networks.plan.data import digit_set
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.running.revision import revision
+from support.common import Cli
 
 TINY = ["--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
 DATA = Path(tempfile.gettempdir()) / f"opbench-test-{os.getuid()}" / "tiny.npz"

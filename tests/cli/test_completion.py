@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench.graph.passes import PASSES
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
+from support.common import RELU
 
 SUITES = {path.stem for path in shipped("suites").glob("*.toml")}
 

@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import command, heed_interrupts, own_folder, refused
-from common import HANGS, Cli, until
 
 from opbench.results.files import FILE, read_run
+from support.checks.command_line import command, heed_interrupts, own_folder, refused
+from support.common import HANGS, Cli, until
 
 # Environment: exit 3 ------------------------------------------------------------------------------------------------
 

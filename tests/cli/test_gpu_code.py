@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from common import RELU, Cli
-from needs import needs_nvrtc
 
 from opbench import api
 from opbench.errors import EnvironmentFault
@@ -16,6 +14,8 @@ from opbench.gpu.compile.resources import resources_of
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.server import few_modules
+from support.common import RELU, Cli
+from support.needs import needs_nvrtc
 
 PLAIN = RELU.replace('extern "C" __global__', "__global__")
 VECTOR = RELU.replace('extern "C"', '#include <vector>\nextern "C"')

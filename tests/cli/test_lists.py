@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import Cli
 
 from opbench.kernels.case import select
 from opbench.kernels.folders import Catalog, case_named
 from opbench.paths import shipped
 from opbench.running.suite import read_suite
+from support.common import Cli
 
 CATALOG = Catalog()
 

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import refused
-from common import ROOT, Cli
 
 from opbench.kernels.folders import Catalog
 from opbench.running.suite import read_suite
+from support.checks.command_line import refused
+from support.common import ROOT, Cli
 
 WRONG = """// /// opbench
 // operator = "relu"

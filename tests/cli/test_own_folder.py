@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from command_line import own_folder, refused
-from common import RELU, Cli
-
 from opbench.paths import shipped
+from support.checks.command_line import own_folder, refused
+from support.common import RELU, Cli
 
 
 def test_an_operators_folder_may_be_the_working_folder(cli: Cli, tmp_path: Path) -> None:

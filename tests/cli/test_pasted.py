@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import RELU, WRONG, Cli
 
 from opbench import api
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.running.targets import case_of
+from support.common import RELU, WRONG, Cli
 
 RUNGS = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 

@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 
 import yaml
-from common import RELU, WRONG, Cli
+
+from support.common import RELU, WRONG, Cli
 
 HOOKS = Path(__file__).parents[2] / ".pre-commit-hooks.yaml"
 

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from common import ROOT, Cli
-from fabricate import measured, noisy, run
 
 from opbench import api
 from opbench.errors import UsageError
@@ -16,6 +14,8 @@ from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
 from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
+from support.builders.runs import measured, noisy, run
+from support.common import ROOT, Cli
 
 CASES = ROOT / "tests" / "cases" / "side_by_side"
 FILES = [str(CASES / "soft_a.cu"), str(CASES / "soft_b.cu")]

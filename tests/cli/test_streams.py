@@ -14,14 +14,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from command_line import command
-from common import WRONG, Cli
 
 from opbench import units
 from opbench.cli.progress import plain_progress
 from opbench.gpu.limits.ceilings import committed
 from opbench.paths import shipped
 from opbench.running.runner import Progress
+from support.checks.command_line import command
+from support.common import WRONG, Cli
 
 
 def on_a_terminal(args: list[str], cwd: Path, columns: int = 80) -> tuple[int, str, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import refused
-from common import Cli
 
 from opbench import api
 from opbench.results.files import FILE
+from support.checks.command_line import refused
+from support.common import Cli
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import command, heed_interrupts, refused
+
+from support.checks.command_line import command, heed_interrupts, refused
 
 KERNEL = """\
 // /// opbench

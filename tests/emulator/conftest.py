@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import Bench, Tracer
 
 from opbench.emulator import CpuBackend
+from support.builders.on_cpu import Bench, Tracer
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS, Cli
-from on_cpu import Bench, zig
 
 from opbench.emulator import CpuBackend, build, toolchain
 from opbench.emulator.instructions import function_name
@@ -21,6 +19,8 @@ from opbench.emulator.ptx import UnsupportedInstruction, replace_noinline, repla
 from opbench.emulator.ptx_functions import FUNCTIONS
 from opbench.errors import CompileError, EnvironmentFault
 from opbench.kernels.launch import BuildRequest, KernelLaunch
+from support.builders.on_cpu import Bench, zig
+from support.common import CHEATS, Cli
 
 RELU = 'extern "C" __global__ void relu(float* x) { x[threadIdx.x] = fmaxf(x[threadIdx.x], LEAST); }'
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Bench
 
 from opbench.backend.findings import Finding
 from opbench.kernels.launch import KernelLaunch
+from support.builders.on_cpu import Bench
 
 START = """\
 #include <cooperative_groups.h>

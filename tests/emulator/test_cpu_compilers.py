@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from common import CHEATS
-from on_cpu import CATALOG, CUDA, compilers, smallest
 
 from opbench.backend.base import Trace
 from opbench.backend.counts import Traffic
@@ -17,6 +15,8 @@ from opbench.errors import CompileError, LaunchError
 from opbench.kernels.case import Case
 from opbench.kernels.variant import Variant
 from opbench.running import targets
+from support.builders.on_cpu import CATALOG, CUDA, compilers, smallest
+from support.common import CHEATS
 
 pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others are compared with
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Tracer, compilers, floats
 
 from opbench.emulator.ptx import constant_variables
+from support.builders.on_cpu import Tracer, compilers, floats
 
 
 @pytest.fixture(params=compilers())

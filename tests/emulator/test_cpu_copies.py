@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Tracer, compilers, floats
+
+from support.builders.on_cpu import Tracer, compilers, floats
 
 
 @pytest.fixture(params=compilers())

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import Bench
 
 from opbench.backend.findings import Finding
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.kernels.launch import KernelLaunch
+from support.builders.on_cpu import Bench
 
 
 def only(findings: list[Finding]) -> Finding:

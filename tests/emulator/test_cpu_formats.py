@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Bench
+
+from support.builders.on_cpu import Bench
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:

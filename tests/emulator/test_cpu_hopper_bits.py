@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import compilers, described
 
 from opbench.backend.base import Program
 from opbench.emulator import CpuBackend
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensor_map import TensorMap
+from support.builders.on_cpu import compilers, described
 
 FOLDER = Path(__file__).parent / "hopper"
 ON_H200 = json.loads((FOLDER / "on_h200.json").read_text())

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hopper_kernels import FAULTS, kernels, launched, module
-from on_cpu import compilers
 
 from opbench.backend.findings import Finding
 from opbench.emulator import CpuBackend
+from support.builders.hopper_kernels import FAULTS, kernels, launched, module
+from support.builders.on_cpu import compilers
 
 EXPECTED = re.compile(r"(\w+): ([a-z ]+?)(?=;|$)")
 ORDERS = 10

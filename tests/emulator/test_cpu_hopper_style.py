@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import compilers, described
 
 from opbench.emulator import CpuBackend
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.tensor_map import TensorMap
+from support.builders.on_cpu import compilers, described
 
 FOLDER = Path(__file__).parent / "hopper"
 ORDERS = 3

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from on_cpu import Bench, Tracer, compilers
 
 from opbench.emulator.integers import HEADER, INTEGERS, header
 from opbench.emulator.ptx import UnsupportedInstruction, replace_ptx
 from opbench.emulator.ptx_functions import FUNCTIONS, PATTERNS
+from support.builders.on_cpu import Bench, Tracer, compilers
 
 REGISTERS = {16: ("h", "unsigned short"), 32: ("r", "unsigned"), 64: ("l", "unsigned long long")}
 """The constraint and C++ type of a register of so many bits."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from on_cpu import Bench
 
 from opbench.emulator import CpuBackend
 from opbench.kernels.launch import KernelLaunch
+from support.builders.on_cpu import Bench
 
 Random = Callable[..., np.ndarray]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from on_cpu import Tracer, compilers, floats
 
 from opbench.emulator import CpuBackend, lines
+from support.builders.on_cpu import Tracer, compilers, floats
 
 INLINED = """\
 __device__ __forceinline__ float inner(const float* a, int i) {

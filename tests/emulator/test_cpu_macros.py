@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import Bench, Tracer, compilers
 
 from opbench import api
 from opbench.emulator import CpuBackend
 from opbench.errors import UsageError
+from support.builders.on_cpu import Bench, Tracer, compilers
 
 HOST = [
     "__x86_64__",

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hopper_kernels import launched, module
-from on_cpu import Tracer, floats
 
 from opbench.backend.base import TraceOptions
 from opbench.emulator import CpuBackend
 from opbench.emulator.build import KernelBuilder
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.products import PRODUCTS
+from support.builders.hopper_kernels import launched, module
+from support.builders.on_cpu import Tracer, floats
 
 MOST_REQUESTS = 400
 RACY = """\

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Tracer, floats
 
 from opbench.kernels.launch import BuildRequest
+from support.builders.on_cpu import Tracer, floats
 
 PLAIN = 'extern "C" __global__ void k(float* out) { out[threadIdx.x] = 1.0f; }  // mbarrier, atomicAdd, volatile'
 ATOMIC = 'extern "C" __global__ void k(int* out) { atomicAdd(out, 1); }'

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from common import CHEATS
-from on_cpu import Bench, Tracer, floats
+
+from support.builders.on_cpu import Bench, Tracer, floats
+from support.common import CHEATS
 
 SHUFFLE = """\
 extern "C" __global__ void k(const float* a, float* out) {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from on_cpu import Tracer
+
+from support.builders.on_cpu import Tracer
 
 TEXT = """\
 #include <cooperative_groups.h>

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from on_cpu import ADD, UNINITIALISED, Tracer, floats
 
 from opbench.backend.base import TraceOptions
 from opbench.kernels.launch import BuildRequest
+from support.builders.on_cpu import ADD, UNINITIALISED, Tracer, floats
 
 
 def test_a_misaligned_vector(tracer: Tracer) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from on_cpu import Tracer, floats
 
 from opbench.kernels.launch import BuildRequest, KernelLaunch
+from support.builders.on_cpu import Tracer, floats
 
 
 def test_blocks_that_write_one_location(tracer: Tracer) -> None:

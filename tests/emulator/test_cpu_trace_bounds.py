@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from on_cpu import ADD, UNINITIALISED, Tracer, floats
 
 from opbench.kernels.launch import BuildRequest, KernelLaunch
+from support.builders.on_cpu import ADD, UNINITIALISED, Tracer, floats
 
 # ---- bounds
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import STRIDED, Tracer, compilers, floats
 
 from opbench.backend.base import TraceOptions
 from opbench.backend.counts import Traffic
+from support.builders.on_cpu import STRIDED, Tracer, compilers, floats
 
 
 @pytest.fixture(params=compilers())

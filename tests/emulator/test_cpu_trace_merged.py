@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from on_cpu import Tracer, compilers, floats
 
 from opbench.kernels.launch import Dim3
+from support.builders.on_cpu import Tracer, compilers, floats
 
 
 @pytest.fixture(params=compilers())

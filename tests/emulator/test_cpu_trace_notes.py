@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import Tracer, floats
+
+from support.builders.on_cpu import Tracer, floats
 
 FLAG = """\
 extern "C" __global__ void k(const int* in, int* out) {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import STRIDED, Tracer, compilers, floats
 
 from opbench.backend.counts import LineTraffic
+from support.builders.on_cpu import STRIDED, Tracer, compilers, floats
 
 
 @pytest.fixture(params=compilers())

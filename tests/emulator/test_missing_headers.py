@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench import api
 from opbench.results.faults import faults_of
+from support.common import RELU
 
 NEEDS = "out[i] = clip(x[i])"
 INCLUDES = {

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import refused
-from common import ROOT, Cli
-from fabricate import relu_run, written
 
 from opbench.networks.records.network import read_network
+from support.builders.runs import relu_run, written
+from support.checks.command_line import refused
+from support.common import ROOT, Cli
 
 LENET = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import ROOT, Cli
-from fabricate import measured, noisy, relu_run, remeasured, result, run, written
 
 from opbench.errors import EnvironmentFault
 from opbench.export import FORMATS, export
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
 from opbench.results.rows import frame
+from support.builders.runs import measured, noisy, relu_run, remeasured, result, run, written
+from support.common import ROOT, Cli
 
 QUICK = ROOT / "reports" / "h200" / "quick"
 

@@ -8,9 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from common import ROOT
-from fabricate import result
-from fabricate import run as fabricated_run
 
 from opbench.errors import UsageError
 from opbench.gpu.limits import ceilings
@@ -24,6 +21,9 @@ from opbench.results.result import Result
 from opbench.results.rows import rows
 from opbench.running.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.running.suite import read_suite
+from support.builders.runs import result
+from support.builders.runs import run as fabricated_run
+from support.common import ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)

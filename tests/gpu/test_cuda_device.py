@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kernels import KERNELS, NAMES
 
 from opbench.errors import LaunchError
 from opbench.gpu.compile import nvrtc
@@ -24,6 +23,7 @@ from opbench.gpu.limits.occupancy import occupancy
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensors import DTYPES
 from opbench.timing.sampling import TimingOptions, measure
+from support.builders.gpu_kernels import KERNELS, NAMES
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 

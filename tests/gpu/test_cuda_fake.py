@@ -1,4 +1,4 @@
-"""The cuda backend on a driver made of host memory (fake_driver.py), so that its logic is tested without a GPU.
+"""The cuda backend on a driver made of host memory (fakes/driver.py), so that its logic is tested without a GPU.
 
 What only a GPU can show is in test_cuda_device.py.
 """

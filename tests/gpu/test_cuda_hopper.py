@@ -1,4 +1,4 @@
-"""Tensor maps, clusters and programmatic launches on a driver made of host memory (fake_driver.py)."""
+"""Tensor maps, clusters and programmatic launches on a driver made of host memory (support/fakes/driver.py)."""
 
 from __future__ import annotations
 

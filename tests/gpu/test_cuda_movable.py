@@ -1,4 +1,4 @@
-"""Launches that are given addresses and a stream each time, on a driver made of host memory (fake_driver.py)."""
+"""Launches that are given addresses and a stream each time, on a driver made of host memory (fakes/driver.py)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gpu_kernels
 import pytest
 
 from opbench.backend.base import KernelResources
@@ -14,6 +13,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.gpu.driver.device import KERNELS
 from opbench.gpu.driver.driver import why_missing
 from opbench.kernels.launch import BuildRequest
+from support.builders import gpu_kernels
 
 LOG = """\
 ptxas info    : 0 bytes gmem

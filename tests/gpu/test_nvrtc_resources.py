@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from needs import needs_nvrtc
 
 from opbench import api
 from opbench.errors import EnvironmentFault
@@ -17,6 +16,7 @@ from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
+from support.needs import needs_nvrtc
 
 CATALOG = Catalog()
 VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

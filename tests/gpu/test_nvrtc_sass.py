@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from needs import NO_NVRTC
 
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc, sass
@@ -14,6 +13,7 @@ from opbench.gpu.compile.cubin import BadCubin, machine_code_sha256
 from opbench.gpu.compile.sass import Instruction, KernelCode
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
+from support.needs import NO_NVRTC
 
 
 def missing() -> str:

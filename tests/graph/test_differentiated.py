@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from graph_checks import check_slopes, with_seed
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.gradients import differentiated
+from support.checks.graphs import check_slopes, with_seed
 
 
 def test_a_value_with_several_readers_has_the_sum_of_their_gradients() -> None:

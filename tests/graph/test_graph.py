@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from random_networks import inputs_of, networks
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -20,6 +19,7 @@ from opbench.graph.values import Node, Value, seen_flat
 from opbench.graph.zoo import NETWORKS, lenet, unet
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
+from support.builders.random_networks import inputs_of, networks
 
 
 def relu(name: str, x: str, out: str, n: int = 6) -> Node:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_networks import inputs_of
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.importing import from_onnx
 from opbench.graph.passes import apply_passes
+from support.builders.random_networks import inputs_of
 
 onnx = pytest.importorskip("onnx", reason="makes the models; opbench[onnx] brings it")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_networks import inputs_of
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
@@ -14,6 +13,7 @@ from opbench.graph.importing import from_torch
 from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.saving import load, save
+from support.builders.random_networks import inputs_of
 
 torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 nn, F = torch.nn, torch.nn.functional

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import assert_same_outputs, networks
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -20,6 +19,7 @@ from opbench.graph.values import CONVERSION
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.operator import Operator
 from opbench.networks.plan.layout_choice import choose_layouts
+from support.builders.random_networks import assert_same_outputs, networks
 
 
 def conversions(graph: Graph) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from random_networks import assert_same_outputs, inputs_of, networks
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -14,6 +13,7 @@ from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import PASSES, apply_passes, to_dtype
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan.memory import plan_memory
+from support.builders.random_networks import assert_same_outputs, inputs_of, networks
 
 
 def operators(graph: Graph) -> list[str]:

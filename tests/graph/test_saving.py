@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import inputs_of, networks
 from safetensors.numpy import load_file, save_file
 
 from opbench.errors import EnvironmentFault, UsageError
@@ -20,6 +19,7 @@ from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.saving import load, save
 from opbench.graph.zoo import lenet, unet
+from support.builders.random_networks import inputs_of, networks
 
 Document = dict[str, Any]
 

@@ -6,15 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from graph_checks import (
-    NETWORKS,
-    branching,
-    check_slopes_of_a_step,
-    check_the_loss,
-    check_the_optimizer_waits,
-    step,
-)
-from training_data import gradients_of
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -25,6 +16,15 @@ from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.graph.training_step import CLIP
 from opbench.graph.zoo import lenet
+from support.builders.training_data import gradients_of
+from support.checks.graphs import (
+    NETWORKS,
+    branching,
+    check_slopes_of_a_step,
+    check_the_loss,
+    check_the_optimizer_waits,
+    step,
+)
 
 
 def test_the_loss_is_that_of_the_network_as_it_infers() -> None:

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graph_checks import NETWORKS, check_the_optimizer_waits, step
-from training_data import gradients_of, random_data, step_of
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -17,6 +15,8 @@ from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.graph.training_step import STORED, Training
 from opbench.kernels.tensors import rounded, to_storage
+from support.builders.training_data import gradients_of, random_data, step_of
+from support.checks.graphs import NETWORKS, check_the_optimizer_waits, step
 
 IN_F32 = {"moment1", "moment2", "velocity", "losses", "loss", "rates", "learning_rates", "hyper"}
 OF_A_CHANNEL = (".mean", ".variance", ".batch_mean", ".batch_rstd", ".scale", ".shift")

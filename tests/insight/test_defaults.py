@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from common import ROOT
 
 from opbench.errors import UsageError
 from opbench.graph.problems import ALLOWED
@@ -20,6 +19,7 @@ from opbench.networks.plan.choosing import gather, laid_out
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Results, choose
 from opbench.networks.records.network import read_network
+from support.common import ROOT
 
 RUNS = ("unet-16-tf32", "alexnet-1-f32", "alexnet-128-bf16", "unet-1-bf16")
 CATALOG = Catalog()

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from common import Cli
-from traffic_by_hand import CATALOG, FILE, SHARED, SOURCE, TURN, entry, explained, printed, traffic
 
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
@@ -22,6 +20,8 @@ from opbench.kernels.folders import case_named
 from opbench.report.run.annotated import to_html
 from opbench.results.files import RunWriter, read_run
 from opbench.running.suite import read_suite
+from support.builders.traffic_by_hand import CATALOG, FILE, SHARED, SOURCE, TURN, entry, explained, printed, traffic
+from support.common import Cli
 
 GOLDEN = """\
 transpose/shared[ROWS=8](rows=64,cols=64)

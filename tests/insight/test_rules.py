@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from traffic_by_hand import CATALOG, FILE, PARITY, SHARED, SOURCE, TURN, entry, explained, printed, problems, traffic
 
 from opbench.backend.counts import BranchTraffic, LineTraffic
 from opbench.insight.diagnosis import Flaw, diagnose
 from opbench.kernels.folders import case_named
 from opbench.report.run.annotated import to_html
+from support.builders.traffic_by_hand import (
+    CATALOG,
+    FILE,
+    PARITY,
+    SHARED,
+    SOURCE,
+    TURN,
+    entry,
+    explained,
+    printed,
+    problems,
+    traffic,
+)
 
 
 def test_a_strided_store_beside_a_coalesced_load_is_a_transposition() -> None:

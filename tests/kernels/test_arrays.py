@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_arrays import no_cupy, stand_in
 
 from opbench.gpu.driver import why_missing
 from opbench.graph import graph
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels import arrays, operator
 from opbench.kernels.folders import Catalog
+from support.fakes.device_arrays import no_cupy, stand_in
 
 
 def test_a_long_reference_goes_to_the_gpu_and_a_short_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog, load_module, load_operator
 from opbench.kernels.operator import Operator
 from opbench.paths import shipped
+from support.common import RELU
 
 CATALOG = Catalog()
 BARE = RELU.replace('operator = "relu"\n// ', "")

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from common import ROOT
-from needs import needs_nvrtc
 
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.source.sources import closure, without_comments
+from support.common import ROOT
+from support.needs import needs_nvrtc
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

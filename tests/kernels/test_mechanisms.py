@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from common import RELU, ROOT
 
 from opbench.checking.checking import trace_case
 from opbench.errors import UsageError
@@ -14,6 +13,7 @@ from opbench.kernels.folders import Catalog, case_named
 from opbench.kernels.header import read_variants
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.variant import Variant
+from support.common import RELU, ROOT
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

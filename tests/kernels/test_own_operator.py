@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import Cli
+
+from support.common import Cli
 
 OPERATOR = '''\
 """layernorm: rows less their mean, over their deviation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import ROOT
 
 from opbench import api
 from opbench.kernels.case import Case
@@ -14,6 +13,7 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
 from opbench.kernels.tensors import Tensor
 from opbench.source.sources import closure
+from support.common import ROOT
 
 CASES = ROOT / "tests" / "kernels" / "cases"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench.errors import LaunchError, UsageError
 from opbench.kernels.folders import Catalog
 from opbench.kernels.texture import Texture
 from opbench.running.targets import own_variants
+from support.common import RELU
 
 PLAIN = {"name": "image", "tensor": "x", "type": "f32", "size": (8, 4)}
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import RELU
 
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant
+from support.common import RELU
 
 CATALOG = Catalog()
 VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name)]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_networks import pictures, residual
 
 from opbench.backend.base import Backend
 from opbench.checking.backends import open_backend
@@ -27,6 +26,7 @@ from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.inputs import held_out_digits, trained_lenet
 from opbench.networks.plan.plan import choose
+from support.builders.small_networks import pictures, residual
 
 
 def ready(graph: Graph, precision: str = "f32") -> Network:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from small_networks import pictures, residual
 
 from opbench.backend.base import Timed
 from opbench.checking.backends import open_backend
@@ -21,6 +20,7 @@ from opbench.networks.plan.node_times import node_samples
 from opbench.networks.plan.plan import choose
 from opbench.networks.plan.turns import NetworkTurns
 from opbench.timing.sampling import TimingOptions, measure
+from support.builders.small_networks import pictures, residual
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=f"needs a GPU: {why_missing()}")
 

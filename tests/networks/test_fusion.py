@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_networks import inputs_of
 
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import unet
@@ -18,6 +17,7 @@ from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase, candidates, save_plan
 from opbench.networks.plan.running import run_network
+from support.builders.random_networks import inputs_of
 
 SIZES = {"batch": 2, "size": 16, "base": 4, "levels": 2}
 OPTIONS = NetOptions("unet", SIZES, backend="cpu")

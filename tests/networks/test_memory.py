@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import inputs_of, networks
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -17,6 +16,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.memory import ALIGNMENT, MemoryPlan, plan_memory
+from support.builders.random_networks import inputs_of, networks
 
 
 def run_in_arena(graph: Graph, plan: MemoryPlan, spaces: dict[str, int], order: list[int]) -> tuple[Arrays, Arrays]:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graph_checks import NETWORKS
-from training_data import random_data
 
 from opbench.emulator import CpuBackend
 from opbench.graph import micro_batches
@@ -30,6 +28,8 @@ from opbench.networks.train.steps import Step, exchange_times
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.timing.clock import Launch
+from support.builders.training_data import random_data
+from support.checks.graphs import NETWORKS
 
 
 def tiny(batch: int) -> Graph:

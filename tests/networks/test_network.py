@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import needs_chromium, opened
-from fabricate_network import record
 from rich.console import Console
 
 from opbench import paths
@@ -25,6 +23,8 @@ from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
 from opbench.networks.report.terminal import print_network
 from opbench.networks.report.words import fastest, headline, is_right, peers, smallest_peer
+from support.builders.network_runs import record
+from support.checks.chromium import needs_chromium, opened
 
 UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
 

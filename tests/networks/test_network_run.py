@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, Cli
-from fabricate import result, run, written
-from fabricate_network import record as fabricated
 
 import opbench
 from opbench.errors import UsageError
 from opbench.graph.zoo import lenet
 from opbench.networks.records.network_run import network_run, read_any_run
 from opbench.results.comparison import RunComparison, compare_runs
+from support.builders.network_runs import record as fabricated
+from support.builders.runs import result, run, written
+from support.common import ROOT, Cli
 
 NAME = "lenet(batch=1,precision=f32)"
 OLD = ROOT / "reports/h200/networks-hopper/lenet-1-f32"

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS
-from quiet_clock import QuietClock
-from small_networks import pictures, residual
 
 from opbench.checking.backends import open_backend
 from opbench.emulator import CpuBackend
@@ -31,6 +28,9 @@ from opbench.networks.report import words
 from opbench.running.targets import own_variants
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
+from support.builders.small_networks import pictures, residual
+from support.common import CHEATS
+from support.fakes.quiet_clock import QuietClock
 
 OPTIONS = TimingOptions(warmup_runs=2, warmup_s=0.0, min_samples=24, max_samples=24)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import RELU, Cli
 
 from opbench.graph.build import Builder
 from opbench.graph.saving import load, save
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.running import run_network
 from opbench.networks.report.words import headline
+from support.common import RELU, Cli
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
 CRASHES = RELU.replace("const int i", "raise(9);\n    const int i").replace(

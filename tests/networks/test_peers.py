@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -18,6 +17,7 @@ from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import peers as module_under_test
 from opbench.networks.plan.peers import WAYS, peers, require_known
 from opbench.networks.plan.torch_module import to_module
+from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}

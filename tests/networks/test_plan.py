@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricate import measurement
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -19,6 +18,7 @@ from opbench.networks.plan.memory import plan_memory
 from opbench.networks.plan.plan import Plan, TimedCase, candidates, choose, current, load_plan, save_plan, timed
 from opbench.results.result import Result
 from opbench.timing.measurement import Measurement
+from support.builders.runs import measurement
 
 GRAPH = apply_passes(lenet(1))[0]
 CONV2 = GRAPH.node("conv2")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_networks import inputs_of, networks
-from small_networks import residual
 
 import opbench
 from opbench import Builder, UsageError
 from opbench.graph.graph import Graph
 from opbench.networks.plan.running import allowed_norm
+from support.builders.random_networks import inputs_of, networks
+from support.builders.small_networks import residual
 
 SOME = settings(
     max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate],

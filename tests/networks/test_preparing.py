@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS
-from small_networks import pictures
 
 from opbench.checking.backends import open_backend
 from opbench.errors import UsageError
@@ -26,6 +24,8 @@ from opbench.kernels.once import Preparation
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import choose
 from opbench.networks.plan.preparing import constants, prepared_once
+from support.builders.small_networks import pictures
+from support.common import CHEATS
 
 CATALOG = Catalog()
 JOINED = "up0a"

@@ -14,8 +14,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from graph_checks import NETWORKS
-from training_data import random_data
 
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.recipe import Recipe
@@ -26,6 +24,8 @@ from opbench.networks.train import ranks as module
 from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.train_options import Standing, TrainingSettings
+from support.builders.training_data import random_data
+from support.checks.graphs import NETWORKS
 
 
 def train(

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graph_checks import NETWORKS
-from training_data import random_data
 
 from opbench.backend.base import Collective
 from opbench.checking.backends import open_backend
@@ -28,6 +26,8 @@ from opbench.networks.train.group import RankLost
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.steps import Step, exchange_times
 from opbench.networks.train.train_options import Standing, TrainingSettings
+from support.builders.training_data import random_data
+from support.checks.graphs import NETWORKS
 
 
 def _lacking(ranks: int) -> str:

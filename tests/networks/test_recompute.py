@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_data import random_data, step_of
 
 from opbench.errors import UsageError
 from opbench.graph.recipe import Recipe
@@ -20,6 +19,7 @@ from opbench.networks.records.training import AGAIN
 from opbench.networks.report.training import write_training
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN, Trainer
+from support.builders.training_data import random_data, step_of
 
 NETWORK = unet(batch=2, size=32, base=4, levels=2)
 RECIPE = Recipe(loss="binary_cross_entropy", steps=2)

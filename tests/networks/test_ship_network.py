@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import ROOT
 from safetensors.numpy import load_file, save_file
-from shipped import built
 
 from opbench.cli.ship import ship_command
 from opbench.errors import UsageError
@@ -25,6 +23,8 @@ from opbench.networks.ship.network import make_program, program_text
 from opbench.networks.ship.shipping_network import ship_network
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText
+from support.builders.shipped import built
+from support.common import ROOT
 
 PLAN = ROOT / "reports" / "h200" / "networks" / "lenet-1-f32" / "plan.json"
 

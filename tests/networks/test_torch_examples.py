@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from common import ROOT
+
+from support.common import ROOT
 
 pytest.importorskip("torch", reason="make torch-tests installs it")
 

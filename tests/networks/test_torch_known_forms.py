@@ -15,13 +15,13 @@ torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch_layers import DEVICE, Layer, layers, off  # noqa: E402
-from unlaunched import EmulatedRunner, UnlaunchedRunner, unlaunched  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
 from opbench.networks.pytorch import known_forms  # noqa: E402
 from opbench.networks.pytorch import layers as registered  # noqa: E402
+from support.builders.torch_layers import DEVICE, Layer, layers, off  # noqa: E402
+from support.fakes.unlaunched import EmulatedRunner, UnlaunchedRunner, unlaunched  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 

@@ -14,13 +14,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 
 from torch.nn import functional  # noqa: E402
-from torch_layers import DEVICE, LAST, Layer, drawn, layers, off  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
 from opbench.networks.pytorch import choice, devices  # noqa: E402
 from opbench.networks.pytorch import layers as registered  # noqa: E402
 from opbench.results.book import Book, BookEntry, BookTime  # noqa: E402
+from support.builders.torch_layers import DEVICE, LAST, Layer, drawn, layers, off  # noqa: E402
 
 LAYERS = layers()
 CONTIGUOUS = torch.contiguous_format, LAST

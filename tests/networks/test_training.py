@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS
-from training_data import gradients_of, random_data
 
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.build import Builder
@@ -23,6 +21,8 @@ from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
+from support.builders.training_data import gradients_of, random_data
+from support.common import CHEATS
 
 SMALL = Recipe(optimizer="adam", learning_rate=2e-3, steps=6)
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHEATS
-from training_data import gradients_of, random_data, rounded_reference
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -25,6 +23,8 @@ from opbench.networks.plan.plan import TimedCase, candidates, choose
 from opbench.networks.records.checkpoints import read_checkpoint, trained_weights
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
+from support.builders.training_data import gradients_of, random_data, rounded_reference
+from support.common import CHEATS
 
 SMALL = Recipe(learning_rate=2e-3, steps=6)
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from training_data import random_data
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
@@ -16,6 +15,7 @@ from opbench.networks.plan.plan import TimedCase
 from opbench.networks.train import training
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN, Trainer
+from support.builders.training_data import random_data
 
 
 def tiny() -> Graph:

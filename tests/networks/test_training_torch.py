@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cpu_in_place_of_gpu import CpuInPlaceOfGpu
-from training_data import gradients_of, random_data, step_of
 
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
@@ -26,6 +24,8 @@ from opbench.networks.train.beside import differences
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.networks.train.training_peers import FirstStep, first_step, step_ways, ways
+from support.builders.training_data import gradients_of, random_data, step_of
+from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 torch = pytest.importorskip("torch", reason="its autograd is what steps are compared with; opbench[torch] brings it")
 

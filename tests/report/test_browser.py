@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from chromium import browser, needs_chromium, opened
-from fabricate import result
-from fabricate import run as run_of
 
 from opbench.paths import shipped
 from opbench.report import write_report
 from opbench.results.files import read_run
+from support.builders.runs import result
+from support.builders.runs import run as run_of
+from support.checks.chromium import browser, needs_chromium, opened
 
 
 @needs_chromium

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from fabricate import CEILINGS, matmul_run, result, run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -23,6 +22,7 @@ from opbench.report.charts.svg import STYLE
 from opbench.report.run.sections import sections
 from opbench.results.files import Run
 from opbench.results.rows import rows
+from support.builders.runs import CEILINGS, matmul_run, result, run
 
 MEASURED = Ceilings.from_json(CEILINGS)
 LAYERS = [

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fabricate import pair, result
-
 from opbench.report.comparison import lines, to_page
 from opbench.results.comparison import compare_runs
+from support.builders.runs import pair, result
 
 
 def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page() -> None:

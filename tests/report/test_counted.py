@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from common import ROOT
-from fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
-from pages import Tags, page, words
 from rich.console import Console
 
 from opbench.gpu.limits.ceilings import Ceilings
@@ -21,6 +18,9 @@ from opbench.report.run import counted
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import frame, rows
+from support.builders.runs import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
+from support.checks.pages import Tags, page, words
+from support.common import ROOT
 
 
 def told(found: Run) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fabricate import relu_run, result, run
 
 from opbench.report import write_report
 from opbench.report.charts.chart import look
@@ -15,6 +14,7 @@ from opbench.report.run.sections import sections
 from opbench.results.files import Run
 from opbench.results.rows import Row, rows
 from opbench.timing.stats import median_ratio
+from support.builders.runs import relu_run, result, run
 
 SIZES = (256, 512, 1024, 2048)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from common import ROOT
-from fabricate import cpu_run, result, run, written
 
 from opbench import paths
 from opbench.cli import cli
 from opbench.errors import UsageError
 from opbench.report.ladder_files import cells_of
+from support.builders.runs import cpu_run, result, run, written
+from support.common import ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
 BIG = "(n=67108864)"

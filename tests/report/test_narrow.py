@@ -7,9 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from chromium import needs_chromium, opened
-from fabricate import measured, noisy, pair, relu_run
-from fake_tuning import tune_fake
 
 from opbench.networks.records.training import read_training
 from opbench.networks.report import read_network
@@ -23,6 +20,9 @@ from opbench.report.tuning_page import write_tuning
 from opbench.results import agreement, history
 from opbench.results.comparison import compare_runs
 from opbench.results.files import read_run
+from support.builders.runs import measured, noisy, pair, relu_run
+from support.checks.chromium import needs_chromium, opened
+from support.fakes.tuning import tune_fake
 
 WIDTH = 400
 H200 = shipped("reports") / "h200"

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricate import CEILINGS, TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import printed
 
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.variant import Variant
@@ -25,6 +23,8 @@ from opbench.report.run.sections import sections
 from opbench.report.run.sentences import against_libraries
 from opbench.results.files import Run
 from opbench.results.rows import rows
+from support.builders.runs import CEILINGS, TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
+from support.checks.pages import printed
 
 
 def test_the_terminal_table_holds_the_facts() -> None:

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from fabricate import TAKEN, cpu_run, matmul_run, relu_run, result, run
-from pages import Tags, page, words
 
 from opbench import report, units
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import committed
 from opbench.report import write_report
+from support.builders.runs import TAKEN, cpu_run, matmul_run, relu_run, result, run
+from support.checks.pages import Tags, page, words
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`$\\frac{a}"
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from fabricate import CEILINGS, cpu_run, relu_run, result, run
-from pages import printed
-
 from opbench import units
 from opbench.gpu.limits.ceilings import committed
 from opbench.gpu.limits.floor import Above
 from opbench.results.rows import rows
+from support.builders.runs import CEILINGS, cpu_run, relu_run, result, run
+from support.checks.pages import printed
 
 
 def line_of(text: str, name: str) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import Cli
 
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.errors import UsageError
@@ -28,6 +27,7 @@ from opbench.results.agreement import (
     worst,
 )
 from opbench.results.files import RunWriter, read_run
+from support.common import Cli
 
 LOAD = LineTraffic("k", "k.cu", 3, "global", "load", 4, 100, 3200, 400, 400, upper_requests=150, upper_sectors=500)
 SHARED = LineTraffic("k", "k.cu", 4, "shared", "load", 4, 100, 3200, 0, 0, 3200, 100, upper_requests=100)

@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-from common import ROOT, Cli
-from fabricate import measured, noisy, pair, remeasured, result, run, written
 
 from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import read_run
 from opbench.timing import stats
+from support.builders.runs import measured, noisy, pair, remeasured, result, run, written
+from support.common import ROOT, Cli
 
 
 def test_the_worst_comes_first_and_nothing_is_dropped() -> None:

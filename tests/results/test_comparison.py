@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fabricate import measured, noisy, remeasured, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from opbench.results.comparison import compare_runs, decide, judge
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
+from support.builders.runs import measured, noisy, remeasured, run
 
 CODE = {"machine_code_sha256": "a" * 64}
 

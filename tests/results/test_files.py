@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT
-from fabricate import measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.records import from_json
 from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
+from support.builders.runs import measurement
+from support.common import ROOT
 
 
 def result(name: str = "a", **changes: object) -> Result:

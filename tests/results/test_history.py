@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, Cli
-from fabricate import measured, noisy, result, run, written
 
 from opbench.errors import UsageError
 from opbench.report.history import ORDER, SHOWN_LINES, bars, lines, to_json, to_page
@@ -22,6 +20,8 @@ from opbench.results.files import RunWriter
 from opbench.results.history.database import TABLES
 from opbench.results.history.steps import _distances, find_steps
 from opbench.timing import stats
+from support.builders.runs import measured, noisy, result, run, written
+from support.common import ROOT, Cli
 
 REPORTS = ROOT / "reports" / "h200"
 

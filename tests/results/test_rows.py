@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from fabricate import (
+
+from opbench.results.files import Run
+from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
+from support.builders.runs import (
     access,
     counted_run,
     cpu_run,
@@ -18,9 +21,6 @@ from fabricate import (
     run,
     traffic,
 )
-
-from opbench.results.files import Run
-from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
 
 
 def by_name(found: Run) -> dict[str, Row]:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas
 import pytest
-from common import ROOT
-from fabricate import result, run
 
 import opbench
 from opbench import Builder, Network
@@ -21,6 +19,8 @@ from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS
 from opbench.results.showing import MOST_ROWS
+from support.builders.runs import result, run
+from support.common import ROOT
 
 QUICK = ROOT / "reports/h200/quick"
 LENET = ROOT / "reports/h200/networks/lenet-1-f32"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU
-from fake_worker import FakeWorker
-from two_problems import SUITE, own_variant
 
 from opbench.running import runner
+from support.builders.two_problems import SUITE, own_variant
+from support.common import RELU
+from support.fakes.worker import FakeWorker
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from common import RELU
 from distributed import Client, LocalCluster
-from two_problems import own_variant
 
 from opbench import api
 from opbench.errors import EnvironmentFault, UsageError
@@ -22,6 +20,8 @@ from opbench.running.cluster import run_on_cluster
 from opbench.running.clusters import SlurmFile, Tls, connected, private_address
 from opbench.running.runner import Progress, RunSetup
 from opbench.running.suite import Suite
+from support.builders.two_problems import own_variant
+from support.common import RELU
 
 KILLS = "kill -9 $(awk '/^PPid/ { print $2 }' /proc/$PPID/status)"
 """What a machine that goes away does to the Dask worker whose worker process runs it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from common import ROOT
-from simulated_cluster import Costs, problems_of, simulate, table
+from support.common import ROOT
+from support.fakes.simulated_cluster import Costs, problems_of, simulate, table
 
 
 def test_every_case_is_judged_once_however_often_workers_die() -> None:

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import RELU
-from fake_worker import ROOF, FakeWorker
-from two_problems import NAMES, own_variant
 
 from opbench import api
 from opbench.backend.base import Gpu
@@ -31,6 +28,9 @@ from opbench.running.protocol import Build, Measure, Started, unpack
 from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
+from support.builders.two_problems import NAMES, own_variant
+from support.common import RELU
+from support.fakes.worker import ROOF, FakeWorker
 
 TWO = tuple(ChosenGpu(index, f"GPU-{name}", {"DEVICE": name}) for index, name in enumerate("ab"))
 SIZES = (7, 1 << 26, 1000, 1 << 25, 31)

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from common import HANGS, RELU, Cli, until
-from two_problems import NAMES, cases_on_disk, own_variant
 
 from opbench import api
 from opbench.errors import EnvironmentFault
@@ -20,6 +18,8 @@ from opbench.results.result import Result
 from opbench.running import runner
 from opbench.running.header import RunFile
 from opbench.running.runner import Progress, RunSetup, run_suite
+from support.builders.two_problems import NAMES, cases_on_disk, own_variant
+from support.common import HANGS, RELU, Cli, until
 
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
 

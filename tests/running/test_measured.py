@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_worker import ROOF, FakeWorker, run_fake
 
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.kernels.folders import Catalog
@@ -27,6 +26,7 @@ from opbench.running.protocol import (
 from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import read_suite
 from opbench.running.worker import Worker, WorkerLost
+from support.fakes.worker import ROOF, FakeWorker, run_fake
 
 BYTES = 2 * 4 * 67108864
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import RELU, Cli
-from two_problems import NAMES, SUITE, cases_on_disk, own_variant
 
 from opbench import api
 from opbench.errors import UsageError
 from opbench.results.files import FILE, RunWriter
 from opbench.running.runner import Progress, RunSetup, run_suite
+from support.builders.two_problems import NAMES, SUITE, cases_on_disk, own_variant
+from support.common import RELU, Cli
 
 
 def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_file: Path) -> None:

@@ -8,8 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from common import CHEATS, RELU
-from fake_worker import ROOF
 
 from opbench.errors import LaunchError, Location, OpbenchError
 from opbench.gpu.limits import floor
@@ -29,6 +27,8 @@ from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import Suite, read_suite
 from opbench.running.worker import Worker, WorkerLost
 from opbench.timing.sampling import TimingOptions
+from support.common import CHEATS, RELU
+from support.fakes.worker import ROOF
 
 
 def test_a_packed_case_is_plain_data_and_comes_back() -> None:

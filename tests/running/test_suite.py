@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench import api
 from opbench.errors import UsageError
@@ -16,6 +15,7 @@ from opbench.report.run import counted
 from opbench.results.rows import rows
 from opbench.running.suite import read_suite, suite_for_variants
 from opbench.timing.stopping import stabilised
+from support.common import RELU
 
 CATALOG = Catalog()
 GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU, ROOT
 
 from opbench import api
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.running.suite import read_suite
 from opbench.running.targets import case_of, cases_to_check
+from support.common import RELU, ROOT
 
 CASES = ROOT / "tests" / "running" / "cases"
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricate import measurement, result
-from fake_bench import FakeBench
 
 from opbench import selftest
 from opbench.errors import EnvironmentFault
@@ -22,6 +20,8 @@ from opbench.results.files import Run
 from opbench.selftest import race, walltime
 from opbench.selftest.walltime import Alone, Lap
 from opbench.timing.sampling import TimingOptions
+from support.builders.runs import measurement, result
+from support.fakes.bench import FakeBench
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from common import CHEATS, Cli
-from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 from opbench import selftest
 from opbench.cli.report import report_command
@@ -24,6 +22,8 @@ from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs
 from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
+from support.common import CHEATS, Cli
+from support.fakes.simulated_gpu import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 TIME_CHEATS = sorted((CHEATS / "time").glob("*.py"))
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import CHEATS
 
 from opbench.checking.checking import Session
 from opbench.checking.measuring import measure_cases
@@ -24,6 +23,7 @@ from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import expectation
 from opbench.timing.sampling import TimingOptions
+from support.common import CHEATS
 
 TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}
 

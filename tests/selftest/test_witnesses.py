@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_bench import summary
 
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.gpu.driver import CudaBackend
 from opbench.selftest import witnesses
 from opbench.timing.clock import Sample
+from support.fakes.bench import summary
 
 OWN = ["fill", "drain", "stamp", "hold", "stamp"]
 

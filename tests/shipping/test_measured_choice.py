@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from common import ROOT
 
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.shipping.choosing import chosen, target
+from support.common import ROOT
 
 CATALOG = Catalog()
 MEASURED = "conv2d(n=8,c=64,h=56,w=56,k=64,r=3,s=3,padding=1)"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import Cli
-from shipped import built
 
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.nvrtc import library
@@ -25,6 +23,8 @@ from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
 from opbench.shipping.proving import COMPARED, drawn, step_of
 from opbench.shipping.shipping import ShipOptions, ship_library
+from support.builders.shipped import built
+from support.common import Cli
 
 RELU = "relu/vec4[BLOCK=256](n=1027)"
 MATMUL = "matmul/shared_tile[TILE=16](m=33,n=65,k=17)"

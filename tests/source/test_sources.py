@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import RELU
-from needs import needs_nvrtc
 
 from opbench.emulator.backend import CpuBackend
 from opbench.errors import CompileError, UsageError
@@ -23,6 +21,8 @@ from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
 from opbench.source.sources import checksum, closure, matrix_classes, text_checksum
+from support.common import RELU
+from support.needs import needs_nvrtc
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from quiet_clock import QuietClock
 
 from opbench.errors import EnvironmentFault
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.energy import EnergyMeter
+from support.fakes.quiet_clock import QuietClock
 
 
 class CountingClock(QuietClock):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fabricate import measurement
 
 from opbench.records import from_json, to_json
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.processes import STUDENT_T, merge_processes, process_interval
+from support.builders.runs import measurement
 
 
 def part(median_s: float, seed: int = 0, **changes: object) -> Measurement:

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 
 import pytest
-from quiet_clock import QuietClock
 
 from opbench.timing import stats
 from opbench.timing.clock import Sample
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
+from support.fakes.quiet_clock import QuietClock
 
 Noise = Callable[[random.Random], float]
 """Draws a factor whose median is 1."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 import pytest
-from fake_tuning import seconds, tune_fake
-from tuning_replay import recorded, shares
 
 from opbench.results.tuning import FILE
 from opbench.tuning.search import Search
+from support.fakes.tuning import seconds, tune_fake
+from tuning_replay import recorded, shares
 
 
 def test_a_record_of_everything_is_a_world_in_which_the_best_is_found_in_time(

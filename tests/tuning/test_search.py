@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from simulated_tuning import GEMM, SimulatedBench, gemm_candidates, gemm_time, refusal
 
 from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial
@@ -13,6 +12,7 @@ from opbench.timing.racing import Raced
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import Search
 from opbench.tuning.strategies import STRATEGIES
+from support.fakes.simulated_tuning import GEMM, SimulatedBench, gemm_candidates, gemm_time, refusal
 
 SPACE = gemm_candidates()
 RUNNABLE = [number for number in range(len(SPACE)) if not refusal(SPACE[number])]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from common import ROOT
 
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
+from support.common import ROOT
 
 SMALL = {"gemm": "(m=33,n=20,k=12)", "convolution": "(n=2,c=1,h=40,w=37,k=1,r=5,s=3)", "gemv": "(m=133,n=1,k=36)"}
 

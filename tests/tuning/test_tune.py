@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,8 +12,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from common import ROOT
-from fake_tuning import TuningWorker, seconds, tune_fake
 
 from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, UsageError
@@ -21,6 +20,8 @@ from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
 from opbench.running.protocol import Measure
 from opbench.tuning.search import Search
+from support.common import ROOT
+from support.fakes.tuning import TuningWorker, seconds, tune_fake
 
 
 def every(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,8 @@ def test_a_killed_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
 
 def killed_when(folder: Path, is_time: Callable[[], bool], *arguments: str) -> None:
     """Kill a search in a process of its own at the right moment."""
-    child = subprocess.Popen([sys.executable, ROOT / "tests" / "fake_tuning.py", folder, *arguments])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    child = subprocess.Popen([sys.executable, "-m", "support.fakes.tuning", folder, *arguments], env=environment)
     try:
         while not is_time():
             assert child.poll() is None

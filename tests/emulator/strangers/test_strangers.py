@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU
-from needs import needs_nvrtc
 
 from opbench import api
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
+from support.common import RELU
+from support.needs import needs_nvrtc
 
 FILES = sorted(Path(__file__).parent.glob("*.cu"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from opbench.backend.findings import headline
 from opbench.results.result import Result
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CHEATS = ROOT / "tests" / "cheats"
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]

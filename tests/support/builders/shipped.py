@@ -9,11 +9,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import ROOT
-
 from opbench.emulator import CpuBackend
 from opbench.gpu.compile.nvrtc import include_options
 from opbench.kernels.launch import BuildRequest
+from support.common import ROOT
 
 RUNTIME = ROOT / "opbench" / "emulator"
 STRUCTS = {

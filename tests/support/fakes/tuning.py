@@ -1,7 +1,7 @@
 """`opbench tune` on a GPU that is not there: a worker and compilers that answer from a formula.
 
-python fake_tuning.py FOLDER: a search that goes on until it is killed; with "all" it tries all at once, and its finals
-go on until it is killed.
+PYTHONPATH=tests python -m support.fakes.tuning FOLDER: a search that goes on until it is killed; with "all" it
+tries all at once, and its finals go on until it is killed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from fake_worker import FakeClock, FakeWorker
 
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
@@ -31,6 +29,7 @@ from opbench.timing.racing import race
 from opbench.timing.sampling import measure
 from opbench.tuning import tune as tuning
 from opbench.tuning.tune import TuneOptions
+from support.fakes.worker import FakeClock, FakeWorker
 
 KERNEL = """// /// opbench
 // operator = "relu"

@@ -6,12 +6,12 @@ import re
 from functools import cache as cached
 
 import numpy as np
-from common import CHEATS
-from on_cpu import described
 
 from opbench.backend.base import Buffer
 from opbench.emulator import CpuBackend
 from opbench.kernels.launch import BuildRequest, KernelLaunch
+from support.builders.on_cpu import described
+from support.common import CHEATS
 
 FAULTS = CHEATS / "hopper" / "faults.cu"
 KERNEL = re.compile(r"^(?:KERNEL|MULTIPLY|DEPENDENT)\((\w+), (\w+)\)", re.MULTILINE)

@@ -2,7 +2,7 @@
 
 What a run here costs besides the cases themselves is in it: a worker's start, the poll after which a problem is given
 out, the one writer that puts each outcome on disk, and what a lost worker's problem costs when it is measured again.
-`python tests/simulated_cluster.py` prints the table of docs/clusters.md.
+`python tests/support/fakes/simulated_cluster.py` prints the table of docs/clusters.md.
 """
 
 from __future__ import annotations

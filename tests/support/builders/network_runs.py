@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from fabricate import CEILINGS, measurement
-
 from opbench.gpu.limits.ceilings import Ceilings, best_time
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.records import to_json
+from support.builders.runs import CEILINGS, measurement
 
 PEERS = {"PyTorch eager": 4.1, "PyTorch eager, channels_last": 3.2, "torch.compile": 2.6,
          "torch.compile, channels_last": 1.7}  # fmt: skip

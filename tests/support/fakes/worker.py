@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from quiet_clock import QuietClock
-
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
 from opbench.errors import LaunchError
@@ -31,6 +29,7 @@ from opbench.running.suite import read_suite
 from opbench.running.worker import Worker
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import measure
+from support.fakes.quiet_clock import QuietClock
 
 
 class FakeClock(QuietClock):

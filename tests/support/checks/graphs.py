@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from training_data import gradients_of, random_data, step_of
 
 from opbench.graph.build import Builder
 from opbench.graph.gradients import differentiated
@@ -16,6 +15,7 @@ from opbench.graph.training import training_graph
 from opbench.graph.training_step import Training
 from opbench.graph.values import Value
 from opbench.graph.zoo import lenet, unet
+from support.builders.training_data import gradients_of, random_data, step_of
 
 STEP = 1e-6
 

@@ -1,0 +1,1 @@
+"""Helpers of the tests by kind: `fakes` stand in, `builders` make inputs, `checks` judge outputs."""

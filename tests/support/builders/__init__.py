@@ -1,0 +1,1 @@
+"""Make what tests feed to opbench: kernels, networks, data, records of runs."""

@@ -1,0 +1,1 @@
+"""Read and judge what opbench gives: gradients, graphs, pages, command lines, documents."""
