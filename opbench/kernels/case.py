@@ -19,6 +19,7 @@ from opbench.kernels.once import Preparation, preparation
 from opbench.kernels.operator import Operator
 from opbench.kernels.scalar import Argument, Scalar, Struct
 from opbench.kernels.tensors import Tensor
+from opbench.kernels.tile import Tile
 from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
 
 T = TypeVar("T")
@@ -51,6 +52,12 @@ class Case:
         """The operations that it makes: the problem's, unless its header says that they are others."""
         scope = {**self.problem.scope, **self.config}
         return int(self._value(self.variant.flops, scope, "flops")) if self.variant.flops else self.problem.flops()
+
+    @functools.cached_property
+    def tile(self) -> Tile:
+        """The tile of a block that the header declares."""
+        scope = self._scope(1)
+        return Tile(**{key: int(self._value(text, scope, "tile", key)) for key, text in self.variant.tile.items()})
 
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""

@@ -25,6 +25,7 @@ from opbench.kernels.memory_header import (
     is_identifier,
 )
 from opbench.kernels.space import tunable_values
+from opbench.kernels.tile import TILE_KEYS
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped
@@ -36,8 +37,8 @@ KeyKinds = type | tuple[type, ...]
 """Of the values that a key may have."""
 
 HEADER_KEYS: Mapping[str, KeyKinds] = {
-    "title": str, "operator": str, "builds_on": str, "mechanism": list, "precision": str, "product": str,
-    "compute_capability": str,
+    "title": str, "operator": str, "builds_on": str, "mechanism": list, "tile": dict, "precision": str,
+    "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
     "tensor_maps": dict, "textures": dict, "surfaces": dict, "launch": list, "modules": list, "flops": str,
     "reproducible": bool,
@@ -215,6 +216,7 @@ class _HeaderReader:
             why=why,
             builds_on=table.get("builds_on", ""),
             mechanism=self._mechanism(),
+            tile=self._tile(),
             precision=self._precision(),
             product=product,
             compute_capability=table.get("compute_capability", "") or self._implied_capability(),
@@ -276,6 +278,17 @@ class _HeaderReader:
             if name not in MECHANISMS:
                 raise self.refuse(("mechanism", index), unknown("mechanism", str(name), MECHANISMS))
         return tuple(dict.fromkeys(names))
+
+    def _tile(self) -> dict[str, str]:
+        known = {*self.table.get("tune", {}), *self.table.get("define", {})}
+        for key in self.table.get("tile", {}):
+            if key not in TILE_KEYS:
+                raise self.refuse(("tile", key), f"tile: {unknown('key', key, TILE_KEYS)}")
+        tile = self._named_expressions("tile")
+        for key, text in tile.items():
+            for name in expression.names(text) - known:
+                raise self.refuse(("tile", key), f"tile.{key}: {unknown('tunable or macro', name, known)}")
+        return tile
 
     def _precision(self) -> str:
         product = PRODUCTS.get(self.table.get("product", ""))

@@ -13,6 +13,8 @@ BANK_CONFLICT_FREE = "bank_conflict_free"
 BLOCK_REDUCTION = "block_reduction"
 UNIFORM_WARPS = "uniform_warps"
 FEWER_BARRIERS = "fewer_barriers"
+FEW_CHANNELS = "few_channels"
+CONVERTED_AHEAD = "converted_ahead"
 
 MECHANISMS: Mapping[str, str] = {
     COALESCED: "index the contiguous dimension with threadIdx.x",
@@ -25,6 +27,7 @@ MECHANISMS: Mapping[str, str] = {
     BLOCK_REDUCTION: "reduce within the warp or block first and let one thread add the result",
     UNIFORM_WARPS: "let whole warps take the same branch",
     FEWER_BARRIERS: "synchronise warps instead of blocks, or do more work between two barriers",
+    FEW_CHANNELS: "use a kernel for few channels or filters, which keeps all of them on the chip",
     "warp_shuffle": "exchange values within a warp by shuffles",
     "unrolled": "keep several independent operations in flight per thread",
     "compile_time_sizes": "make sizes compile-time constants, so that loops unroll and divisions vanish",
@@ -42,6 +45,7 @@ MECHANISMS: Mapping[str, str] = {
     "tma": "let the Tensor Memory Accelerator copy tiles",
     "tensor_core": "multiply on tensor cores",
     "operand_split": "split operands into low-precision parts and add several tensor-core products",
+    CONVERTED_AHEAD: "round or split operands in a kernel of its own, so that the product reads them as they are",
     "warp_specialised": "let some warps only copy and others only compute",
     "persistent": "keep blocks resident and let each process several tiles",
     "cluster": "let the blocks of a cluster share data or partial results",

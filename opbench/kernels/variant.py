@@ -69,6 +69,8 @@ class Variant:
     builds_on: str = ""
     mechanism: tuple[str, ...] = ()
     """All mechanisms that it uses, of `opbench.kernels.mechanism.MECHANISMS`, also those of the variants below it."""
+    tile: Mapping[str, str] = field(default_factory=dict)
+    """Expressions over tunables and macros for fields of `opbench.kernels.tile.Tile`."""
     precision: str = "f32"
     product: str = ""
     """What the tensor cores multiply, of `precision.PRODUCTS`; empty where its precision class says it."""
@@ -105,7 +107,7 @@ class Variant:
     header: str = field(default="", repr=False, compare=False)
     """The header that was proposed for a file that has none; empty where the file has its own."""
     source_sha256: str = ""
-    """The checksum of `sources` without `mechanism` keys: a result stands for this text."""
+    """The checksum of `sources` without `mechanism` and `tile` keys: a result stands for this text."""
     text_sha256: str = ""
     """The checksum of `sources` as they are: line numbers stand for this text."""
 

@@ -123,7 +123,7 @@ class Result:
     """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
-    """Of the variant's file without its `mechanism` keys, and of its headers."""
+    """Of the variant's file without its `mechanism` and `tile` keys, and of its headers."""
     text_sha256: str = ""
     """Of the same files as they were, to which line numbers refer; empty in runs older than this field, where it is
     `source_sha256`."""

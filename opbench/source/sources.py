@@ -28,7 +28,9 @@ _TOKEN = re.compile(
 )
 
 _HEADER = re.compile(rb"^(?://)?[ \t]*/// opbench\b.*?^(?://)?[ \t]*///[ \t]*$", re.MULTILINE | re.DOTALL)
-_MECHANISM = re.compile(rb"^(?://)?[ \t]*mechanism[ \t]*=[ \t]*\[[^\]]*\][^\n]*\n", re.MULTILINE)
+_DESCRIPTION = re.compile(
+    rb"^(?://)?[ \t]*(?:mechanism[ \t]*=[ \t]*\[[^\]]*\]|tile[ \t]*=[ \t]*\{[^}\n]*\})[^\n]*\n", re.MULTILINE
+)
 
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:[^\\\n]|\\.|\\\n)*", re.MULTILINE)
 _MATRIX = re.compile(
@@ -102,12 +104,12 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def checksum(sources: Sequence[Source]) -> str:
-    """Return the SHA-256 of a file without its `mechanism` keys, and of the headers that it includes.
+    """Return the SHA-256 of a file without `mechanism` and `tile` keys, and of the headers that it includes.
 
-    `mechanism` describes a variant and changes nothing that runs, so results stay valid when it is added or corrected.
+    Both keys describe a variant and change nothing that runs, so results stay valid when they are added or corrected.
     """
     first, *headers = sources
-    content = _HEADER.sub(lambda header: _MECHANISM.sub(b"", header[0]), first.content, count=1)
+    content = _HEADER.sub(lambda header: _DESCRIPTION.sub(b"", header[0]), first.content, count=1)
     return text_checksum([replace(first, content=content), *headers])
 
 

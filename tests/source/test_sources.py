@@ -105,15 +105,21 @@ def test_the_text_checksum_of_a_file_without_headers_is_its_own() -> None:
         assert (variant.text_sha256 == own) == (len(variant.sources) == 1), variant.id
 
 
-def test_mechanisms_change_the_text_and_not_what_results_stand_for(tmp_path: Path) -> None:
+def test_descriptions_change_the_text_and_not_what_results_stand_for(tmp_path: Path) -> None:
     text = (CUDA[0].path.parent.parent / "softmax" / "vectorised.cu").read_text()
     kernel = tmp_path / "kernel.cu"
     checksums = set()
-    for header in ("", '// mechanism = ["coalesced"]\n', '// mechanism = [\n//     "tma", "fused",\n// ]\n'):
+    headers = (
+        "",
+        '// mechanism = ["coalesced"]\n',
+        '// mechanism = [\n//     "tma", "fused",\n// ]\n',
+        "// tile = { m = 64 }\n",
+    )
+    for header in headers:
         begun, _, rest = text.partition("// mechanism")
         kernel.write_text(begun + header + rest.partition("]\n")[2])
         checksums.add((checksum(closure(kernel)), text_checksum(closure(kernel))))
-    assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 3)
+    assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 4)
     kernel.write_text(kernel.read_text() + '// mechanism = ["tma"]\n')  # below the header it is text as any other
     assert checksum(closure(kernel)) not in {source for source, _ in checksums}
 

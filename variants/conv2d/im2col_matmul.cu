@@ -2,6 +2,7 @@
 // title     = "im2col into a workspace, then one register-tiled matrix product over all images"
 // builds_on = "multi_channel_out"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // workspace = { columns = "c * r * s * n * p * q" }

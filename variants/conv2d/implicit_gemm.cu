@@ -2,6 +2,7 @@
 // title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
 // builds_on = "im2col_matmul"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0", BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
 // supports  = { epilogue = ["none", "bias", "bias_relu"] }

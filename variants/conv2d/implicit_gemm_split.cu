@@ -2,6 +2,7 @@
 // title     = "implicit matrix product with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "implicit_gemm"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "split_k"]
+// tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }
 // tune      = { BM = [64], BN = [64, 128], BK = [8], SPLIT = [4, 8, 16, 32] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]

@@ -2,7 +2,7 @@
 // builds_on = "nhwc_small_channels"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "compile_time_sizes", "async_copy",
-//     "tensor_core",
+//     "tensor_core", "few_channels",
 // ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [

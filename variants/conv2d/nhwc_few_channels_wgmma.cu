@@ -1,7 +1,7 @@
 // /// opbench
 // mechanism = [
-//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "warp_shuffle",
-//     "compile_time_sizes", "double_buffer", "tensor_core", "persistent",
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "warp_shuffle", "compile_time_sizes", "double_buffer", "tensor_core", "persistent", "few_channels",
 // ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["c <= 4", "c * r * s <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 2 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31"]

@@ -2,6 +2,7 @@
 // title     = "implicit matrix product on nhwc: channels fetched 16 bytes at a time, register-tiled"
 // builds_on = "nhwc_direct"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [128, 64], BN = [64, 128], BK = [16, 8] }
 // define    = { C4 = "1 if c % 4 == 0 else 0" }
 // where     = ["BK == 8 or BM * BN == 64 * 128"]      # the others would spill registers

@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "sliced_k",
 //     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
 // ]
+// tile      = { m = "BM", n = "BN", slices = "SLICES_K" }
 // tune      = { BM = [32, 16, 48], BN = [32, 64], SLICES_K = [8, 4, 12], STAGES = [3, 2] }
 // where     = [
 //     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \

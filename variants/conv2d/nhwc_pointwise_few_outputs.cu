@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "1x1 filters with few outputs: eight lanes read a pixel's channels, sums meet by exchanging halves"
 // builds_on = "nhwc_direct"
-// mechanism = ["vectorised_access", "block_reduction", "warp_shuffle", "compile_time_sizes"]
+// mechanism = ["vectorised_access", "block_reduction", "warp_shuffle", "compile_time_sizes", "few_channels"]
 // tune      = { BLOCK = [256, 128] }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // requires  = ["r == 1 and s == 1 and stride == 1 and padding == 0", "k <= 8"]

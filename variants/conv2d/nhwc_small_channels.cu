@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "nhwc, few input channels: filters and image in shared memory, 8 channels x PIXELS pixels per thread"
 // builds_on = "nhwc_direct"
-// mechanism = ["shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes"]
+// mechanism = ["shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes", "few_channels"]
 // tune      = { PIXELS = [4, 8, 2], ROWS = [4, 8] }
 // where     = ["ROWS == 4 or PIXELS == 4"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }

@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
 //     "persistent",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",

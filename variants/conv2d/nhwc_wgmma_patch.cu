@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "compile_time_sizes", "double_buffer", "tma", "tensor_core",
 //     "warp_specialised", "persistent", "overlapped_launch",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1", "PATCHES >= 2 and (HELD == 0 or k <= 64)",

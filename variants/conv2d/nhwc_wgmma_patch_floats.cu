@@ -3,6 +3,7 @@
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes",
 //     "fused", "double_buffer", "tma", "tensor_core", "warp_specialised", "persistent",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",

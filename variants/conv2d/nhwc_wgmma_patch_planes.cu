@@ -1,8 +1,9 @@
 // /// opbench
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes",
-//     "double_buffer", "tma", "tensor_core", "warp_specialised", "persistent",
+//     "double_buffer", "tma", "tensor_core", "warp_specialised", "persistent", "converted_ahead",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",

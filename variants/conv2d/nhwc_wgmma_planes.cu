@@ -1,8 +1,9 @@
 // /// opbench
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
-//     "tensor_core", "warp_specialised", "persistent",
+//     "tensor_core", "warp_specialised", "persistent", "converted_ahead",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "c % 8 == 0 and k % 2 == 0", "n * p * q + 512 < 2 ** 31",

@@ -6,6 +6,7 @@
 //     "compile_time_sizes", "fused", "fewer_operations", "double_buffer", "async_copy", "tensor_core",
 //     "operand_split",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // tune      = { BM = [128, 64], BN = [64, 32], STAGES = [4] }
 // define    = { SIZE = "r", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32"] }

@@ -2,6 +2,7 @@
 // title     = "1x1 filters as a plain register-tiled matrix product on the image itself"
 // builds_on = "im2col_matmul"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 32, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if h * w % 4 == 0 else 0" }
 // requires  = ["r == 1 and s == 1", "stride == 1", "padding == 0"]

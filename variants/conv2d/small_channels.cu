@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "few input channels: filters and image tile in shared memory, OUT channels x PIXELS pixels per thread"
 // builds_on = "multi_channel_out"
-// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes"]
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes", "few_channels"]
 // tune      = { OUT = [8, 16], PIXELS = [2, 4], ROWS = [4, 8] }
 // define.R      = "r"
 // define.S      = "s"

@@ -2,6 +2,7 @@
 // title     = "implicit matrix product: dout gathered straight into register-tiled blocks, filter position outermost"
 // builds_on = "gather"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune      = { BM = [128, 64], BN = [64, 128], BK = [8, 16] }
 // where     = ["BK == 8 or BM * BN == 64 * 64"]

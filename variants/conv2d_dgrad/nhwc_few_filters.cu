@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "nhwc, few 1x1 filters: weights stay in registers, the image's gradient is written sixteen bytes each"
 // builds_on = "implicit_gemm"
-// mechanism = ["coalesced", "vectorised_access", "register_tile", "unrolled", "compile_time_sizes"]
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "unrolled", "compile_time_sizes", "few_channels"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune      = { BLOCK = [256, 512], UNROLL = [4, 2, 8, 1] }
 // where     = ["BLOCK == 256 or UNROLL in (2, 4)"]

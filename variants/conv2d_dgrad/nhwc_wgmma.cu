@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
 //     "persistent",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "n * h * w + 512 < 2 ** 31",

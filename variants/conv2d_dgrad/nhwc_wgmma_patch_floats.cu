@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes", "fused", "double_buffer",
 //     "tma", "tensor_core", "warp_specialised", "persistent",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 4 == 0", "RING >= 2",

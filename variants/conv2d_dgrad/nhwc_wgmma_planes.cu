@@ -1,8 +1,9 @@
 // /// opbench
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
-//     "warp_specialised", "persistent",
+//     "warp_specialised", "persistent", "converted_ahead",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "c % 8 == 0 and k % 8 == 0",

@@ -5,6 +5,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "fewer_operations", "double_buffer", "async_copy", "tensor_core", "operand_split",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32"] }

@@ -6,6 +6,7 @@
 //     "compile_time_sizes", "fused", "fewer_operations", "double_buffer", "async_copy", "tensor_core",
 //     "operand_split",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // tune      = { BM = [128, 64], BN = [64, 32], STAGES = [4] }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32"] }
 // requires  = [

@@ -2,6 +2,7 @@
 // title     = "implicit matrix product over the pixels, split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "block_tree"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "split_k"]
+// tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }
 // supports  = { layout = ["nchw", "nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16], SPLIT = [16, 64, 256, 4] }
 // where     = ["BM == BN and BK == (16 if BM == 64 else 8)"]

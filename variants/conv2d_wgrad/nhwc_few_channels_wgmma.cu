@@ -1,6 +1,7 @@
 // /// opbench
 // mechanism = [
-//     "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k", "double_buffer", "tma", "tensor_core",
+//     "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k", "double_buffer", "tma",
+//     "tensor_core", "few_channels",
 // ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [

@@ -3,7 +3,7 @@
 // builds_on = "implicit_gemm_split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "unrolled", "compile_time_sizes",
-//     "split_k",
+//     "split_k", "few_channels",
 // ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { BLOCK = [256], UNROLL = [4, 8, 2], SPLIT = [792, 2112] }

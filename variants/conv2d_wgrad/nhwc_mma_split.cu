@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "warp_shuffle", "split_k",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN", split = "SPLIT" }
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",

@@ -3,6 +3,7 @@
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",
 //     "tma", "tensor_core",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r == 3 and s == 3 and stride == 1", "c % 8 == 0 and k % 8 == 0", "padding <= 16",
@@ -46,6 +47,7 @@
 //
 // [rung.nhwc_wgmma_patch_f16]
 // title     = "TF32's accuracy from f16, a power of two a channel: patches that serve all nine filter positions"
+// mechanism = ["converted_ahead"]
 // builds_on = "nhwc_wgmma_split_f16"
 // product   = "f16"
 // precision = "tf32"

@@ -3,6 +3,7 @@
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "fused", "split_k",
 //     "double_buffer", "tma", "tensor_core",
 // ]
+// tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r == 3 and s == 3 and stride == 1", "c % 4 == 0 and k % 4 == 0", "padding <= 16",

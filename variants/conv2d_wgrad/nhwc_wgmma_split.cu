@@ -3,6 +3,7 @@
 //     "vectorised_access", "shared_memory_tile", "register_tile", "split_k", "double_buffer", "tma", "tensor_core",
 //     "warp_specialised",
 // ]
+// tile      = { m = "BM", n = "BN", split = "SPLIT" }
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
@@ -38,6 +39,7 @@
 //
 // [rung.nhwc_wgmma_split_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a channel"
+// mechanism = ["converted_ahead"]
 // builds_on = "nhwc_mma_tf32_split"
 // product   = "f16"
 // precision = "tf32"

@@ -3,7 +3,7 @@
 // builds_on = "nhwc_wgmma_split_f16"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",
-//     "tma", "tensor_core", "operand_split", "warp_specialised",
+//     "tma", "tensor_core", "operand_split", "warp_specialised", "converted_ahead",
 // ]
 // product   = "f16x3"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }

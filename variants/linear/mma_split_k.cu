@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN", split = "SPLIT" }
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // where     = ["SPLIT == (2 if BM == 32 else 4) or (SPLIT == 8 and BM == 128)"]

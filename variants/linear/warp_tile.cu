@@ -5,6 +5,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "fewer_barriers", "double_buffer",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define    = { RELU = "1 if epilogue == 'bias_relu' else 0" }
 // tune      = { BM = [128, 64], BN = [256, 128, 64], BK = [8, 16], TM = [8], TN = [16, 8] }

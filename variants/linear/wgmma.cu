@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
 //     "persistent",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES = "196608 // ((BM + BN) * 128)"

@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "async_copy",
 //     "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { epilogue = ["none", "mask"] }
 // compute_capability = "8.0"
 //

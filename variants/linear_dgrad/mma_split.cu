@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN", split = "SPLIT" }
 // supports  = { epilogue = ["none", "mask"] }
 // requires  = ["SPLIT * m * k <= 2 ** 30"]
 // where     = ["BM == BN"]

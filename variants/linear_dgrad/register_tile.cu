@@ -4,6 +4,7 @@
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "fewer_barriers", "double_buffer",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8] }

@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { bias = ["no", "yes"] }
 // compute_capability = "8.0"
 // define.BIAS = "bias == 'yes'"

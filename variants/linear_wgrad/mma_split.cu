@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN", split = "SPLIT" }
 // supports  = { bias = ["no", "yes"] }
 // requires  = ["SPLIT * n * (k + 1) <= 2 ** 30"]
 // where     = ["BM == BN"]

@@ -1,5 +1,6 @@
 // /// opbench
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // requires  = ["m * n < 2 ** 31", "m * k < 2 ** 31", "SPLIT * n * (k + 1) <= 2 ** 30"]
 // where     = ["BM == BN and BK == (16 if BM == 64 else 8)"]

@@ -63,7 +63,7 @@
 // [rung.wgmma_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a column"
 // builds_on = "mma_tf32"
-// mechanism = ["vectorised_access", "overlapped_launch"]
+// mechanism = ["vectorised_access", "overlapped_launch", "converted_ahead"]
 // product   = "f16"
 // precision = "tf32"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
@@ -72,7 +72,7 @@
 // [rung.wgmma_planes]
 // title     = "float32 accuracy from f16: both operands in two planes, a power of two a column, three products"
 // builds_on = "wgmma_f16"
-// mechanism = ["vectorised_access", "operand_split", "overlapped_launch"]
+// mechanism = ["vectorised_access", "operand_split", "overlapped_launch", "converted_ahead"]
 // product   = "f16x3"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
 // workspace = { dout_planes = "m * N_PITCH", x_planes = "m * K_PITCH", dout_exponents = "n", x_exponents = "k", largest = "n + k" }

@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { b_order = ["row", "col"] }
 // define    = { WM = "min(BM, 64)", B_ROWS = "b_order == 'row'" }
 // compute_capability = "8.0"

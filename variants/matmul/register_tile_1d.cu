@@ -2,6 +2,7 @@
 // title     = "TM rows of one column per thread in registers, over shared tiles"
 // builds_on = "shared_tile"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [64], BK = [16, 8], TM = [16, 8] }
 // where     = ["BK * TM % BN == 0", "BK * TM % BM == 0"]
 // requires  = ["cdiv(m, BM) <= 65535"]

@@ -2,6 +2,7 @@
 // title     = "TM×TN outputs per thread in registers, over shared tiles"
 // builds_on = "register_tile_1d"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "bank_conflict_free"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [128, 64], BN = [128, 64], BK = [16, 8], TM = [8, 4], TN = [8, 4] }
 // where     = ["(BM, BN, TM, TN) in ((64, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 8))"]
 // requires  = ["cdiv(m, BM) <= 65535"]

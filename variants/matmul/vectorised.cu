@@ -2,6 +2,7 @@
 // title     = "float4 loads, a transposed in shared memory, so that shared reads are float4 too"
 // builds_on = "register_tile_2d"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [128, 64], BN = [128, 64], BK = [16, 8], TM = [8, 4], TN = [8, 4] }
 // where     = [
 //   "(BM, BN, BK, TM, TN) in ((64, 64, 16, 4, 4), (128, 64, 16, 8, 4), (128, 128, 8, 8, 8), (128, 128, 16, 8, 8))",

@@ -5,6 +5,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "fewer_barriers", "double_buffer",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [128, 64, 256], BN = [256, 128, 64], BK = [16, 8], TM = [8], TN = [16, 8] }
 // where     = [
 //   "(BM, BN) in ((64, 64), (128, 128), (128, 256), (256, 128))",

@@ -3,7 +3,7 @@
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
-//     "warp_specialised", "persistent", "overlapped_launch",
+//     "warp_specialised", "persistent", "overlapped_launch", "converted_ahead",
 // ]
 // product   = "f16"
 // precision = "tf32"

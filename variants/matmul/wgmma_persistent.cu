@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
 //     "persistent", "cluster",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // define.B_ROWS = "b_order == 'row' and PRODUCT == 'bf16'"
 // define.PASS   = "b_order == 'row' and PRODUCT == 'tf32'"
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"

@@ -3,7 +3,7 @@
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
-//     "tensor_core", "operand_split", "warp_specialised", "persistent",
+//     "tensor_core", "operand_split", "warp_specialised", "persistent", "converted_ahead",
 // ]
 // product   = "f16x3"
 // supports  = { b_order = ["row", "col"] }

@@ -1,5 +1,6 @@
 // /// opbench
 // mechanism = ["shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // define.B_ROWS = "b_order == 'row'"
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES = "196608 // ((BM + BN) * 128)"

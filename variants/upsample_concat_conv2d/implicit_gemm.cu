@@ -2,6 +2,7 @@
 // title     = "nchw: implicit matrix product, skip and low gathered straight into register-tiled blocks"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // where     = ["BM * BN == 64 * 128 and BK == (16 if BN == 128 else 8)"]
 // define.PLANE4 = "p * q % 4 == 0"

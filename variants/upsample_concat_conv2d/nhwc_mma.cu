@@ -3,6 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * p * q + BM < 2 ** 31",

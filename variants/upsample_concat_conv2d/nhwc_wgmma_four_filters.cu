@@ -3,6 +3,7 @@
 //     "shared_memory_tile", "register_tile", "fewer_operations", "double_buffer", "tma", "tensor_core",
 //     "warp_specialised", "persistent",
 // ]
+// tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "4 * n * h * w < 2 ** 31",

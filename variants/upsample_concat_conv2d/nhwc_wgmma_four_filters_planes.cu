@@ -1,8 +1,9 @@
 // /// opbench
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "fewer_operations", "double_buffer", "tma",
-//     "tensor_core", "warp_specialised", "persistent",
+//     "tensor_core", "warp_specialised", "persistent", "converted_ahead",
 // ]
+// tile      = { m = "BM", n = "BN" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31",
