@@ -11,6 +11,8 @@ from opbench.gpu.limits.capability import missing_capability, parse_capability
 from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet, known_gpus
 from opbench.gpu.limits.products import MULTIPROCESSORS
 from opbench.kernels.case import Case
+from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.mechanism import CONVERTED_AHEAD, FEW_CHANNELS
 from opbench.kernels.once import Preparation
 from opbench.kernels.operator import Operator
 from opbench.source.precision import UNIT_ROUNDOFF
@@ -41,8 +43,6 @@ PARTLY = 0.8
 """Power of the part of the GPU that few tiles of wgmma fill: those that work have its clock and L2 for themselves."""
 ENDLESS = 10**6
 """Multiprocessors of a GPU on which each block has one tile."""
-FEW = 8
-"""A rung that requires an axis to be at most this is made for such problems, and nothing else serves them as well."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def ranked(
     """
     able = [case for case in fitting if gpu.runs(case)] if gpu else []
     if gpu and product and able:
-        made_for = [case for case in able if _made_for_few(case)]
+        made_for = [case for case in able if FEW_CHANNELS in case.variant.mechanism]
         order = {case.variant.name: number for number, case in enumerate(fitting)}
         return sorted(made_for or able, key=lambda case: (expected_s(case, gpu, constant), -order[case.variant.name]))
     first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
@@ -111,36 +111,34 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
     1.00 to 1.09 of Hopper's rungs for layers and both their gradients (150). Of fewer products it knows where the
     header has `flops`: not yet of Winograd's.
     """
-    problem, config = case.problem, case.config
+    problem, tile = case.problem, case.tile
     once = case.prepares if case.prepares.serves(constant) else Preparation()
     steps = [step for step in case.launches(gpu.sm_count) if step.kernel and not (once.launches and step.once)]
-    main = max(steps, key=lambda step: step.shared_bytes)
+    main = max(steps, key=work)
     blocks = math.prod(main.grid)
-    tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
+    tiles = math.prod(max(case.launches(ENDLESS), key=work).grid)
     busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
     wgmma = case.variant.compute_capability == "9.0a"
     on_tensor_cores = WGMMA_SHARE if wgmma else TENSOR_SHARE
     filled, share = busy, on_tensor_cores if case.variant.unit else TILELESS_SHARE
     flops = float(case.flops())
-    if "BM" in config and "BN" in config:
-        bm, bn = int(config["BM"]), int(config["BN"])
+    if tile.m and tile.n:
         elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
-        flops *= max(1.0, tiles * bm * bn / (int(config.get("SPLIT", 1)) * elements))
+        flops *= max(1.0, tiles * tile.m * tile.n / (tile.split * elements))
         share = on_tensor_cores if case.variant.unit else CORE_SHARE
-        share *= min(1.0, _full(case) * bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
+        share *= min(1.0, _full(case) * tile.m * tile.n / (tile.m + tile.n) / LARGE_TILE) ** 0.5
         if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
             share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
         if case.variant.unit:
             filled *= max(FEW_WARPS_SHARE, busy / filled)
-        if "SLICES_K" in config and blocks > gpu.sm_count:  # each of these has its multiprocessor alone
+        if tile.slices > 1 and blocks > gpu.sm_count:  # each of these has its multiprocessor alone
             filled = min(filled, blocks / (gpu.sm_count * -(-blocks // gpu.sm_count)))
-    height = int(dict(case.request().macros).get("HEIGHT", 0))
-    if height and "BM" not in config:  # patches of so many rows of 8 pixels
-        for size, tile in zip(_covered(problem), (height, 8), strict=True):
-            flops *= -(-size // tile) * tile / size
-        share *= (height / PATCH) ** 0.1
-    elif problem.name == "conv2d_wgrad" and "BM" in config and case.variant.unit:
+    if tile.patch_height:
+        for size, extent in zip(_covered(problem), (tile.patch_height, tile.patch_width), strict=True):
+            flops *= -(-size // extent) * extent / size
+        share *= (tile.patch_height / PATCH) ** 0.1
+    elif problem.name == "conv2d_wgrad" and tile.m and case.variant.unit:
         share *= WINDOWS_SHARE
     if wgmma:  # a block to a multiprocessor takes tiles until there are none
         filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
@@ -155,6 +153,11 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
     return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
 
 
+def work(step: KernelLaunch) -> tuple[int, int]:
+    """What the launch that multiplies has the most of: dynamic shared memory, then threads."""
+    return step.shared_bytes, math.prod(step.grid) * math.prod(step.block)
+
+
 def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, float]:
     """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead.
 
@@ -167,11 +170,10 @@ def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, flo
     passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in once.inputs))
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on
-    planes = max((tensor.nbytes for tensor in workspace if tensor.name.endswith("_planes")), default=0)
-    split = [tensor.nbytes for tensor in inputs if tensor.name not in once.inputs]
-    if planes < max(split) / 2:
+    if CONVERTED_AHEAD not in case.variant.mechanism:
         return IN_BLOCK_SHARE[case.variant.product], passed_on
-    return 1.0, passed_on + 2.0 * sum(split)  # read for the largest, and to be split
+    converted = sum(tensor.nbytes for tensor in inputs if tensor.name not in once.inputs)
+    return 1.0, passed_on + 2.0 * converted  # read for the largest, and to be converted
 
 
 def _full(case: Case) -> float:
@@ -192,9 +194,3 @@ def _covered(problem: Operator) -> tuple[int, int]:
     """Rows and columns of the image that a convolution's patches lie over: the gradient's own, else the result's."""
     rows, columns = ("h", "w") if "dimage" in problem.outputs else ("p", "q")
     return int(problem.scope[rows]), int(problem.scope[columns])
-
-
-def _made_for_few(case: Case) -> bool:
-    """Whether the rung requires an axis of the problem to be small, such as "c <= 4"."""
-    bounds = (re.fullmatch(r"([a-z]\w*) <= (\d+)", rule) for rule in case.variant.requires)
-    return any(bound and bound[1] in case.problem.axes and int(bound[2]) <= FEW for bound in bounds)
