@@ -139,6 +139,6 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
     found = nvrtc.compile_all(requests, arch)
     assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
     assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
-    if len(variant.sources) > 1:
+    if len(variant.sources) > 1 and variant.compute_capability:
         made = [one for one in found.values() if isinstance(one, nvrtc.Compiled)]
         assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)

@@ -1,4 +1,4 @@
-"""The library of kernel headers: shallow, for tensor-core rungs alone, and free of register spills."""
+"""The library of kernel headers: shallow, not for the first variants of a ladder, and free of register spills."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
+from opbench.report.ladder import in_order
 from opbench.source.sources import closure, without_comments
 from support.common import ROOT
 from support.needs import needs_nvrtc
@@ -22,11 +23,18 @@ OVER_HEADERS = [variant for variant in CUDA if len(variant.sources) > 1]
 (FOLDER,) = CATALOG.include
 HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))
 INCLUDES = 2
+SELF_CONTAINED = 3
+"""So many variants at the start of each ladder include no header."""
+FOR_CUDA_CORES = {"vectors.cuh"}
+"""Headers that need no compute capability."""
 
 
 def text_of(header: Path) -> str:
     """A header's code."""
     return without_comments(header.read_text())
+
+
+NAMES = {path: set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"\n]*"', "", text_of(path)))) for path in HEADERS}
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
@@ -40,18 +48,32 @@ def test_a_header_is_shallow_and_stands_alone(header: Path) -> None:
 
 def test_no_name_of_a_header_is_a_macro_of_a_kernel() -> None:
     """Tunables and defines are macros: `BM` in a header would be 128, there and for nobody else."""
-    macros = {name for variant in OVER_HEADERS for name in (*variant.tune, *variant.define)}
-    found = {
-        header.name: names
-        for header in HEADERS
-        if (names := macros & set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"\n]*"', "", text_of(header)))))
+    clashes = {
+        (variant.id, source.path.name): names
+        for variant in OVER_HEADERS
+        for source in variant.sources[1:]
+        if (names := {*variant.tune, *variant.define} & NAMES[source.path])
     }
-    assert macros and found == {}
+    assert clashes == {}
 
 
-def test_rungs_that_run_on_every_gpu_are_single_files() -> None:
-    """A student reads them from top to bottom."""
-    assert [v.id for v in OVER_HEADERS if not v.compute_capability] == []
+def test_the_first_three_variants_of_a_ladder_are_single_files() -> None:
+    """A student reads them from top to bottom; a file may include headers once one of its variants comes fourth."""
+    first_files: dict[str, set[Path]] = {}
+    for variant in CUDA:
+        ladder = [v for v in in_order(CATALOG.variants(variant.operator)) if not v.is_library]
+        later = {v.path for v in ladder[SELF_CONTAINED:]}
+        first_files[variant.operator] = {v.path for v in ladder[:SELF_CONTAINED]} - later
+    on_every_gpu = [v for v in OVER_HEADERS if not v.compute_capability]
+    assert on_every_gpu
+    assert [v.id for v in on_every_gpu if v.path in first_files[v.operator]] == []
+
+
+def test_variants_for_every_gpu_include_headers_for_cuda_cores_alone() -> None:
+    includes = {
+        v.id: {s.path.name for s in v.sources[1:]} - FOR_CUDA_CORES for v in OVER_HEADERS if not v.compute_capability
+    }
+    assert {name: others for name, others in includes.items() if others} == {}
 
 
 def test_a_header_of_one_rung_belongs_in_the_rung() -> None:

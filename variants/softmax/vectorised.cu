@@ -24,36 +24,16 @@
 // A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp, long
 // ones have up to 1024 threads, whose warps exchange their maxima and sums through shared memory. STREAM marks both
 // sides evict-first. Limit: HBM, and for rows that no vector divides the narrower accesses.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int ROWS_PER_BLOCK = THREADS < 128 ? 128 / THREADS : 1;
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
 constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef Packed<T, LANES> Pack;
 
 // The maximum or sum over the threads of a row, in each of them.
 template <bool MAXIMUM>

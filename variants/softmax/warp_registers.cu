@@ -18,12 +18,11 @@
 // All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
 // once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
 // registers: at 2048 columns a lane holds 64 elements.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int ITEMS = (COLS + 31) / 32;
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)

@@ -1,0 +1,101 @@
+// Elements, vectors and sums over threads, for kernels on CUDA cores from a ladder's fourth variant on.
+#pragma once
+#include <cuda_bf16.h>
+
+namespace opbench {
+
+template <bool is_bf16>
+struct ElementType {
+    typedef float type;
+};
+template <>
+struct ElementType<true> {
+    typedef __nv_bfloat16 type;
+};
+// The type of a tensor's elements: bf16 or float.
+template <bool is_bf16>
+using Element = typename ElementType<is_bf16>::type;
+
+// So many bytes as one number or vector: one load or store moves them. A structure of __nv_bfloat16 would be copied
+// member by member.
+template <int bytes>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+template <>
+struct Raw<1> {
+    typedef unsigned char type;
+};
+
+// `count` elements that one load or store moves, 16 bytes at most.
+template <class T, int count>
+using Packed = typename Raw<sizeof(T) * count>::type;
+
+// Element number `lane` of a pack of T, as a float.
+template <class T, class Pack>
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// The same as a structure whose elements can be written.
+template <class T, int count>
+struct Vector {
+    Packed<T, count> raw;
+    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+};
+
+// With `stream`, a load or store whose line is the first that the caches evict: data that nobody reads again soon.
+template <bool stream, class Pack>
+__device__ __forceinline__ Pack load_packed(const Pack* source) {
+    if constexpr (stream)
+        return __ldcs(source);
+    else
+        return *source;
+}
+template <bool stream, class Pack>
+__device__ __forceinline__ void store_packed(Pack* target, Pack pack) {
+    if constexpr (stream)
+        __stcs(target, pack);
+    else
+        *target = pack;
+}
+
+// The sum over the threads of a warp, in its lane 0.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+// The sums over a block of `threads`, in every thread; `warps` is shared memory.
+template <int threads, int count>
+__device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)[count]) {
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+        value[k] = warps[0][k];
+        for (int warp = 1; warp < threads / 32; ++warp) value[k] += warps[warp][k];
+    }
+}
+
+}  // namespace opbench
