@@ -34,12 +34,11 @@
 // (3x3 at stride 2) neighbouring outputs in one thread share the columns and rows between them: 15 loads for two
 // outputs in place of 18, 25 for four in place of 36; without that the L1 and L2 caches serve the repeats. Limit: HBM,
 // and for small images that there are too few threads: then one output per thread is best.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int WIDTH = C % LANES == 0 ? LANES : C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1;
 constexpr int PACKS = C / WIDTH;  // of a pixel
@@ -50,26 +49,7 @@ constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE + WINDOW;
 // Every window, also those of the last group.
 constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
+typedef Packed<T, WIDTH> Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
