@@ -34,12 +34,11 @@
 // the stride, so that which window covers which pixel is known to the compiler, whatever the padding; overlapping
 // windows' gradients are shared in registers. The vectors' width follows from what W and the tile divide by; rows of
 // odd length fall back to scalars. Limit: HBM, all but a fifth of it writes.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
 constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
 // Windows over a tile, counted from the one that starts (padding apart) where the tile does.
@@ -59,31 +58,6 @@ constexpr int GRADIENT_WIDTH = !GRADIENTS_IN_LINE         ? 1
                                : COLUMNS % 4 == 0         ? 4
                                : COLUMNS % 2 == 0         ? 2
                                                           : 1;
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <int N>
-struct Vector {
-    typename Raw<sizeof(T) * N>::type raw;
-    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
-};
 
 // How many of a window's positions count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {
@@ -110,12 +84,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int b = 0; b < WINDOW_COLUMNS; b += GRADIENT_WIDTH) {
             const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
-            Vector<GRADIENT_WIDTH> v;
+            Vector<T, GRADIENT_WIDTH> v;
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) v.lane(lane) = (T)0.0f;
             const bool inside = (unsigned)row < P && (unsigned)column < Q;
             if (inside) {
-                v = *reinterpret_cast<const Vector<GRADIENT_WIDTH>*>(dout + ((size_t)plane * P + row) * Q + column);
+                v = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(dout + ((size_t)plane * P + row) * Q + column);
             }
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
@@ -130,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int k = 0; k < TILE_COLUMNS / WIDTH; ++k) {
             if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
-            Vector<WIDTH> result;
+            Vector<T, WIDTH> result;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 float sum = 0.0f;
@@ -145,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 result.lane(lane) = (T)sum;
             }
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
-            *reinterpret_cast<Vector<WIDTH>*>(dx + target) = result;
+            *reinterpret_cast<Vector<T, WIDTH>*>(dx + target) = result;
         }
     }
 }
