@@ -23,50 +23,14 @@
 // Each thread works out factor and offset for itself, from four loads that the whole warp shares, while its own vectors
 // of x, requested before, are on their way: no thread waits for another. The flat index leaves no thread idle on small
 // planes. STREAM marks x and out evict-first. Limit: HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int VECTORS = PLANE / LANES, GROUPS = (VECTORS + UNROLL - 1) / UNROLL;  // of a plane
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ Pack load(const Pack* source) {
-#if STREAM
-    return __ldcs(source);
-#else
-    return *source;
-#endif
-}
-
-__device__ __forceinline__ void store(Pack* target, Pack pack) {
-#if STREAM
-    __stcs(target, pack);
-#else
-    *target = pack;
-#endif
-}
+typedef Packed<T, LANES> Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_vectorised(const Pack* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
@@ -81,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     Pack v[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-        if (VECTORS % UNROLL == 0 || first + u * GROUPS < VECTORS) v[u] = load(x + base + u * GROUPS);
+        if (VECTORS % UNROLL == 0 || first + u * GROUPS < VECTORS) v[u] = load_packed<STREAM>(x + base + u * GROUPS);
     }
     const int channel = (int)(plane % C);
     const float factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
@@ -98,6 +62,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
             element = (T)value;
         }
-        store(out + base + u * GROUPS, v[u]);
+        store_packed<STREAM>(out + base + u * GROUPS, v[u]);
     }
 }
