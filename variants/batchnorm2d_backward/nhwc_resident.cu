@@ -27,38 +27,14 @@
 // so that sums and what they are applied to take one read, and no part waits for another kernel. ACROSS = 2 reads 32
 // bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. For
 // HBM it is the least: two reads, one write.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, LANES> Pack;
 
 // What is the same for a channel's pixels.
 struct Channel {
@@ -120,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                const float centred = lane_of(packs[k], lane) - own[lane].mean;
-                const float dy = own[lane].passed(centred, lane_of(gradient[k], lane));
+                const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
+                const float dy = own[lane].passed(centred, lane_of<T>(gradient[k], lane));
                 sums[lane] += dy;
                 sums[LANES + lane] += dy * centred;
             }
@@ -146,8 +122,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of(packs[k], lane) - own[lane].mean;
-            const float dy = own[lane].passed(centred, lane_of(gradient[k], lane));
+            const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
+            const float dy = own[lane].passed(centred, lane_of<T>(gradient[k], lane));
             const float rest = dy - sums[lane] - centred * sums[LANES + lane];
             reinterpret_cast<T*>(&packs[k])[lane] = (T)(own[lane].factor * rest);
         }

@@ -55,38 +55,14 @@
 // before anything is multiplied, so that a mean of many deviations costs no digits. BACKWARDS applies the sums from the
 // end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per access;
 // nhwc_vector is bound by HBM, which both images cross twice.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned PACKS = C / WIDTH;  // of a pixel
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, WIDTH> Pack;
 
 // What is the same for a channel's pixels.
 struct Channel {
@@ -129,8 +105,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 if (first + u * DOWN >= end) break;
 #pragma unroll
                 for (int lane = 0; lane < WIDTH; ++lane) {
-                    const float centred = lane_of(packs[u], lane) - own[lane].mean;
-                    const float dy = own[lane].passed(centred, lane_of(gradient[u], lane));
+                    const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
+                    const float dy = own[lane].passed(centred, lane_of<T>(gradient[u], lane));
                     sums[lane] += dy;
                     sums[WIDTH + lane] += dy * centred;
                 }
@@ -216,8 +192,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         Pack result;
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
-            const float centred = lane_of(packs[u], lane) - own[lane].mean;
-            const float dy = own[lane].passed(centred, lane_of(gradient[u], lane));
+            const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
+            const float dy = own[lane].passed(centred, lane_of<T>(gradient[u], lane));
             const float rest = dy - constant[lane] - centred * slope[lane];
             reinterpret_cast<T*>(&result)[lane] = (T)(own[lane].factor * rest);
         }

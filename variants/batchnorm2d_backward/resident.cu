@@ -28,38 +28,14 @@
 // they are applied to take one read, and no part waits for another kernel. Limits: up to 16 words of either image a
 // thread, 16384 floats a channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: two
 // reads, one write.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned VECTORS = PLANE / LANES;  // of a plane
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, LANES> Pack;
 
 // What is the same for a channel's pixels.
 struct Channel {
@@ -72,23 +48,6 @@ struct Channel {
 #endif
     }
 };
-
-// The sums over a block, in every thread.
-template <int COUNT>
-__device__ __forceinline__ void over_block(float (&value)[COUNT], float (*warps)[COUNT]) {
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
-        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32][k] = value[k];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        value[k] = warps[0][k];
-        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][k];
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_backward_resident(const Pack* __restrict__ x, const Pack* __restrict__ dout,
@@ -114,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of(pack[k], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of(gradient[k], lane));
+            const float centred = lane_of<T>(pack[k], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of<T>(gradient[k], lane));
             sums[0] += dy;
             sums[1] += dy * centred;
         }
     }
-    over_block(sums, warps);
+    block_sums<BLOCK>(sums, warps);
     const float sum = sums[0], product = sums[1] * own.rstd, share = 1.0f / ((float)TOTAL * LANES);
     const float constant = sum * share, slope = product * share * own.rstd;
 #pragma unroll
@@ -129,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of(pack[k], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of(gradient[k], lane));
+            const float centred = lane_of<T>(pack[k], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of<T>(gradient[k], lane));
             reinterpret_cast<T*>(&pack[k])[lane] = (T)(own.factor * (dy - constant - centred * slope));
         }
         __stcs(dx + at(i), pack[k]);

@@ -54,38 +54,14 @@
 // passes by the expression that the forward pass rounds: its output is not read. Limits: split has 4 bytes (2) per
 // access; vectorised is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's
 // gradient would save a pass.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned VECTORS = PLANE / WIDTH;  // of a plane
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, WIDTH> Pack;
 
 // What is the same for a channel's pixels.
 struct Channel {
@@ -144,8 +120,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (first + u * BLOCK >= end) break;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
-                const float centred = lane_of(pack[u], lane) - own.mean;
-                const float dy = own.passed(centred, lane_of(gradient[u], lane));
+                const float centred = lane_of<T>(pack[u], lane) - own.mean;
+                const float dy = own.passed(centred, lane_of<T>(gradient[u], lane));
                 sum += dy;
                 product += dy * centred;
             }
@@ -199,8 +175,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         Pack result;
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
-            const float centred = lane_of(pack[u], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of(gradient[u], lane));
+            const float centred = lane_of<T>(pack[u], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of<T>(gradient[u], lane));
             reinterpret_cast<T*>(&result)[lane] = (T)(own.factor * (dy - constant - centred * slope));
         }
         __stcs(dx + i, result);
