@@ -27,38 +27,14 @@
 // squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of
 // a pixel, a whole sector. The variance is of two passes, as in the first rung, over registers. Limits: up to 32 words
 // a thread; few channels make few blocks. For HBM it is the least: one read, one write.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, LANES> Pack;
 
 // The sums over a block's rows, for each of its ACROSS vectors of channels, in every thread.
 template <int COUNT>
@@ -98,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int k = 0; k < ITEMS; ++k) {
         if (!inside || (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL)) break;
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) mean[lane] += lane_of(packs[k], lane);
+        for (int lane = 0; lane < LANES; ++lane) mean[lane] += lane_of<T>(packs[k], lane);
     }
     over_rows(mean, first);
 #pragma unroll
@@ -108,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (!inside || (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL)) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of(packs[k], lane) - mean[lane];
+            const float centred = lane_of<T>(packs[k], lane) - mean[lane];
             squares[lane] += centred * centred;
         }
     }
@@ -135,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            float value = fmaf(lane_of(packs[k], lane) - mean[lane], factor[lane], offset[lane]);
+            float value = fmaf(lane_of<T>(packs[k], lane) - mean[lane], factor[lane], offset[lane]);
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

@@ -58,38 +58,14 @@
 // centres the UNROLL pixels that it has loaded by their own mean and merges them as one (Chan's formula): the division
 // is one for all lanes and pixels. BACKWARDS normalises from the end of the image, where the L2 cache still holds what
 // was read last. Limits: nhwc_split has 4 bytes (2) per access and a division an element; nhwc_vector is bound by HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned PACKS = C / WIDTH;  // of a pixel
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, WIDTH> Pack;
 
 // Of LANES channels of the same pixels; squares: the sums of (x - mean)^2.
 template <int LANES>
@@ -116,11 +92,11 @@ struct Moments {
         for (int lane = 0; lane < LANES; ++lane) {
             float sum = 0.0f, squared = 0.0f;
 #pragma unroll
-            for (int i = 0; i < PIXELS; ++i) sum += lane_of(pack[i], lane);
+            for (int i = 0; i < PIXELS; ++i) sum += lane_of<T>(pack[i], lane);
             sum *= 1.0f / PIXELS;
 #pragma unroll
             for (int i = 0; i < PIXELS; ++i) {
-                const float centred = lane_of(pack[i], lane) - sum;
+                const float centred = lane_of<T>(pack[i], lane) - sum;
                 squared += centred * centred;
             }
             other.mean[lane] = sum;
@@ -249,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (pixel >= pixels) break;
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
-            float value = fmaf(lane_of(packs[u], lane) - centre[lane], factor[lane], offset[lane]);
+            float value = fmaf(lane_of<T>(packs[u], lane) - centre[lane], factor[lane], offset[lane]);
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

@@ -28,55 +28,14 @@
 // it and the result take one read, and no part waits for another kernel. The variance is of two passes, as in the first
 // rung, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words a thread, 32768 floats a
 // channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: one read, one write.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned VECTORS = PLANE / LANES;  // of a plane
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
-
-// The sums over a block, in every thread.
-template <int COUNT>
-__device__ __forceinline__ void over_block(float (&value)[COUNT], float (*warps)[COUNT]) {
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
-        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32][k] = value[k];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        value[k] = warps[0][k];
-        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][k];
-    }
-}
+typedef Packed<T, LANES> Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_train_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
@@ -100,20 +59,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int k = 0; k < ITEMS; ++k) {
         if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) sum[0] += lane_of(pack[k], lane);
+        for (int lane = 0; lane < LANES; ++lane) sum[0] += lane_of<T>(pack[k], lane);
     }
-    over_block(sum, first);
+    block_sums<BLOCK>(sum, first);
     const float mean = sum[0] / pixels;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
         if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of(pack[k], lane) - mean;
+            const float centred = lane_of<T>(pack[k], lane) - mean;
             squares[0] += centred * centred;
         }
     }
-    over_block(squares, second);
+    block_sums<BLOCK>(squares, second);
     const float variance = squares[0] / pixels, rstd = 1.0f / sqrtf(variance + 1e-5f);
     const float factor = rstd * scale[channel], offset = shift[channel];
 #pragma unroll
@@ -122,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            float value = fmaf(lane_of(pack[k], lane) - mean, factor, offset);
+            float value = fmaf(lane_of<T>(pack[k], lane) - mean, factor, offset);
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

@@ -57,34 +57,14 @@
 // shift has to be guessed and a mean of any size costs no digits. BACKWARDS normalises from the end of the image, where
 // the L2 cache still holds what was read last. Limits: split has 4 bytes (2) per access and a division an element;
 // vectorised is bound by HBM, which x crosses twice: statistics from the convolution's epilogue would save a pass.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr unsigned VECTORS = PLANE / WIDTH;  // of a plane
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
+typedef Packed<T, WIDTH> Pack;
 
 struct Moments {
     float count, mean, squares;  // squares: the sum of (x - mean)^2
