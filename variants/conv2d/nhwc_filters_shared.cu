@@ -31,12 +31,10 @@
 // the filters, whose odd pitch keeps channels in different banks, and a multiply-add. Limited by the launch, one trip
 // to memory, and two shared loads per multiply-add.
 
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 constexpr int DEPTH = R * S * C, PITCH = DEPTH + 1 - DEPTH % 2;
 constexpr int WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;  // of the image rows that a block needs, in elements

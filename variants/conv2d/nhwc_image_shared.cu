@@ -58,12 +58,11 @@
 // threads, and their sums are added in order out of shared memory, by which the stores get contiguous too. Sizes are
 // constants, so that no index costs a division by a variable. Limit: the launch and one trip to memory; the multiply-
 // adds of LeNet's second layer are expected to take 1.2 µs with 128 images, of the first 0.7.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, DEPTH = R * S * C;
 
 // `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`

@@ -25,12 +25,10 @@
 // away the half of its pixels that its partner keeps; then each lane holds one result and stores are contiguous.
 // Limited by DRAM.
 
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 #if ALIGNED
 constexpr int WIDTH = 16 / sizeof(T);  // channels of a load
 typedef uint4 Load;

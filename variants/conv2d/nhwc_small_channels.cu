@@ -35,12 +35,10 @@
 // 16 bytes at a time; bias and ReLU cost nothing. Limited by the writing of the output for 3x3 filters on one channel,
 // by the multiply-add rate for larger ones.
 
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 constexpr int OUT = 8, GROUP = 4 * OUT;             // output channels of a thread, of a block
 constexpr int CHUNK = PIXELS * STRIDE;              // image columns from one thread to its neighbour
