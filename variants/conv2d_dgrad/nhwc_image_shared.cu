@@ -65,12 +65,11 @@
 // threads share the filters, so that an image makes enough threads, and their sums are added in order out of shared
 // memory, by which the stores get contiguous too. Sizes are constants. Limit: the launch and one trip to memory, beside
 // which a layer of LeNet's multiply-adds are expected to take 1.3 µs with 128 images.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
 
 // `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
