@@ -43,12 +43,11 @@
 // once. The sums of a block's threads are added in order, and those of SPLIT blocks by a second kernel in an order of
 // its own: the same bits every time on every GPU. Limit: reading dout, and about as much the loads from shared memory;
 // the two barriers of a row.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int DEPTH = R * S * C, SUMS = DEPTH + BIAS;
 constexpr int SPAN = ((PIXELS - 1) * STRIDE + S) * C;  // of the windows of neighbours in a row
 

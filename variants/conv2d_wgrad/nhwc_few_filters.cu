@@ -37,12 +37,11 @@
 // stretch of pixels with UNROLL loads under way; the pixel's numbers of dout come from the L1 cache to all of them. The
 // sums of a block's threads are added in order, those of SPLIT blocks by a second kernel in an order of its own: the
 // same bits every time on every GPU. Limit: DRAM; expected to run at the rate of a plain sum.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int GROUPS = BLOCK / LANES;  // pixels that a block's threads have at once
 
 union __align__(VEC * sizeof(T)) Channels {

@@ -67,12 +67,11 @@
 // added in order out of shared memory, what the blocks have by a second kernel, in an order that knows no GPU: the same
 // bits everywhere. Sizes are constants, so that no index costs a division by a variable. Limit: two launches and one
 // trip to memory each; expected to be 1 µs of multiply-adds for a layer of LeNet with 128 images.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS;
 
 // `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
