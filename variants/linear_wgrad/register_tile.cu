@@ -46,12 +46,11 @@
 // make few tiles: SPLIT blocks then share the depth, and a second kernel adds their parts in index order, the same bits
 // every time on every GPU. Limit: the multiply-adds, and for the batches of training writing dweight. After CUTLASS's
 // SIMT SGEMM, layout "nt" (A. Kerr et al., 2017), and "split K" in its efficient GEMM notes.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
 constexpr int WARPS_N = BN / 64;

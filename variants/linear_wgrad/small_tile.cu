@@ -27,12 +27,11 @@
 // each with all of the tile in registers, 8 or 16 sums a thread; their sums are added in order out of shared memory,
 // the same bits every time. A column of ones makes the bias's gradient. Limit: the launch and one trip to memory, some
 // 3 µs together, for as long as the operands are read from L2 only a few times; expected, not measured.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
 
 // Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
