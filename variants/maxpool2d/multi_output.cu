@@ -36,12 +36,11 @@
 // width follows from what W and COLUMNS * STRIDE divide by; rows of odd length fall back to scalar loads. Limit: HBM;
 // with bf16 a thread of COLUMNS = 2 moves half the bytes, COLUMNS = 4 as many. Positions are found column by column, as
 // the maxima are; of equal maxima that which comes first by rows counts.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns under a thread's outputs
@@ -55,35 +54,6 @@ constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded left
 constexpr int VECTORS = (SHIFT + NEEDED + WIDTH - 1) / WIDTH;
 constexpr bool COLUMNS_INSIDE = PADDING == 0 && (COLUMN_GROUPS - 1) * COLUMNS * STRIDE + VECTORS * WIDTH <= W;
 constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + INPUT_ROWS <= H;
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <>
-struct Raw<1> {
-    typedef unsigned char type;
-};
-template <int N, typename S = T>
-struct Vector {
-    typename Raw<sizeof(S) * N>::type raw;
-    __device__ __forceinline__ S& lane(int i) { return reinterpret_cast<S*>(&raw)[i]; }
-};
 
 extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out,
 #if POSITIONS
@@ -112,14 +82,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
 #endif
 #pragma unroll
     for (int y = 0; y < INPUT_ROWS; ++y) {
-        Vector<WIDTH> v[VECTORS];
+        Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
             const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
             const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)lowest;
-            if (inside) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
+            if (inside) v[k] = *reinterpret_cast<const Vector<T, WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
         }
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -137,9 +107,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         if (row + r >= P) break;
-        Vector<COLUMNS> result;
+        Vector<T, COLUMNS> result;
 #if POSITIONS
-        Vector<COLUMNS, unsigned char> places;
+        Vector<unsigned char, COLUMNS> places;
 #endif
 #pragma unroll
         for (int g = 0; g < COLUMNS; ++g) {
@@ -164,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
         }
         const size_t target = ((size_t)plane * P + row + r) * Q + column;
         if (Q % COLUMNS == 0) {
-            *reinterpret_cast<Vector<COLUMNS>*>(out + target) = result;
+            *reinterpret_cast<Vector<T, COLUMNS>*>(out + target) = result;
         } else {
 #pragma unroll
             for (int g = 0; g < COLUMNS; ++g) {
@@ -173,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
         }
 #if POSITIONS
         if (Q % COLUMNS == 0) {
-            *reinterpret_cast<Vector<COLUMNS, unsigned char>*>(positions + target) = places;
+            *reinterpret_cast<Vector<unsigned char, COLUMNS>*>(positions + target) = places;
         } else {
 #pragma unroll
             for (int g = 0; g < COLUMNS; ++g) {

@@ -36,6 +36,10 @@
 // loads for two outputs in place of 18, 25 for four in place of 36; without that the L1 and L2 caches serve the
 // repeats. Positions are found channel by channel and written as 4 or 8 bytes. Limit: HBM, and for small images that
 // there are too few threads: then one output per thread is best.
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
 #if BF16
 #include <cuda_bf16.h>
 #endif
@@ -64,30 +68,7 @@ constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE + WINDOW;
 // Every window, also those of the last group.
 constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <>
-struct Raw<1> {
-    typedef unsigned char type;
-};
-typedef Raw<sizeof(Cell) * WIDTH>::type Pack;
+typedef Packed<Cell, WIDTH> Pack;
 constexpr int LANES = C / PACKS;  // channels of a pack
 typedef Raw<LANES>::type Places;  // a position of each
 

@@ -28,12 +28,11 @@
 // The loops over the window unroll, so its loads are issued before the first comparison; divisions by constants are
 // multiplications. Limits: 4 bytes (2 with bf16) per load and store, so the number of requests, and too few bytes in
 // flight to fill the memory's latency.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_nhwc_window_constant(const T* x, T* __restrict__ out, int n) {
