@@ -34,12 +34,11 @@
 // 2x2 windows that touch, a thread moves four vectors of the image, one of gradients and four of results: the least
 // that there is. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM; at 3x3
 // and wider the comparisons.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
 constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
 // The first window over a tile, counted from the one that starts (padding apart) where the tile does.
@@ -47,30 +46,7 @@ constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE)
 constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where that begins, from the tile's own begin
 constexpr int INPUT_ROWS = (WINDOW_ROWS - 1) * STRIDE + WINDOW, INPUT_COLUMNS = (WINDOW_COLUMNS - 1) * STRIDE + WINDOW;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
+typedef Packed<T, LANES> Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_backward_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ dout,
@@ -122,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
 #pragma unroll
                     for (int lane = 0; lane < LANES; ++lane) {
-                        const float value = lane_of(values, lane);
+                        const float value = lane_of<T>(values, lane);
                         if (value > largest[a][b][lane]) {
                             largest[a][b][lane] = value;
                             place[a][b][lane] = r * WINDOW + s;
@@ -154,13 +130,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     for (int b = 0; b < WINDOW_COLUMNS; ++b) {
                         const int r = y - BEFORE - a * STRIDE, s = z - BEFORE - b * STRIDE;
                         if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
-                        if (place[a][b][lane] == r * WINDOW + s) sum += lane_of(gradient[a][b], lane);
+                        if (place[a][b][lane] == r * WINDOW + s) sum += lane_of<T>(gradient[a][b], lane);
                     }
                 }
 #if ADD
-                sum += lane_of(added, lane);
+                sum += lane_of<T>(added, lane);
 #elif MASK
-                if (!(lane_of(own, lane) > 0.0f)) sum = 0.0f;
+                if (!(lane_of<T>(own, lane) > 0.0f)) sum = 0.0f;
 #endif
                 reinterpret_cast<T*>(&result)[lane] = (T)sum;
             }

@@ -39,47 +39,19 @@
 // least that there is; with a gradient that is there already (UNet's way down) it reads four of those. All sizes are
 // known to the compiler, so that which window may have its maximum in which pixel is, too: a comparison with a constant
 // for each. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
 constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
 // The first window over a tile, counted from the one that starts (padding apart) where the tile does.
 constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
 constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where that begins, from the tile's own begin
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <>
-struct Raw<1> {
-    typedef unsigned char type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef Packed<T, LANES> Pack;
 typedef Raw<LANES>::type Places;
-
-__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
 
 __device__ __forceinline__ int place_of(const Places& places, int lane) {
     return reinterpret_cast<const unsigned char*>(&places)[lane];
@@ -122,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const Pack pooled = out[source];
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                if (!(lane_of(pooled, lane) > 0.0f)) reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
+                if (!(lane_of<T>(pooled, lane) > 0.0f)) reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
             }
 #endif
         }
@@ -147,11 +119,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     for (int b = 0; b < WINDOW_COLUMNS; ++b) {
                         const int r = y - BEFORE - a * STRIDE, s = z - BEFORE - b * STRIDE;
                         if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
-                        if (place_of(places[a][b], lane) == r * WINDOW + s) sum += lane_of(gradient[a][b], lane);
+                        if (place_of(places[a][b], lane) == r * WINDOW + s) sum += lane_of<T>(gradient[a][b], lane);
                     }
                 }
 #if ADD
-                sum += lane_of(added, lane);
+                sum += lane_of<T>(added, lane);
 #endif
                 reinterpret_cast<T*>(&result)[lane] = (T)sum;
             }

@@ -34,12 +34,11 @@
 // multiples of the stride, so that which window covers which pixel is known to the compiler, whatever the padding: a
 // comparison with a constant for each. The vectors' width follows from what W and the tile divide by; rows of odd
 // length fall back to scalars. Limit: HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
 constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
@@ -60,35 +59,6 @@ constexpr int GRADIENT_WIDTH = !GRADIENTS_IN_LINE         ? 1
                                : COLUMNS % 4 == 0         ? 4
                                : COLUMNS % 2 == 0         ? 2
                                                           : 1;
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <>
-struct Raw<1> {
-    typedef unsigned char type;
-};
-template <int N, typename S = T>
-struct Vector {
-    typename Raw<sizeof(S) * N>::type raw;
-    __device__ __forceinline__ S& lane(int i) { return reinterpret_cast<S*>(&raw)[i]; }
-};
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_backward_remembered_tiles(const unsigned char* __restrict__ positions, const T* __restrict__ dout,
@@ -115,20 +85,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
             const size_t source = ((size_t)plane * P + row) * Q + column;
             const bool inside = (unsigned)row < P && (unsigned)column < Q;
-            Vector<GRADIENT_WIDTH> v;
-            Vector<GRADIENT_WIDTH, unsigned char> at;
+            Vector<T, GRADIENT_WIDTH> v;
+            Vector<unsigned char, GRADIENT_WIDTH> at;
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
                 v.lane(lane) = (T)0.0f;
                 at.lane(lane) = 255;
             }
             if (inside) {
-                v = *reinterpret_cast<const Vector<GRADIENT_WIDTH>*>(dout + source);
-                at = *reinterpret_cast<const Vector<GRADIENT_WIDTH, unsigned char>*>(positions + source);
+                v = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(dout + source);
+                at = *reinterpret_cast<const Vector<unsigned char, GRADIENT_WIDTH>*>(positions + source);
             }
 #if MASK
-            Vector<GRADIENT_WIDTH> pooled = v;
-            if (inside) pooled = *reinterpret_cast<const Vector<GRADIENT_WIDTH>*>(out + source);
+            Vector<T, GRADIENT_WIDTH> pooled = v;
+            if (inside) pooled = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(out + source);
 #endif
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
@@ -149,9 +119,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
-            Vector<WIDTH> added = *reinterpret_cast<const Vector<WIDTH>*>(skip + target);
+            Vector<T, WIDTH> added = *reinterpret_cast<const Vector<T, WIDTH>*>(skip + target);
 #endif
-            Vector<WIDTH> result;
+            Vector<T, WIDTH> result;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 float sum = 0.0f;
@@ -169,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                 result.lane(lane) = (T)sum;
             }
-            *reinterpret_cast<Vector<WIDTH>*>(dx + target) = result;
+            *reinterpret_cast<Vector<T, WIDTH>*>(dx + target) = result;
         }
     }
 }

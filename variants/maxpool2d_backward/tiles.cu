@@ -34,12 +34,11 @@
 // pixels of a stride, and more strides share what lies between them; tiles start at multiples of the stride, so that
 // which window covers which pixel is known to the compiler, whatever the padding. The vectors' width follows from what
 // W and the tile divide by; rows of odd length fall back to scalars. Limit: HBM; at 3x3 and wider the comparisons.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
 constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
@@ -64,31 +63,6 @@ constexpr int GRADIENT_WIDTH = !GRADIENTS_IN_LINE         ? 1
                                : COLUMNS % 2 == 0         ? 2
                                                           : 1;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <int N>
-struct Vector {
-    typename Raw<sizeof(T) * N>::type raw;
-    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
-};
-
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_backward_tiles(const T* __restrict__ x, const T* __restrict__ dout,
 #if ADD
@@ -109,11 +83,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int b = 0; b < WINDOW_COLUMNS; b += GRADIENT_WIDTH) {
             const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
-            Vector<GRADIENT_WIDTH> v;
+            Vector<T, GRADIENT_WIDTH> v;
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) v.lane(lane) = (T)0.0f;
             if ((unsigned)row < P && (unsigned)column < Q) {
-                v = *reinterpret_cast<const Vector<GRADIENT_WIDTH>*>(dout + ((size_t)plane * P + row) * Q + column);
+                v = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(dout + ((size_t)plane * P + row) * Q + column);
             }
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) gradient[a][b + lane] = (float)v.lane(lane);
@@ -132,13 +106,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 #pragma unroll
     for (int y = 0; y < INPUT_ROWS; ++y) {
-        Vector<WIDTH> v[VECTORS];
+        Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
             const int u = top + BEFORE + y, z = left + START + k * WIDTH;  // inside a row or outside it, never across
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)__int_as_float(0xff800000);
-            if ((unsigned)u < H && (unsigned)z < W) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + u * W + z);
+            if ((unsigned)u < H && (unsigned)z < W)
+                v[k] = *reinterpret_cast<const Vector<T, WIDTH>*>(image + u * W + z);
         }
 #pragma unroll
         for (int a = 0; a < WINDOW_ROWS; ++a) {
@@ -167,11 +142,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
-            Vector<WIDTH> added = *reinterpret_cast<const Vector<WIDTH>*>(skip + target);
+            Vector<T, WIDTH> added = *reinterpret_cast<const Vector<T, WIDTH>*>(skip + target);
 #elif MASK
-            Vector<WIDTH> own = *reinterpret_cast<const Vector<WIDTH>*>(x + target);  // again, from the cache
+            Vector<T, WIDTH> own = *reinterpret_cast<const Vector<T, WIDTH>*>(x + target);  // again, from the cache
 #endif
-            Vector<WIDTH> result;
+            Vector<T, WIDTH> result;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 float sum = 0.0f;
@@ -191,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                 result.lane(lane) = (T)sum;
             }
-            *reinterpret_cast<Vector<WIDTH>*>(dx + target) = result;
+            *reinterpret_cast<Vector<T, WIDTH>*>(dx + target) = result;
         }
     }
 }

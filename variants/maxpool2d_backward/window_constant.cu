@@ -33,12 +33,11 @@
 // The loops over the windows above a pixel and over a window's elements unroll, divisions are multiplications, and of
 // windows that touch without overlapping each pixel searches one. Limits: a window is still searched once for each of
 // its pixels, out of the L1 cache; one element per load and store.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int OVER = (WINDOW + STRIDE - 1) / STRIDE;  // windows that may cover a pixel, along one axis
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
