@@ -33,36 +33,16 @@
 // ones have up to 1024 threads, whose warps exchange their maxima and sums through shared memory; the rows of a block
 // add their losses in order. STREAM marks both sides evict-first. Limit: HBM, and for rows that no vector divides the
 // narrower accesses.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
 constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef Packed<T, LANES> Pack;
 
 // The maximum or sum over the threads of a row, in each of them.
 template <bool MAXIMUM>

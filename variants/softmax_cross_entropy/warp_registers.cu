@@ -27,12 +27,11 @@
 // All of a row's loads are in flight together and its elements stay in the lanes' registers, so that logits are read
 // once and the gradient is written once: half the bytes of softmax and loss apart. The logit of the label comes from the
 // cache, as no index can choose a register. Limits: 4 bytes (2) per access; at 2048 columns a lane holds 64 elements.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 constexpr int ITEMS = (COLS + 31) / 32;
 
