@@ -23,11 +23,9 @@
 // anything, and about a thousand atomic additions join the blocks. Each of those rounds a total of the order of sqrt(n)
 // to half a unit in its last place, 2^-10 for n = 2^28: together at the very worst 1, where the operator allows 100.
 // Their order differs from run to run, and so may the last bits. Limit: HBM, reading only.
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
-    return value;  // in lane 0
-}
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
 
 // The sum of this thread's share of x, read as float4 with UNROLL loads in flight.
 __device__ __forceinline__ float thread_sum(const float* __restrict__ x, unsigned n) {

@@ -50,11 +50,9 @@
 // order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
 // 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides: with
 // OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit: HBM, reading only.
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
-    return value;  // in lane 0
-}
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
 
 // The sum of this thread's share of x, read as float4 with UNROLL loads in flight.
 __device__ __forceinline__ float thread_sum(const float* __restrict__ x, unsigned n) {
