@@ -25,45 +25,17 @@
 // knows; COLUMNS pixels per thread are in flight together. Bilinearly a thread walks along a row: every column of three
 // pixels is interpolated down once and serves the outputs on both sides of it, so that COLUMNS pixels cost
 // 3 * (COLUMNS + 2) loads in place of 4 for each output. STREAM marks the stores evict-first. Limit: HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int WIDTH = C % LANES == 0 ? LANES : C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1;
 constexpr int PACKS = C / WIDTH;  // of a pixel
 constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * WIDTH>::type Pack;
-
-__device__ __forceinline__ void store(Pack* target, Pack pack) {
-#if STREAM
-    __stcs(target, pack);
-#else
-    *target = pack;
-#endif
-}
+typedef Packed<T, WIDTH> Pack;
 
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
@@ -118,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     const float value = between(down[left % 3][r][lane], down[(left + 1) % 3][r][lane], weight(s));
                     reinterpret_cast<T*>(&result)[lane] = (T)value;
                 }
-                store(target + ((size_t)r * (W * S) + (z - 2) * S + s) * PACKS, result);
+                store_packed<STREAM>(target + ((size_t)r * (W * S) + (z - 2) * S + s) * PACKS, result);
             }
         }
     }
@@ -134,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         for (int z = 0; z < COLUMNS; ++z) {
             if (W % COLUMNS != 0 && column + z >= W) break;
 #pragma unroll
-            for (int s = 0; s < S; ++s) store(target + ((size_t)r * (W * S) + z * S + s) * PACKS, v[z]);
+            for (int s = 0; s < S; ++s) store_packed<STREAM>(target + ((size_t)r * (W * S) + z * S + s) * PACKS, v[z]);
         }
     }
 #endif

@@ -23,12 +23,11 @@
 // A pixel is loaded once for all its outputs: one load in place of scale * scale, and bilinearly nine in place of four
 // for each of them; index arithmetic is shared likewise. Limit: stores of one element, scale apart between neighbouring
 // lanes, so every sector is written by several instructions.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }

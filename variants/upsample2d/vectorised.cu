@@ -25,39 +25,19 @@
 // Bilinearly a thread interpolates each input row across once and carries it on, so that ROWS rows of pixels cost
 // ROWS + 2 rows of loads. Four fifths of all bytes are stores, which wait for nothing. STREAM marks them evict-first.
 // Limit: HBM. A width that no vector divides falls back to narrower accesses.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int COLUMNS = LANES % S == 0 && W % (LANES / S) == 0 ? LANES / S : 1;  // pixels under a thread's outputs
 constexpr int OUTPUTS = COLUMNS * S;
 constexpr int STORE = OUTPUTS % LANES == 0 ? LANES : OUTPUTS % 4 == 0 ? 4 : OUTPUTS % 2 == 0 ? 2 : 1;
 constexpr int COLUMN_GROUPS = W / COLUMNS, ROW_GROUPS = (H + ROWS - 1) / ROWS;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * COLUMNS>::type Loaded;
-typedef Raw<sizeof(T) * STORE>::type Stored;
+typedef Packed<T, COLUMNS> Loaded;
+typedef Packed<T, STORE> Stored;
 
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
