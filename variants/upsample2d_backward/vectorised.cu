@@ -25,12 +25,11 @@
 // the small pixels under it, then as a whole by its own. Bilinear rows serve two small ones and are read twice, the
 // second time out of a cache, as are the vectors to the left and right. The vectors' width follows from what the rows
 // and a thread's pixels divide by. Limit: HBM.
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-#else
-typedef float T;
-#endif
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 constexpr int P = SCALE * H, Q = SCALE * W;
 constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
 constexpr int GROUPS = (W + COLUMNS - 1) / COLUMNS;
@@ -42,31 +41,6 @@ constexpr int WIDTH = BF16 && row_and_step_divide_by(8) ? 8
 constexpr int SHIFT = (WIDTH - REACH % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
 constexpr int VECTORS = (SHIFT + COLUMNS * SCALE + 2 * REACH + WIDTH - 1) / WIDTH;
 constexpr int OUT_WIDTH = W % COLUMNS != 0 ? 1 : sizeof(T) * COLUMNS <= 16 ? COLUMNS : 16 / sizeof(T);
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-template <int N>
-struct Vector {
-    typename Raw<sizeof(T) * N>::type raw;
-    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
-};
 
 // By which weight, along one axis, a large pixel `offset` from the first over a small one was made of that, which is
 // the first or last of its axis, or neither. Known to the compiler but for the borders.
@@ -94,14 +68,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int r = -REACH; r < SCALE + REACH; ++r) {
         const int row = y * SCALE + r;
         if (BILINEAR && (unsigned)row >= P) continue;
-        Vector<WIDTH> v[VECTORS];
+        Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
             const int column = left + k * WIDTH;  // inside a row or outside it, never across
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)0.0f;
             if ((unsigned)column < Q) {
-                v[k] = *reinterpret_cast<const Vector<WIDTH>*>(gradient + (size_t)row * Q + column);
+                v[k] = *reinterpret_cast<const Vector<T, WIDTH>*>(gradient + (size_t)row * Q + column);
             }
         }
         const float share = weight(r, y == 0, y == H - 1);
@@ -120,9 +94,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     T* target = dx + (plane * H + y) * W + z;
 #pragma unroll
     for (int k = 0; k < COLUMNS; k += OUT_WIDTH) {
-        Vector<OUT_WIDTH> result;
+        Vector<T, OUT_WIDTH> result;
 #pragma unroll
         for (int lane = 0; lane < OUT_WIDTH; ++lane) result.lane(lane) = (T)sum[k + lane];
-        if (W % COLUMNS == 0 || z + k < W) *reinterpret_cast<Vector<OUT_WIDTH>*>(target + k) = result;
+        if (W % COLUMNS == 0 || z + k < W) *reinterpret_cast<Vector<T, OUT_WIDTH>*>(target + k) = result;
     }
 }
