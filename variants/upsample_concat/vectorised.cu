@@ -24,6 +24,10 @@
 // Rows 2k and 2k + 1 of the output have the same source in low, so a thread that writes both loads it once: 8 bytes
 // for two 16-byte stores. In the channels of skip the same thread copies two vectors. A plane is long, so that nearly
 // every warp lies in one of the two halves. STREAM marks skip's loads and all stores evict-first. Limit: HBM.
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
 #if BF16
 typedef unsigned short T;
 #else
@@ -33,25 +37,7 @@ constexpr int C = C1 + C2, P = 2 * H, Q = 2 * W;
 constexpr int COLUMN_GROUPS = Q / LANES, ROW_GROUPS = (H + ROWS - 1) / ROWS;
 
 // Words of a vector, which are copied and never looked into but to double them.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef Packed<T, LANES> Pack;
 typedef Raw<sizeof(T) * LANES / 2>::type Half;
 
 __device__ __forceinline__ Pack doubled(Half half) {
