@@ -43,8 +43,8 @@ class HostLaunch:
     cooperative: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command line can change, with what it changes them by."""
-    counted: frozenset[str] = frozenset()
-    """Variables of the loops that the launch is in."""
+    changing: frozenset[str] = frozenset()
+    """Variables that the loops around the launch change from one turn to the next."""
 
 
 @dataclass(frozen=True)
@@ -151,26 +151,66 @@ def launches_in(
                     sizes,
                     token.text == CALLS[1],
                     options_in(before),
-                    _counted(code, index),
+                    _changing(code, index),
                 )
             )
     return found
 
 
-def _counted(code: Sequence[Token], index: int) -> frozenset[str]:
-    """The variables of the `for` loops that are around a token."""
-    found: set[str] = set()
+ALLOCATION = re.compile(r"(cuda|hip)(Malloc|HostAlloc)")
+"""Functions that give memory to a pointer."""
+
+
+def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, int]]:
+    """The loops that a token is in, the outermost first: where each begins, and its body's first and last token."""
     for at, token in enumerate(code[:index]):
-        if token.text != "for" or code[at + 1].text != "(":
+        if token.text not in ("for", "while", "do") or code[at + 1].text not in ("(", "{"):
             continue
-        head = closing(code, at + 1)
-        braced = head + 1 < len(code) and code[head + 1].text == "{"
-        end = closing(code, head + 1) if braced else next((i for i in range(head, len(code)) if code[i].text == ";"), 0)
-        first = split(code[at + 2 : head], ";")[:1]
-        equals = next((i for part in first for i, one in enumerate(part) if one.text == "="), 0)
-        if head < index < end and equals:
-            found.add(first[0][equals - 1].text)
+        first = closing(code, at + 1) + 1 if code[at + 1].text == "(" else at + 1
+        if first < len(code):
+            braced = code[first].text == "{"
+            last = (
+                closing(code, first) if braced else next((i for i in range(first, len(code)) if code[i].text == ";"), 0)
+            )
+            if first <= index < last:
+                yield at, first, last
+
+
+def _changing(code: Sequence[Token], index: int) -> frozenset[str]:
+    """The variables that are other ones in each turn of the loops around a token.
+
+    What a loop declares for a turn counts where the turns share their buffers: then a turn has a part of the work.
+    """
+    found: set[str] = set()
+    for at, first, last in loops_around(code, index):
+        head = code[at + 1 : first]
+        found |= {name for name, declared in assigned_in(head)} if code[at].text == "for" else set()
+        inner = assigned_in(code[first:last])
+        own = {name for name, declared in inner if declared}
+        found |= {name for name, declared in inner if name not in own}
+        if not any(ALLOCATION.match(token.text) for token in code[first:last]):
+            values = list(_assignments(code[first:last]))
+            for _ in range(len(own)):
+                found |= {name for name, value in values if name in own and any(t.text in found for t in value)}
     return frozenset(found)
+
+
+def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
+    """The variables that statements assign to, count or swap, each with whether it is declared there."""
+    found = []
+    for index, token in enumerate(code[:-1]):
+        if token.kind != "name" or (index and code[index - 1].text in MEMBER):
+            continue
+        sign = code[index + 1].text + (code[index + 2].text if index + 2 < len(code) else "")
+        before = code[index - 1].text if index else ";"
+        counted = sign in ("++", "--") or (index > 1 and before + code[index - 2].text in ("++", "--"))
+        if counted or (sign[:1] == "=" and sign != "==") or (sign[1:] == "=" and sign[0] in "+-*/%&|^"):
+            declared = index > 0 and (code[index - 1].kind == "name" or before in ("*", "&", ">"))
+            found.append((token.text, declared and not counted))
+        elif token.text == "swap" and sign[0] == "(":
+            given = split(code[index + 2 : closing(code, index + 1)], ",")
+            found += [(part[-1].text, False) for part in given if part]
+    return found
 
 
 Parts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]

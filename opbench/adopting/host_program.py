@@ -103,6 +103,16 @@ class HostProgram:
             return _one(given)
         return [factor for part in parts for factor in self._factors(part, depth + 1)]
 
+    def bytes_of(self, name: str) -> int | None:
+        """How many bytes the host allocates for a buffer; None where nothing says it."""
+        buffer = self.buffers.get(name)
+        try:
+            if buffer and buffer.elements and buffer.element in SIZES:
+                return self.value(buffer.elements) * SIZES[buffer.element]
+            return self.value(buffer.bytes) if buffer and buffer.bytes else None
+        except Unreadable:
+            return None
+
     def elements_of_4_bytes(self, name: str, known: Mapping[str, Sequence[Token] | str]) -> str:
         """A buffer's size as an expression of a header; raises Unreadable."""
         buffer = self.buffers[name]
@@ -114,18 +124,45 @@ class HostProgram:
         return f"({converted(buffer.bytes, whole)}) // 4"
 
     def pointer(self, given: Sequence[Token]) -> str:
-        """The buffer that an argument is, through the names of functions' parameters; "" where it is none."""
-        if (path := _path(given)) in self.buffers:
-            return path
+        """The buffer that an argument points into, through the names of functions' parameters; "" for none."""
+        return self.place(given)[0]
+
+    def place(self, given: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
+        """The buffer that an argument points into, and what is added to its beginning, in elements of the pointers."""
+        offsets: list[tuple[Token, ...]] = []
         for _ in range(DEEPEST + 2):
-            names = [token.text for token in _without_casts(given) if token.kind == "name"]
-            first = next((name for name in names if name in self.buffers or name in self.known), "")
-            if first in self.buffers:
-                return first
-            if not first:
-                return ""
-            given = self.known[first]
-        return ""
+            if (path := _path(given)) in self.buffers:
+                return path, tuple(offsets)
+            left = _without_casts(given)
+            names = [i for i, token in enumerate(left) if token.kind == "name"]
+            first = next((i for i in names if left[i].text in self.buffers), -1)
+            first = first if first >= 0 else next((i for i in names if left[i].text in self.known), -1)
+            if first < 0:
+                return "", ()
+            offsets += _added(left, first)
+            if left[first].text in self.buffers:
+                return left[first].text, tuple(offsets)
+            given = self.known[left[first].text]
+        return "", ()
+
+
+def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
+    """What an expression adds to the pointer at a token: the index of `&d[i]`, the `n` of `d + n`.
+
+    `d[i]` itself is an element of an array of pointers.
+    """
+    found: list[tuple[Token, ...]] = []
+    index = at + 1
+    if index < len(given) and given[index].text == "[":
+        ends = closing(given, index)
+        found += [tuple(given[index + 1 : ends])] if any(token.text == "&" for token in given[:at]) else []
+        index = ends + 1
+    start = index
+    while index < len(given) and given[index].text not in (")", "]", "?", ":"):
+        index = closing(given, index) + 1 if given[index].text in ("(", "[") else index + 1
+    if start < index and given[start].text in "+-":
+        found.append(tuple(given[start + (given[start].text == "+") : index]))
+    return [one for one in found if [token.text for token in one] != ["0"]]
 
 
 def product(factors: Sequence[Sequence[Token]]) -> tuple[Token, ...]:

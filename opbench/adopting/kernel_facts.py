@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opbench.adopting.host_launches import Parameter
-from opbench.adopting.stores import loads, read_before_stored, statements, stored_index, stores
+from opbench.adopting.stores import ATOMIC, COMPOUND, loads, read_before_stored, statements, stored_index, stores
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing
 
@@ -33,15 +32,15 @@ class KernelFacts:
     read: frozenset[str]
     """The pointers that it reads from."""
     names: frozenset[str]
-    """Every name in its body."""
+    """Every name in its body, with the keywords."""
+    called_names: frozenset[str] = frozenset()
+    """The same with the names in the functions that it calls."""
     read_first: frozenset[str] = frozenset()
     """The pointers that it reads before it stores to them."""
     formula: str = ""
     """ "add", "relu" or "same" where one store says all; "" where it takes more to see."""
     moved: bool = False
     """Of "same": whether the element read has another index than the one written."""
-    per_block: frozenset[str] = frozenset()
-    """The pointers of which each block writes an element of its own: `out[blockIdx.x]`."""
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For each pointer the indices at which it is stored to, as written."""
     elements: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +61,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
     """Read a kernel's body, with the device functions that it calls."""
     pointers = [one.name for one in parameters if one.is_pointer]
     body = kernel.tokens[kernel.body + 1 :]
+    names = frozenset(token.text for token in body if token.kind == "name")
     stored = stores(kernel, pointers, functions)
     formula, moved = _formula(body, pointers)
     return KernelFacts(
@@ -69,11 +69,11 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         tuple(parameters),
         stored,
         frozenset(loads(kernel, pointers, functions)),
-        frozenset(token.text for token in body if token.kind == "name"),
+        names,
+        _called_names(names, functions),
         frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
         moved,
-        frozenset(_per_block(body, pointers)),
         _indices(body, pointers),
         {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
     )
@@ -154,25 +154,30 @@ def _reduced(
     return "".join(parts), indices
 
 
+def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
+    """Names with those in the functions that some of them call."""
+    found, waiting = set(names), list(names & functions.keys())
+    while waiting:
+        inner = {token.text for token in functions[waiting.pop()].tokens if token.kind == "name"}
+        waiting += list((inner & functions.keys()) - found)
+        found |= inner
+    return frozenset(found)
+
+
 def _indices(body: Sequence[Token], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The indices of assignments, of updates such as `+=`, and of atomic operations on an element."""
     found: dict[str, tuple[str, ...]] = {}
-    for statement in statements(body):
-        if (at := stored_index(statement, pointers)) is not None:
-            found[at[0]] = (*found.get(at[0], ()), at[1])
-    return found
-
-
-def _per_block(body: Sequence[Token], pointers: Sequence[str]) -> list[str]:
-    """The pointers that are stored to at `blockIdx.x`, or at a variable that is this."""
-    blocks = {"blockIdx.x"}
-    for first, equals, index, dot, side in zip(body, body[1:], body[2:], body[3:], body[4:], strict=False):
-        if equals.text == "=" and index.text == "blockIdx" and dot.text == "." and side.text == "x":
-            after = next((t.text for t in itertools.islice(body, body.index(side) + 1, None)), "")
-            if after in (";", ",", ""):
-                blocks.add(first.text)
-    found = []
-    for statement in statements(body):
-        at = stored_index(statement, pointers)
-        if at is not None and at[1] in blocks:
-            found.append(at[0])
+    for index, token in enumerate(body[:-1]):
+        if token.text not in pointers or body[index + 1].text != "[":
+            continue
+        ends = closing(body, index + 1)
+        sign = "".join(other.text for other in body[ends + 1 : ends + 3])
+        stored = (
+            (sign[:1] == "=" and sign != "==") or (sign[:1] in COMPOUND and sign[1:] == "=") or sign in ("++", "--")
+        )
+        before = [other.text for other in body[max(0, index - 3) : index]]
+        atomic = before[1:] == ["(", "&"] and ATOMIC.match(before[0]) is not None
+        if stored or atomic:
+            written = "".join(other.text for other in body[index + 2 : ends])
+            found[token.text] = (*found.get(token.text, ()), written)
     return found

@@ -58,6 +58,13 @@ FOREIGN_TO: Mapping[str, frozenset[str]] = {
 """The same for one operator."""
 SIMPLE = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
 """Operators that one store which is another operator's whole formula rules out."""
+PLAIN = SIMPLE - {"softmax"}
+"""Operators that need no function of mathematics, and no number of the host's but a factor of 1."""
+MATHEMATICS = re.compile(
+    r"(__)?(sin|cos|tan|sinh|cosh|tanh|asin|acos|atan|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|rsqrt|cbrt"
+    r"|erf|erfc|hypot|fmod|sincos|sinpi|cospi)f?"
+)
+"""Functions of mathematics, as CUDA calls them."""
 DTYPES = {
     "float": "f32", "float1": "f32", "float2": "f32", "float3": "f32", "float4": "f32", "real": "", "half": "f16",
     "__half": "f16", "half2": "f16", "__half2": "f16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16",
@@ -92,8 +99,8 @@ class Contradiction:
     """Something in the file that a header of this operator would deny."""
 
     kind: str
-    """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "name",
-    "formula", "layout", "grid" or "launch"."""
+    """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "sizes",
+    "name", "formula", "layout", "grid" or "launch"."""
     name: str
     """The parameter, tensor, axis or word that it is about."""
     text: str
@@ -285,11 +292,11 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
         axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
         if axis:
             found.axes[one.name] = axis
-    if len(axes) == 1 and numbers and not found.axes:
-        counts = [p for p in numbers if p.name.lower() in COUNTS]
-        found.axes = {p.name: axes[0] for p in counts} or {numbers[0].name: axes[0]}
-        if not counts and len(numbers) > 1:
-            found.guesses.append(Guess(numbers[0].name, axes[0], ("it is the first whole number",)))
+    if len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
+        found.axes = {}  # rows and columns: their product is the size, which the buffers say
+    elif len(axes) == 1 and numbers and not found.axes:
+        counts = [p for p in numbers if p.name.lower() in COUNTS] or (numbers if len(numbers) == 1 else [])
+        found.axes = {p.name: axes[0] for p in counts}
     elif len(sizes) > 1 and len(numbers) == 1 and len(set(sizes)) == len(axes) and problem.name != "softmax":
         found.axes = {numbers[0].name: sizes[0]}
         found.equal = [f"{axis} == {sizes[0]}" for axis in sizes[1:]]
@@ -377,8 +384,9 @@ def _of_direction(
     ):
         text = f"the kernel reads '{name}' before it writes it, and {problem.name}'s output holds nothing then"
         yield Contradiction("output read", tensor, text)
-    if problem.outputs.get(tensor) == "1" and name in facts.per_block:
-        text = f"each block writes an element of '{name}', and {problem.name}'s {tensor} has one"
+    several = [index for index in facts.indices.get(name, ()) if not index.isdigit()]
+    if problem.outputs.get(tensor) == "1" and several:
+        text = f"the kernel writes {name}[{several[0]}], and {problem.name}'s {tensor} has one element"
         yield Contradiction("output size", tensor, text)
 
 
@@ -427,11 +435,18 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
             )
     elif not own and named_operator(stem, known)[0] == name:
         says(OF_FILE, f"the file is named {stem}")
+        if foreign := [w for w in (*words_of(facts.name), *words_of(stem)) if w in FOREIGN and w not in name]:
+            text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
+            found.contradictions.append(Contradiction("name", foreign[0], text))
     formula, does = _formula_operator(facts)
     if formula == name:
         says(BY_FORMULA, f"it {does}")
     elif formula and name in SIMPLE:
         found.contradictions.append(Contradiction("formula", formula, f"the kernel {does}, which is no {name}"))
+    functions = sorted(word for word in facts.called_names if MATHEMATICS.fullmatch(word)) if name in PLAIN else []
+    if functions:
+        text = f"the kernel calls {functions[0]}(), which {name} does not need"
+        found.contradictions.append(Contradiction("formula", functions[0], text))
     matched = [n for n, tensor in found.names.items() if plain(n) == tensor]
     if matched:
         says(BY_TENSOR * len(matched), f"parameters named as its tensors: {', '.join(matched)}")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
-from opbench.adopting.host_program import HostProgram, product
+from opbench.adopting.host_program import HostProgram, number_of, plain_name, product
 from opbench.adopting.host_structs import GivenParameter, grouped, typed
 from opbench.adopting.host_textures import HostTexture
 from opbench.adopting.kernel_facts import KernelFacts, facts_of
-from opbench.adopting.matching import Contradiction, Guess, Match, fields_with_defaults, tensor_axes
+from opbench.adopting.matching import PLAIN, Contradiction, Guess, Match, fields_with_defaults, tensor_axes
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
+from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.c_expression import Unreadable, converted, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle, split
@@ -23,6 +25,9 @@ UNTOLD = frozenset(("scalar_t",))
 """Types that PyTorch's AT_DISPATCH macros declare about a launch."""
 FIRST_SIZES = ("rows", "m", "n")
 """Axes of which a grid may have one block each."""
+FACTORS = frozenset(("alpha", "beta", "scale"))
+"""Numbers that a kernel takes and that change nothing where they are 1, of beta 0."""
+LOOPS = frozenset(("for", "while", "do"))
 LEAST_LITERAL = 64
 """A smaller number in a launch is not taken for the size of which an argument has the same number."""
 
@@ -109,6 +114,7 @@ def write_header(
     else:
         grid, block, shared = _geometry(proposal, launch, sizes)
     sizes.require(grid, block)
+    sizes.contradict_numbers()
     entry = [f'kernel = "{called}"', f"grid = {grid}", f"block = {block}"]
     entry += [f'shared = "{shared}"'] if shared not in ("", "0") else []
     entry += [f"args = [{', '.join(proposal.args)}]"]
@@ -259,10 +265,14 @@ class SizesRead:
         text = f"nothing in the file says the size of {self.match.operator}'s axis {axis}"
         self.proposal.contradictions.append(Contradiction("axis", axis, text))
 
-    def _given(self) -> list[tuple[Parameter, tuple[Token, ...]]]:
-        """The kernel's parameters with what the whole program gives for them."""
+    def _launch(self) -> HostLaunch | None:
+        """The first launch of the kernel as the whole program makes it."""
         launches = self.program.launches if self.program else []
-        launch = next((one for one in launches if one.kernel == self.read.kernel.name), None)
+        return next((one for one in launches if one.kernel == self.read.kernel.name), None)
+
+    def _given(self, launch: HostLaunch | None = None) -> list[tuple[Parameter, tuple[Token, ...]]]:
+        """The kernel's parameters with what a launch gives for them, else the whole program."""
+        launch = launch or self._launch()
         if launch is None or any(group.is_struct for group in self.read.groups):
             return self.read.pairs
         return [(p, g) for (p, _), g in zip(self.read.pairs, launch.arguments, strict=False)]
@@ -309,8 +319,7 @@ class SizesRead:
 
     def number(self, which: int, side: int) -> int | None:
         """A side of the grid (0) or block (1) as the whole program launches it, where the file fixes all sizes."""
-        launches = self.program.launches if self.program else []
-        launch = next((one for one in launches if one.kernel == self.read.kernel.name), None)
+        launch = self._launch()
         if self.program is None or launch is None or len(self.fixed) < len(tensor_axes(self.match.problem)):
             return None
         try:
@@ -348,15 +357,80 @@ class SizesRead:
         if len(sizes) == 1 and len(several) > 1:
             text = f"the grid has {len(several)} sizes of elements, and {self.match.operator}'s tensors have one"
             add(Contradiction("grid", sizes[0], text))
-        for parameter, argument in self.read.pairs:
-            texts = [token.text for token in argument]
-            if parameter.is_pointer and parameter.name in self.match.names and ("+" in texts or texts[:1] == ["&"]):
-                text = f"the launch gives '{parameter.name}' a part of a buffer: {''.join(texts)}"
-                add(Contradiction("launch", parameter.name, text))
-            counted = [text for text in texts if self.read.launch and text in self.read.launch.counted]
-            if counted and not parameter.is_pointer:
-                text = f"the kernel is launched in a loop, with '{counted[0]}' for '{parameter.name}' changing"
-                add(Contradiction("launch", parameter.name, text))
+        for parameter, argument in (*self.read.pairs, *self._given()):
+            if parameter.is_pointer and parameter.name in self.match.names:
+                self._contradict_pointer(parameter, argument)
+        for launch in filter(None, (self.read.launch, self._launch())):
+            for parameter, argument in self._given(launch):
+                changed = [token.text for token in argument if token.text in launch.changing]
+                if changed and (not parameter.is_pointer or changed[0] == argument[0].text):
+                    text = f"the turns of a loop launch the kernel with other values of '{plain_name(changed[0])}'"
+                    self._contradict("launch", parameter.name, text)
+
+    def _contradict(self, kind: str, name: str, text: str) -> None:
+        if (found := Contradiction(kind, name, text)) not in self.proposal.contradictions:
+            self.proposal.contradictions.append(found)
+
+    def _contradict_pointer(self, parameter: Parameter, argument: Sequence[Token]) -> None:
+        """Contradict a launch on a part of a buffer, and on one of several buffers."""
+        texts = [token.text for token in argument]
+        written = "".join(texts)
+        part = self.program.place(argument)[1] if self.program else ()
+        if part or "+" in texts or (texts[:1] == ["&"] and "[" in texts and not written.endswith("[0]")):
+            added = "".join(token.text for token in part[0]) if part else written
+            text = f"the launch gives '{parameter.name}' a part of a buffer: {plain_name(added)}"
+            self._contradict("launch", parameter.name, text)
+        elif "?" in texts:
+            self._contradict("launch", parameter.name, f"'{parameter.name}' is one of several buffers: {written}")
+
+    def contradict_numbers(self) -> None:
+        """Contradict where the numbers of the whole program say something else than the header: buffers, threads."""
+        launch = self._launch()
+        if self.program is None or launch is None:
+            return
+        sizes = self._sizes_there(launch)
+        known = {**self.program.known, **launch.known}
+        tensors = {one.name: one for one in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())}
+        for parameter, argument in self._given():
+            tensor = tensors.get(self.match.names.get(parameter.name, ""))
+            axes = self._shape(parameter.name)
+            if tensor is None or not axes or any(axis not in sizes for axis in axes):
+                continue
+            needed = math.prod(sizes[axis] for axis in axes)
+            there = self.program.bytes_of(self.program.pointer(argument))
+            if there is not None and there < needed * ELEMENT_BYTES[tensor.dtype]:
+                text = (
+                    f"'{parameter.name}' has {there} bytes, and {self.match.operator}'s {tensor.name} would have more"
+                )
+                self._contradict("sizes", parameter.name, text)
+            stored = self.read.facts.indices.get(parameter.name, ())
+            if tensor.name in self.match.problem.outputs and len(stored) == 1 and not LOOPS & self.read.facts.names:
+                self._contradict_threads(launch, needed, known)
+
+    def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
+        """The axes whose numbers the program says."""
+        assert self.program is not None
+        found = dict(self.fixed)
+        for parameter, argument in self._given(launch):
+            axis = self.match.axes.get(parameter.name)
+            with contextlib.suppress(Unreadable):
+                if axis and axis not in found:
+                    found[axis] = number_of(argument, {**self.program.known, **launch.known})
+        for rule in self.match.equal:
+            axis, _, other = rule.partition(" == ")
+            found |= {axis: found[other]} if other in found else {}
+        return found
+
+    def _contradict_threads(self, launch: HostLaunch, needed: int, known: Mapping[str, Sequence[Token]]) -> None:
+        """Contradict where a launch has fewer threads than elements, and each thread stores one."""
+        try:
+            parts = [part for given in launch.configuration[:2] for part in launch_parts(given, known)]
+            threads = math.prod(number_of(part, known) for part in parts)
+        except Unreadable:
+            return
+        if threads < needed:
+            text = f"the launch has {threads} threads, and {self.match.operator}'s output {needed} elements"
+            self._contradict("launch", "grid", text)
 
     def workspaces(self) -> dict[str, str]:
         """The pointers that are no tensor's with their sizes in elements of 4 bytes; what has none contradicts."""
@@ -503,17 +577,24 @@ def _argument(
         return words[0]
     if re.search(r"\b(float|double)\b", parameter.type):
         kind = "f64" if "double" in parameter.type else "f32"
-        value = _float(given, known)
+        name, value = parameter.name.lower(), _float(given, known)
+        written = str(value)
         if value is None:
-            with contextlib.suppress(Unreadable):
-                return f'{{ {kind} = "{converted(given, known, real=True)}" }}'
-            value = 0.0 if parameter.name.lower() == "beta" else 1.0
-            proposal.guesses.append(Guess(f"'{parameter.name}'", str(value), ("the host's value cannot be read",)))
-        return str(value) if kind == "f32" else f"{{ f64 = {value} }}"
+            try:
+                written = f'"{converted(given, known, real=True)}"'
+            except Unreadable:
+                value = 0.0 if name == "beta" else 1.0
+                written, why = str(value), "the host's value cannot be read"
+                proposal.guesses.append(Guess(f"'{parameter.name}'", written, (why,)))
+        if proposal.operator in PLAIN and (name not in FACTORS or value != (0.0 if name == "beta" else 1.0)):
+            text = f"the kernel takes a number '{parameter.name}' = {written}, which {proposal.operator} does not have"
+            proposal.contradictions.append(Contradiction("formula", parameter.name, text))
+        return written if kind == "f32" and value is not None else f"{{ {kind} = {written} }}"
     try:
         return f'"{plain_quotient(converted(given, known))}"'
     except Unreadable as error:
-        proposal.notes.append(f"what '{parameter.name}' is cannot be read ({error}): write an expression of the axes")
+        text = f"what '{parameter.name}' is cannot be read ({plain_name(str(error))}): write an expression of the axes"
+        proposal.contradictions.append(Contradiction("launch", parameter.name, text))
         return f'"{parameter.name}"'
 
 

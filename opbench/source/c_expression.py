@@ -177,6 +177,18 @@ class _Converter:
         parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
         return converted(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
+    def _is_real(self, given: Sequence[Token], depth: int = 0) -> bool:
+        """Whether an expression is of floats: by a literal, a cast or what a name of it stands for."""
+        for token in given:
+            if token.text in ("float", "double") or (
+                token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
+            ):
+                return True
+            value = self.known.get(token.text, "") if token.kind == "name" and depth < DEEPEST else ""
+            if not isinstance(value, str) and self._is_real(value, depth + 1):
+                return True
+        return False
+
     def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
         """A type's tokens, of one that the file names itself those of the other."""
         found = self.known.get(given[0].text) if len(given) == 1 else None
@@ -197,7 +209,7 @@ class _Converter:
         if name in ("ceil", "ceilf") and len(arguments) == 1:
             given = list(arguments[0])
             at = self._outside(given, ("/",))
-            if at > 0:
+            if at > 0 and self._is_real(given):
                 return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
             return self.whole(given)
         name = LIMITING.get(name, name)

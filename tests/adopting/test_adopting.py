@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbench import api
-from opbench.adopting.adopting import NoOperator, propose
+from opbench.adopting.adopting import NoOperator, adopt, propose
 from opbench.adopting.matching import Guess
 from opbench.adopting.proposal import Proposal
 from opbench.adopting.stores import stores
@@ -530,3 +530,109 @@ def test_an_output_that_is_read_after_it_was_written_is_fine(tmp_path: Path) -> 
         "void run(float* x, float* out, int rows, int cols) { softmax<<<rows, 256>>>(x, out, rows, cols); }\n"
     )
     assert propose(path, ALL_OPERATORS).contradictions == []
+
+
+SUM_OF_PAIRS = """\
+__global__ void vector_add(const float* a, const float* b, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + b[i];
+}
+void once(const float* x, const float* y, float* z, int count) {
+    vector_add<<<(count + 127) / 128, 128>>>(x, y, z, count);
+}
+int main() {
+    const int total = 4096;
+    float *left, *right, *both;
+    cudaMalloc(&left, total * sizeof(float));
+    cudaMalloc(&right, total * sizeof(float));
+    cudaMalloc(&both, total * sizeof(float));
+    once(left, right, both, total);
+}
+"""
+CALL = "once(left, right, both, total);"
+TOTALS = """\
+__global__ void totals(const float* x, float* out, int n) { atomicAdd(&out[0], x[threadIdx.x]); }
+void run(const float* x, float* out, int n) { totals<<<(n + 255) / 256, 256>>>(x, out, n); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "name"),
+    [
+        (CALL, "for (int i = 0; i < 4; i++) { int at = i * 1024; once(&left[at], right, both, 1024); }", "launch", "a"),
+        (CALL, "once(left, right, both + 64, total - 64);", "launch", "out"),
+        (CALL, "for (int i = 0; i < 9; i++) { once(left, right, both, total); std::swap(left, both); }", "launch", "a"),
+        (
+            CALL,
+            "int left_over = total; while (left_over) { once(left, right, both, left_over); left_over /= 2; }",
+            "launch",
+            "n",
+        ),
+        ("(x, y, z, count)", "(count % 2 ? x : y, y, z, count)", "launch", "a"),
+        ("out[i] = a[i] + b[i]", "float v = sinf(a[i] + b[i]); out[i] = v", "formula", "sinf"),
+        ("(count + 127) / 128", "ceil(count / 512)", "launch", "grid"),
+        (CALL, "once(left, right, both, 2 * total);", "sizes", "a"),
+    ],
+)
+def test_a_header_that_the_host_code_denies_is_not_taken(
+    tmp_path: Path, before: str, after: str, kind: str, name: str
+) -> None:
+    path = tmp_path / "pairs.cu"
+    path.write_text(SUM_OF_PAIRS)
+    assert propose(path, ALL_OPERATORS, operator="add").contradictions == []
+    assert before in SUM_OF_PAIRS
+    path.write_text(SUM_OF_PAIRS.replace(before, after))
+    found = propose(path, ALL_OPERATORS, operator="add").contradictions
+    assert (kind, name) in {(one.kind, one.name) for one in found}
+    assert adopt(path, CATALOG).operator == "none"
+
+
+@pytest.mark.parametrize(
+    ("stem", "edits", "kind"),
+    [
+        ("totals", {"out[0]": "out[threadIdx.x]"}, "output size"),
+        ("prefix_sum", {"totals": "inclusive"}, "name"),
+        ("totals", {"int n)": "int n, float weight)", "out, n);": "out, n, 0.5f);"}, "formula"),
+    ],
+)
+def test_a_sum_of_something_else_is_no_sum(tmp_path: Path, stem: str, edits: dict[str, str], kind: str) -> None:
+    path = tmp_path / f"{stem}.cu"
+    text = TOTALS
+    for before, after in edits.items():
+        text = text.replace(before, after)
+    path.write_text(text)
+    assert [one.kind for one in propose(path, ALL_OPERATORS, operator="sum").contradictions] == [kind]
+    (tmp_path / "totals.cu").write_text(TOTALS)
+    assert propose(tmp_path / "totals.cu", ALL_OPERATORS).contradictions == []
+
+
+def test_rows_and_columns_of_elements_are_numbers_of_the_host(tmp_path: Path) -> None:
+    path = tmp_path / "plane.cu"
+    path.write_text(
+        "__global__ void matrix_add(const float* a, const float* b, float* out, int height, int width) {\n"
+        "    int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y;\n"
+        "    if (x < width && y < height) out[y * width + x] = a[y * width + x] + b[y * width + x];\n"
+        "}\n"
+        "int main() {\n"
+        "    const int height = 48, width = 80;\n"
+        "    float *a, *b, *c;\n"
+        "    cudaMalloc(&a, height * width * sizeof(float));\n"
+        "    cudaMalloc(&b, height * width * sizeof(float));\n"
+        "    cudaMalloc(&c, height * width * sizeof(float));\n"
+        "    dim3 block(16, 16), grid((width + 15) / 16, (height + 15) / 16);\n"
+        "    matrix_add<<<grid, block>>>(a, b, c, height, width);\n"
+        "}\n"
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert found.contradictions == [] and found.requires == ["n == 3840"]
+    assert found.args == ['"a"', '"b"', '"out"', '"48"', '"80"']
+
+
+def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.cu"
+    path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil(count / 128)"))
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == ["n % 128 == 0"] and 'grid = ["n // 128"]' in launch_line(found)
+    path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil((float)count / 128)"))
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == [] and 'grid = ["cdiv(n, 128)"]' in launch_line(found)
