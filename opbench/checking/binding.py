@@ -47,9 +47,7 @@ def bind(
     is wrong.
     """
     if case.variant.is_library:
-        own = case.problem.in_place if case.variant.in_place else {}
-        together = {**buffers, **{old: buffers[new] for new, old in own.items()}}
-        return Binding(_bind_library(backend, case, together))
+        return Binding(_bind_library(backend, case, _joined(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
     launches = [launch for launch in every if once in (None, launch.once)]
     if launches and launches[0] is not every[0]:  # it may overlap what was ahead of it here, not what is elsewhere
@@ -63,6 +61,19 @@ def bind(
     load = backend.load_traced if traced and isinstance(backend, Traced) else backend.load
     program = load(case.request())
     return Binding(program.bind(launches, buffers), tuple(launches), program)
+
+
+def rebind(backend: Backend, case: Case, bound: Binding, buffers: Mapping[str, Buffer]) -> Launch:
+    """Return the launch of a bound case on other buffers, without looking its module up again."""
+    if bound.program is None:
+        return _bind_library(backend, case, _joined(case, buffers))
+    return bound.program.bind(bound.launches, buffers)
+
+
+def _joined(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """Return the buffers, with outputs that a library writes over its inputs in the inputs' place."""
+    own = case.problem.in_place if case.variant.in_place else {}
+    return {**buffers, **{old: buffers[new] for new, old in own.items()}}
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from opbench.backend.base import Buffer, DeviceClock
-from opbench.checking.binding import bind
+from opbench.checking.binding import rebind
 from opbench.checking.checking import INTEGER_RUN_BYTES, Ready, Session, judge_outputs
 from opbench.checking.contents import CONTENTS, Contents, load_contents
 from opbench.checking.expected import Prepared
@@ -161,7 +161,7 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
     launches = {CONTENTS[0]: ready.binding.launch}
     for kind, inputs in timing.contents.sets.items():
         if kind not in launches:
-            launches[kind] = bind(session.backend, case, {**ready.buffers, **inputs}, session.sm_count).launch
+            launches[kind] = rebind(session.backend, case, ready.binding, {**ready.buffers, **inputs})
     judge = SampleJudge(session, ready, timing.chance, judged)
     turns = CaseTurns(ready, timing.contents.sets, launches, judge, timing.chance)
     timing.case_turns[case.name] = turns
@@ -181,10 +181,11 @@ def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, s
 def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
     """Bind every case to enough sets of buffers for a graph of its launches to be cold."""
 
-    def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
-        return bind(session.backend, case, buffers, session.sm_count).launch
-
     timed = timing.timed
+
+    def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
+        return rebind(session.backend, case, timed[case.name].binding, buffers)
+
     workspaces = {name: each.workspace for name, each in timed.items()}
     cases = [each.case for each in timed.values()]
     own = timing.prepared.buffers
