@@ -32,10 +32,10 @@ from opbench.gpu.compile.resources import launch_resources
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.case import Case
-from opbench.kernels.edges import EDGES, edges_of
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
 from opbench.kernels.shapes import work
+from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage
 from opbench.paths import portable
 from opbench.results.result import Launched, Verdict
@@ -311,9 +311,9 @@ class Session:
 
     def _check_special_inputs(self, ready: Ready, outcome: Outcome) -> Outcome:
         """Run on what else the operator says its inputs may hold."""
-        for kind in edges_of(ready.case.problem):
+        for kind in special_inputs_of(ready.case.problem):
             if not (judged := self._watched_run(ready, kind)).verdict.right:
-                return _with_inputs(judged, EDGES[kind][0])
+                return _with_inputs(judged, SPECIAL_INPUTS[kind][0])
         return outcome
 
     def _watched_run(self, ready: Ready, kind: str) -> Outcome:

@@ -13,8 +13,8 @@ from opbench.backend.base import Backend, Buffer
 from opbench.checking.on_device import Sealed, expected_there, overwritten
 from opbench.checking.verdict import Judgement
 from opbench.kernels.arrays import by_pieces
-from opbench.kernels.edges import EDGES, at_the_edge
 from opbench.kernels.operator import Operator
+from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 ANY_NORM = 1e9
@@ -86,8 +86,10 @@ class Prepared:
                 self.made[kind] = self.given
             elif kind == "again" and self.is_doubled:
                 self.made[kind] = self.doubled()
-            elif kind in EDGES:
-                self.made[kind] = at_the_edge(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
+            elif kind in SPECIAL_INPUTS:
+                self.made[kind] = with_special_inputs(
+                    self.problem, self.problem.make_inputs(self.seed), kind, self.seed
+                )
             else:
                 seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
                 self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
@@ -137,11 +139,11 @@ class Prepared:
                 exact = kind == "integers" or self.problem.allowance(precision).exact
                 found = expected_there(self.backend, self.problem, inputs, exact)
                 reference, magnitude, sealed = found or (*_expected_here(self.problem, inputs, exact), ())
-                if magnitude and kind in EDGES:
+                if magnitude and kind in SPECIAL_INPUTS:
                     magnitude = {name: _finite(m, reference[name]) for name, m in magnitude.items()}
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)
             tolerance = self.problem.allowance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
-            if kind in EDGES and not tolerance.exact:
+            if kind in SPECIAL_INPUTS and not tolerance.exact:
                 tolerance = replace(tolerance, norm=ANY_NORM)
             self.expected[key] = replace(other, tolerance=tolerance)
         return self.expected[key]

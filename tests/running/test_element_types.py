@@ -12,9 +12,9 @@ from opbench import UsageError, api, matrix_product
 from opbench.adopting.adopting import propose
 from opbench.gpu.limits.ceilings import best_time, committed
 from opbench.kernels.case import Case
-from opbench.kernels.edges import at_the_edge, edges_of
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import MOST_I32, Operator
+from opbench.kernels.special_inputs import special_inputs_of, with_special_inputs
 from opbench.results.result import Result
 from opbench.running.suite import read_suite
 from opbench.source.precision import UNIT_ROUNDOFF
@@ -226,9 +226,12 @@ def test_the_simple_operators_have_both_types() -> None:
 @pytest.mark.parametrize(("name", "dtype"), STORED)
 def test_inputs_and_special_inputs_are_numbers_of_the_type(name: str, dtype: str) -> None:
     for problem in problems_of(name, dtype):
-        kinds = edges_of(problem)
+        kinds = special_inputs_of(problem)
         assert dtype == "f64" or set(kinds) <= {"zeros"}
-        for made in (problem.make_inputs(3), *(at_the_edge(problem, problem.make_inputs(3), k, 3) for k in kinds)):
+        for made in (
+            problem.make_inputs(3),
+            *(with_special_inputs(problem, problem.make_inputs(3), k, 3) for k in kinds),
+        ):
             for tensor in problem.input_tensors():
                 assert made[tensor.name].dtype == {"i32": np.int32, "f64": np.float64}[dtype]
                 assert not np.isnan(made[tensor.name]).any()

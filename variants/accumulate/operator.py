@@ -16,7 +16,7 @@ class Accumulate(Operator):
 
     n: int
 
-    edges = {"total": ("tiny", "infinite"), "part": ("tiny",)}
+    special_inputs = {"total": ("tiny", "infinite"), "part": ("tiny",)}
     inputs = {"total": "n", "part": "n"}
     outputs = {"new_total": "n"}
     in_place = {"new_total": "total"}

@@ -17,7 +17,7 @@ class Add(Operator):
     n: int
     dtype: str = "f32"
 
-    edges = {"a": ("tiny", "infinite"), "b": ("tiny",)}
+    special_inputs = {"a": ("tiny", "infinite"), "b": ("tiny",)}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"a": "n", "b": "n"}

@@ -29,7 +29,7 @@ class AvgPool2d(Operator):
     layout: str = "nchw"
     dtype: str = "f32"
 
-    edges = {"x": ("far", "infinite", "masked")}
+    special_inputs = {"x": ("far", "infinite", "masked")}
     choices = {"divisor": ("window", "inside"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

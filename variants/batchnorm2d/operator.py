@@ -27,7 +27,7 @@ class BatchNorm2d(Operator):
     epilogue: str = "none"
 
     epsilon: ClassVar[float] = 1e-5
-    edges = {"x": ("zeros", "level", "far")}
+    special_inputs = {"x": ("zeros", "level", "far")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "relu")}
     integers_exact = False  # square roots are not whole
     library = "torch"

@@ -32,7 +32,7 @@ class BatchNorm2dTrain(Operator):
     epsilon: ClassVar[float] = 1e-5
     offset: ClassVar[float] = 100.0
     """The mean of every second channel's inputs, whose deviation is 1: E[x²] - E[x]² would not survive it."""
-    edges = {"x": ("zeros", "level", "far")}
+    special_inputs = {"x": ("zeros", "level", "far")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "relu")}
     library = "torch"
     integers_exact = False  # square roots are not whole

@@ -26,7 +26,7 @@ class Concat(Operator):
     layout: str = "nchw"
     dtype: str = "f32"
 
-    edges = {"a": ("tiny", "infinite"), "b": ("tiny", "infinite")}
+    special_inputs = {"a": ("tiny", "infinite"), "b": ("tiny", "infinite")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

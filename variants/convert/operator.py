@@ -17,7 +17,7 @@ class Convert(Operator):
     n: int
     to: str = "bf16"
 
-    edges = {"x": ("ties", "tiny", "infinite")}
+    special_inputs = {"x": ("ties", "tiny", "infinite")}
     choices = {"to": ("bf16", "f32")}
     degree = 1
     inputs = {"x": "n"}

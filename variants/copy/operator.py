@@ -17,7 +17,7 @@ class Copy(Operator):
     n: int
     dtype: str = "f32"
 
-    edges = {"x": ("tiny", "infinite")}
+    special_inputs = {"x": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"x": "n"}

@@ -28,7 +28,7 @@ class Dropout(Operator):
     counter: str = "zero"
     dtype: str = "f32"
 
-    edges = {"x": ("infinite",)}
+    special_inputs = {"x": ("infinite",)}
     choices = {"training": ("no", "yes"), "counter": ("zero", "step"), "dtype": ("f32", "bf16")}
     degree = 1
     linear_in = ("x",)

@@ -17,7 +17,7 @@ class Fill(Operator):
     n: int
     dtype: str = "f32"
 
-    edges = {"value": ("zeros", "tiny", "masked")}
+    special_inputs = {"value": ("zeros", "tiny", "masked")}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"value": "1"}

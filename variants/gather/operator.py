@@ -25,7 +25,7 @@ class Gather(Operator):
     total: int
     dtype: str = "f32"
 
-    edges = {"data": ("tiny", "infinite")}
+    special_inputs = {"data": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "bf16", "i32")}
     inputs = {"data": "items features", "order": "total", "step": "1"}
     outputs = {"batch": "rows features"}

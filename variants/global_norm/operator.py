@@ -17,7 +17,7 @@ class GlobalNorm(Operator):
 
     n: int
 
-    edges = {"gradient": ("zeros", "far")}
+    special_inputs = {"gradient": ("zeros", "far")}
     inputs = {"gradient": "n", "limit": "1"}
     outputs = {"norm": "1", "factor": "1"}
     library = "torch"

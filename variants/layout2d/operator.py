@@ -24,7 +24,7 @@ class Layout2d(Operator):
     to: str = "nhwc"
     dtype: str = "f32"
 
-    edges = {"x": ("tiny", "infinite")}
+    special_inputs = {"x": ("tiny", "infinite")}
     choices = {"to": ("nhwc", "nchw"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

@@ -34,7 +34,7 @@ class MaxPool2d(Operator):
     dtype: str = "f32"
     positions: str = "no"
 
-    edges = {"x": ("ties", "level", "tiny", "far", "infinite", "masked")}
+    special_inputs = {"x": ("ties", "level", "tiny", "far", "infinite", "masked")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "positions": ("no", "yes")}
     library = "torch"
 

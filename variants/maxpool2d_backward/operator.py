@@ -37,7 +37,7 @@ class MaxPool2dBackward(Operator):
     epilogue: str = "none"
     search: str = "again"
 
-    edges = {"x": ("level", "tiny", "far", "infinite", "masked")}
+    special_inputs = {"x": ("level", "tiny", "far", "infinite", "masked")}
     choices = {
         "layout": ("nchw", "nhwc"),
         "dtype": ("f32", "bf16"),

@@ -17,7 +17,7 @@ class ReluBackward(Operator):
     n: int
     dtype: str = "f32"
 
-    edges = {"out": ("tiny",), "dout": ("tiny", "infinite")}
+    special_inputs = {"out": ("tiny",), "dout": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "bf16")}
     library = "torch"
     inputs = {"out": "n", "dout": "n"}

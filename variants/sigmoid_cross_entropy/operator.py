@@ -25,7 +25,7 @@ class SigmoidCrossEntropy(Operator):
     micro: int = 1
     dtype: str = "f32"
 
-    edges = {"logits": ("zeros", "far")}
+    special_inputs = {"logits": ("zeros", "far")}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"logits": "n", "target": "n"}
     outputs = {"loss": "1", "dlogits": "n"}

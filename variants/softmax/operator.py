@@ -21,7 +21,7 @@ class Softmax(Operator):
     cols: int
     dtype: str = "f32"
 
-    edges = {"x": ("ties", "level", "far", "masked")}
+    special_inputs = {"x": ("ties", "level", "far", "masked")}
     choices = {"dtype": ("f32", "bf16", "f64")}
     inputs = {"x": "rows cols"}
     outputs = {"out": "rows cols"}

@@ -28,7 +28,7 @@ class SoftmaxCrossEntropy(Operator):
     micro: int = 1
     dtype: str = "f32"
 
-    edges = {"logits": ("ties", "level", "far", "masked")}
+    special_inputs = {"logits": ("ties", "level", "far", "masked")}
     choices = {"dtype": ("f32", "bf16")}
     library = "torch"
     inputs = {"logits": "rows cols", "labels": "rows"}

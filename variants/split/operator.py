@@ -26,7 +26,7 @@ class Split(Operator):
     layout: str = "nchw"
     dtype: str = "f32"
 
-    edges = {"x": ("tiny", "infinite")}
+    special_inputs = {"x": ("tiny", "infinite")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

@@ -18,7 +18,7 @@ class Transpose(Operator):
     cols: int
     dtype: str = "f32"
 
-    edges = {"x": ("tiny", "infinite")}
+    special_inputs = {"x": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     linear_in = ("x",)

@@ -25,7 +25,7 @@ class UpsampleConcat(Operator):
     layout: str = "nchw"
     dtype: str = "f32"
 
-    edges = {"low": ("tiny", "infinite"), "skip": ("tiny", "infinite")}
+    special_inputs = {"low": ("tiny", "infinite"), "skip": ("tiny", "infinite")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

@@ -9,8 +9,8 @@ import pytest
 
 from opbench import api
 from opbench.checking.verdict import judge
-from opbench.kernels.edges import EDGES, at_the_edge
 from opbench.kernels.folders import Catalog
+from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import from_storage
 
 CASES = Path(__file__).parent / "cases"
@@ -124,12 +124,12 @@ def test_a_barrier_that_tiles_of_zeros_skip_is_a_race() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("kind", EDGES)
+@pytest.mark.parametrize("kind", SPECIAL_INPUTS)
 def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
     pooled = {"n": 2, "c": 3, "h": 8, "w": 9, "dtype": dtype}
     problem = Catalog().operator("maxpool2d").from_axes(pooled)
-    object.__setattr__(problem, "edges", {"x": (kind,)})
-    made = at_the_edge(problem, problem.make_inputs(1), kind, 1)["x"]
+    object.__setattr__(problem, "special_inputs", {"x": (kind,)})
+    made = with_special_inputs(problem, problem.make_inputs(1), kind, 1)["x"]
     x = from_storage(made, dtype).astype(np.float64)
     finite = x[np.isfinite(x)]
     held = {
@@ -164,3 +164,11 @@ def test_an_infinity_is_wanted_as_it_is(got: float, want: float, right: bool, ex
     out[3], reference[3] = got, want
     found = judge("out", "f32", out, reference, None if exact else np.ones(70), operator.tolerance("f32"))
     assert (found.mismatch is None) == right
+
+
+def test_the_earlier_name_of_special_inputs_is_read() -> None:
+    """An operator.py of earlier versions says `edges`; it is checked as one that says `special_inputs`."""
+    operator = Catalog().operator("relu")
+    older = type("Older", (operator,), {"edges": {"x": ("far",)}})
+    assert older.special_inputs == {"x": ("far",)}
+    assert "far" not in operator.special_inputs["x"]

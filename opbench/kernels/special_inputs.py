@@ -1,4 +1,4 @@
-"""Inputs at the edge of what an operator defines: ties, zeros, the tiniest numbers, far from 0, infinities."""
+"""Special inputs of an operator: ties, zeros, the tiniest numbers, far from 0, infinities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TINY_F64 = 2.0**-1028
 WHOLE = ("zeros",)
 """Kinds that whole numbers may have: they have no infinity and no fractions."""
 
-MakeEdge = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+MakeSpecial = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 def _far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -47,7 +47,7 @@ def _masked(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(hidden, -np.inf, x)
 
 
-EDGES: dict[str, tuple[str, MakeEdge]] = {
+SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "ties": ("many equal inputs", lambda x, rng: np.rint(x)),
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
     "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, LEVEL)),
@@ -59,26 +59,26 @@ EDGES: dict[str, tuple[str, MakeEdge]] = {
 """What an operator may say its inputs hold, with a result that is defined: in words, and made of seeded inputs."""
 
 
-def edges_of(problem: Operator) -> list[str]:
+def special_inputs_of(problem: Operator) -> list[str]:
     """The kinds that any input of a problem may have; raises UsageError for an unknown one."""
     from opbench.kernels.tensors import INTEGERS
 
-    asked = [kind for kinds in problem.edges.values() for kind in kinds]
+    asked = [kind for kinds in problem.special_inputs.values() for kind in kinds]
     for kind in asked:
-        if kind not in EDGES:
-            raise UsageError(f"{problem.name}: edges: {unknown('kind', kind, EDGES)}")
-    return [kind for kind in (WHOLE if problem.storage in INTEGERS else EDGES) if kind in asked]
+        if kind not in SPECIAL_INPUTS:
+            raise UsageError(f"{problem.name}: special_inputs: {unknown('kind', kind, SPECIAL_INPUTS)}")
+    return [kind for kind in (WHOLE if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in asked]
 
 
-def at_the_edge(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
+def with_special_inputs(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
     """Seeded inputs, those that may be so made of one kind."""
     from opbench.kernels.tensors import from_storage, to_storage
 
     made = dict(arrays)
     for tensor in problem.input_tensors():
-        if kind in problem.edges.get(tensor.name, ()) and problem.is_number(tensor):
+        if kind in problem.special_inputs.get(tensor.name, ()) and problem.is_number(tensor):
             rng = np.random.default_rng([seed, zlib.crc32(f"{problem}/{tensor.name}/{kind}".encode())])
             x = from_storage(arrays[tensor.name], tensor.dtype)
             x = x.astype(np.float64 if tensor.dtype == "f64" else np.float32, copy=False)
-            made[tensor.name] = to_storage(EDGES[kind][1](x, rng).astype(x.dtype), tensor.dtype)
+            made[tensor.name] = to_storage(SPECIAL_INPUTS[kind][1](x, rng).astype(x.dtype), tensor.dtype)
     return made
