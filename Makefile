@@ -45,24 +45,29 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test torch-tests check lint docs format bench networks mutants sizes clean
+.PHONY: quick test test-all torch-tests check lint docs format bench networks mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
-test: $(VENV)/.test  ## Install what is needed and run every test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+
+test: $(VENV)/.test  ## Install what is needed and test every room and every variant; tests/long_tests.toml lists the rest
+	$(PYTEST) -m 'not long'
+
+test-all: $(VENV)/.test  ## Install what is needed and run every test
+	$(PYTEST)
 
 torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests that want it
-	$(BIN)/python -m pytest -n auto --dist worksteal $(shell grep -rlE 'importorskip."torch"|_has."torch"' tests) -k 'torch or peers'
+	$(PYTEST) $(shell grep -rlE 'importorskip."torch"|_has."torch"' tests) -k 'torch or peers'
 
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 LADDERS = reports/h200/full reports/h200/layers $(wildcard reports/h?00/networks) reports/h200/hopper/*
 
-check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
+check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST)
 
 lint: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff format --check .

@@ -14,6 +14,7 @@ import pytest
 
 from support.common import RELU, Cli
 from support.fakes.driver import FAKE
+from support.tiers import long_items, read_long_tests
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
@@ -29,8 +30,11 @@ LONGEST = "test_the_readmes_commands_run_one_after_another"
 """Minutes, in which others run beside it if it is begun first; else one process waits for it alone at the end."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest."""
+    """Mark what `make test` leaves out, and begin with the longest."""
+    for place, reason in long_items([item.nodeid for item in items], read_long_tests()):
+        items[place].add_marker(pytest.mark.long(reason))
     items.sort(key=lambda item: item.name != LONGEST)
 
 

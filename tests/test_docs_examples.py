@@ -77,7 +77,6 @@ def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder
     assert said == "relu/my_relu  26 right" and f"`{said}`" in README and (not compiled or f"`{compiled}`" in README)
 
 
-@pytest.mark.slow
 def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
     ran = 0
     for tool, arguments in dict.fromkeys(line for page in UNRELATED for line in shell_lines(page.read_text())):

@@ -16,6 +16,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.gpu.limits.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
+from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.running import targets
 from support.needs import needs_nvrtc
@@ -40,34 +41,64 @@ def served(case: Case) -> set[tuple[str, str]]:
     return {(mode, case.problem.scope[mode]) for mode in case.problem.modes()}
 
 
+WARP = 32
+
+
+def fitting(variant: Variant) -> list[Case]:
+    """Return the examples that a variant runs, in its first config that fits any of them."""
+    examples = CATALOG.operator(variant.operator).examples()
+    by_config = ([Case(variant, config, problem) for problem in examples] for config in variant.configs)
+    return next(filter(None, ([case for case in cases if case.unmet() is None] for cases in by_config)), [])
+
+
+def telling(variant: Variant) -> list[Case]:
+    """Return two examples in the first config that fits any: together they show the most, and cost the least.
+
+    What counts is each mode's value, each value of a macro, and an axis that is long, odd or a multiple of four.
+    """
+
+    def shows(case: Case) -> set[object]:
+        axes = {axis: size for axis, size in case.problem.scope.items() if isinstance(size, int) and size > 1}
+        kinds = {(axis, kind) for axis, size in axes.items() for kind in (size > WARP, size % 4 == 0)}
+        return {None, *served(case), *case.request().macros, *kinds}
+
+    pairs = fitting(variant)
+    pairs.sort(key=lambda case: case.problem.flops() + case.problem.bytes())
+    kept = covering(pairs, shows)[:2]
+    return kept + [case for case in reversed(pairs) if case not in kept][: 2 - len(kept)]
+
+
 MODULES = 4
 """As many as the check of one variant compiles here, unless its tuned parameters take more."""
 
 
 def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
-    """As few pairs as show each value of each tuned parameter, each mode's values that the variant serves and several
-    values of macros, then each problem once.
+    """As few pairs as show, with the two most telling ones, each value of each tuned parameter, each mode's values that
+    the variant serves and several values of macros, then each problem once.
 
     The tree has minutes, on two cores: `opbench check --all` takes every pair, and a run checks what it measures. Where
     instructions are interpreted, which takes longer, an example and a random shape stand for all problems.
     """
     examples = set(CATALOG.operator(variant.operator).examples())
-    kept = covering(pairs, lambda case: {*case.config.items(), *served(case), case.problem in examples})
+
+    def shows(case: Case) -> set[object]:
+        return {*case.config.items(), *served(case), case.problem in examples}
+
+    first = telling(variant)
+    seen = set().union(*map(shows, first))
+    kept = first + covering(pairs, lambda case: shows(case) - seen)
     if len(kept) < MODULES:
-        seen = {macro for case in kept for macro in case.request().macros}
-        kept += covering(pairs, lambda case: set(case.request().macros) - seen)[: MODULES - len(kept)]
+        macros = {macro for case in kept for macro in case.request().macros}
+        kept += covering(pairs, lambda case: set(case.request().macros) - macros)[: MODULES - len(kept)]
     if not variant.compute_capability:
         built = {case.request() for case in kept}
         left = {case.problem for case in pairs} - {case.problem for case in kept}
         kept += covering([c for c in pairs if c.request() in built and c.problem in left], lambda c: {c.problem})
-    return sorted(kept, key=pairs.index)
+    return [case for case in kept if case not in first]
 
 
-@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
-def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
-    """The seed differs by variant, so that together they see many shapes, yet a failure repeats."""
-    seed = zlib.crc32(variant.id.encode()) % 1000
-    cases = spread(variant, targets.cases_to_check(CATALOG, variant.id, 2, seed))
+def check(variant: Variant, cases: list[Case], seed: int) -> None:
+    """Demand that each case runs here, is right, and was counted where the backend traces it."""
     session = Session(open_backend("cpu"), seed)
     assert cases and [reason for case in cases if (reason := session.unsupported(case))] == []
     for case in cases:
@@ -79,6 +110,18 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
             assert checked.traffic.complete and (copied or checked.traffic.total("requests", space="global") > 0)
             assert all(line.line and line.requests <= line.upper_requests for line in checked.traffic.lines)
     session.release()
+
+
+@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+def test_right_on_its_two_most_telling_examples(variant: Variant) -> None:
+    check(variant, telling(variant), seed=0)
+
+
+@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
+    """The seed differs by variant, so that together they see many shapes, yet a failure repeats."""
+    seed = zlib.crc32(variant.id.encode()) % 1000
+    check(variant, spread(variant, targets.cases_to_check(CATALOG, variant.id, 2, seed)), seed)
 
 
 USERS_GPUS = ("sm_61", "sm_75", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -120,6 +163,21 @@ SPILLED_BYTES = {"conv2d/nhwc_wgmma_f16": 8}
 """By a rung of headers that may: two registers in tiles of 256 filters, once a tile, behind the last product."""
 
 
+def compile_all(variant: Variant, requests: set[BuildRequest], arch: str) -> None:
+    """Demand that each module compiles without a warning, and spills no registers where it is made of headers."""
+    found = nvrtc.compile_all(requests, arch)
+    assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
+    assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
+    if len(variant.sources) > 1 and variant.compute_capability:
+        made = [one for one in found.values() if isinstance(one, nvrtc.Compiled)]
+        assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)
+
+
+@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+def test_its_first_config_compiles_for_hopper(variant: Variant) -> None:
+    compile_all(variant, {fitting(variant)[0].request()}, "sm_90a")
+
+
 @pytest.mark.parametrize(
     ("variant", "arch"),
     [*((v, "sm_90a") for v in CUDA), *((v, "sm_80") for v in WITH_INSTRUCTIONS)],
@@ -136,9 +194,4 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
         firsts += [case for case in cases if case.unmet() is None][:1]
     requests = {case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})}
     assert requests, "no example fits any config"
-    found = nvrtc.compile_all(requests, arch)
-    assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
-    assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
-    if len(variant.sources) > 1 and variant.compute_capability:
-        made = [one for one in found.values() if isinstance(one, nvrtc.Compiled)]
-        assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)
+    compile_all(variant, requests, arch)

@@ -118,7 +118,6 @@ def test_no_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path:
         CpuBackend(tmp_path).environment()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not zig(), reason="no zig (pip install 'opbench[compiler]')")
 def test_zig_as_the_only_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
@@ -143,7 +142,6 @@ def test_zig_as_the_only_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch,
         bench.backend.compile(bench.request("__global__ void broken() { nothing; }", "broken"))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not zig(), reason="no zig (pip install 'opbench[compiler]')")
 def test_with_zig_alone_a_finding_has_its_line(cli: Cli, tmp_path: Path) -> None:
     """No tool on PATH, no home folder and an empty cache: what a container with the wheels and nothing else is."""

@@ -88,7 +88,6 @@ def planned(variant: Variant) -> set[BuildRequest]:
     return {CATALOG.case(name).request() for name in names if re.match(rf"{variant.id}[\[(]", name)}
 
 
-@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize("variant", [v for v in OVER_HEADERS if planned(v)], ids=lambda v: v.id)
 def test_what_networks_use_spills_nothing(variant: Variant) -> None:

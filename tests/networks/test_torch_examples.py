@@ -12,7 +12,6 @@ from support.common import ROOT
 pytest.importorskip("torch", reason="make torch-tests installs it")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--train"]])
 def test_a_resnet_is_replaced_and_compiled(more: list[str]) -> None:
     small = ["--device", "cpu", "--batch", "2", "--size", "32", "--width", "4"]
