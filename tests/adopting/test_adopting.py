@@ -603,7 +603,7 @@ def test_a_sum_of_something_else_is_no_sum(tmp_path: Path, stem: str, edits: dic
     path.write_text(text)
     assert [one.kind for one in propose(path, ALL_OPERATORS, operator="sum").contradictions] == [kind]
     (tmp_path / "totals.cu").write_text(TOTALS)
-    assert propose(tmp_path / "totals.cu", ALL_OPERATORS).contradictions == []
+    assert propose(tmp_path / "totals.cu", ALL_OPERATORS, operator="sum").contradictions == []
 
 
 def test_rows_and_columns_of_elements_are_numbers_of_the_host(tmp_path: Path) -> None:
