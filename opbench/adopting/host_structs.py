@@ -6,18 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
+from opbench.kernels.pointer_types import C_TYPES
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, split
 
-TYPES = {
-    "bool": "bool", "char": "i8", "signed char": "i8", "unsigned char": "u8", "int8_t": "i8", "uint8_t": "u8",
-    "short": "i16", "unsigned short": "u16", "int16_t": "i16", "uint16_t": "u16", "int": "i32", "unsigned": "u32",
-    "unsigned int": "u32", "int32_t": "i32", "uint32_t": "u32", "long": "i64", "unsigned long": "u64",
-    "long long": "i64", "unsigned long long": "u64", "int64_t": "i64", "uint64_t": "u64", "size_t": "u64",
-    "float": "f32", "double": "f64",
-}  # fmt: skip
-"""What C calls a header's types of numbers."""
 HEADS = ("struct", "class", "typedef", "alignas", "__align__")
 
 
@@ -54,7 +47,7 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
         first, *more = split(declared, ",")
         texts = [token.text for token in declared]
         field = parameter_of(first)
-        if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or _plain_type(field.type) in TYPES):
+        if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or _plain_type(field.type) in C_TYPES):
             return " ".join(texts)
         found.append(field)
         for other in map(parameter_of, more):
@@ -70,7 +63,7 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
             continue
         end, widest = 0, 1
         for one in fields:
-            size = 8 if one.is_pointer else ELEMENT_BYTES[TYPES[_plain_type(one.type)]]
+            size = 8 if one.is_pointer else ELEMENT_BYTES[C_TYPES[_plain_type(one.type)]]
             end += -end % size + size
             widest = max(widest, size)
         found[name] = end + -end % widest
@@ -119,7 +112,7 @@ def _values(
 
 def typed(text: str, written: str) -> str:
     """A field's value in the width that C gives it: what stands alone is an `int` or a `float`."""
-    kind = TYPES.get(_plain_type(written), "i32")
+    kind = C_TYPES.get(_plain_type(written), "i32")
     if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):
         return text
     return f"{{ {kind} = {text} }}"

@@ -11,6 +11,7 @@ from opbench.adopting.host_launches import Parameter
 from opbench.adopting.kernel_facts import KernelFacts
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
+from opbench.kernels.pointer_types import dtype_of
 from opbench.source.tokens import words
 
 NO_NUMBER = r"\b(float|double|bool|half|__half|bfloat16)\b"
@@ -65,15 +66,6 @@ MATHEMATICS = re.compile(
     r"|erf|erfc|hypot|fmod|sincos|sinpi|cospi)f?"
 )
 """Functions of mathematics, as CUDA calls them."""
-DTYPES = {
-    "float": "f32", "float1": "f32", "float2": "f32", "float3": "f32", "float4": "f32", "real": "", "half": "f16",
-    "__half": "f16", "half2": "f16", "__half2": "f16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16",
-    "__nv_bfloat162": "bf16", "double": "f64", "double2": "f64", "int": "i32", "int32_t": "i32", "int4": "i32",
-    "int2": "i32", "unsigned char": "u8", "uint8_t": "u8", "uchar": "u8", "uchar4": "u8", "unsigned int": "u32",
-    "unsigned": "u32", "uint32_t": "u32", "uint": "u32", "char": "i8", "int8_t": "i8", "long long": "i64",
-    "int64_t": "i64", "long": "i64", "short": "i16", "bool": "bool", "size_t": "u64", "unsigned long long": "u64",
-}  # fmt: skip
-"""The element type of a header by its C type; of a type that is not here nothing is said."""
 NAMED, IN_NAME, OF_FILE, BY_FORMULA, BY_TENSOR, BY_SIZES = 5.0, 4.0, 2.0, 4.0, 0.5, 1.0
 """What each piece of evidence weighs."""
 ENOUGH = 2.5
@@ -355,7 +347,7 @@ def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
     for name, tensor in found.names.items():
         written = facts.elements.get(name, "")
-        kind = DTYPES.get(written, "")
+        kind = dtype_of(written).replace("u16", "")  # which may hold the bits of a half
         if kind and tensor in dtypes and kind != dtypes[tensor]:
             add(
                 Contradiction(

@@ -18,8 +18,8 @@ from opbench.adopting.host_program import (
     product,
     program_of,
 )
-from opbench.adopting.host_structs import TYPES, sizes_of, structs_of
-from opbench.adopting.matching import DTYPES, NO_NUMBER, Guess
+from opbench.adopting.host_structs import sizes_of, structs_of
+from opbench.adopting.matching import NO_NUMBER, Guess
 from opbench.adopting.proposal import (
     KernelRead,
     Proposal,
@@ -37,6 +37,7 @@ from opbench.kernels.memory_header import (
     is_identifier,
     table_of,
 )
+from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.paths import next_command
 from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
@@ -374,8 +375,7 @@ class _Writer:
             )
         if parameter.is_pointer:
             return f'"{self._pointer(read, parameter, given)}"'
-        kind = TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "")
-        kind = kind or {"half": "f16", "__half": "f16", "__nv_bfloat16": "bf16"}.get(parameter.type.split()[-1], "i32")
+        kind = C_TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "i32")
         words = [token.text for token in given]
         if words in (["true"], ["false"]):
             return words[0]
@@ -419,6 +419,9 @@ class _Writer:
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """A buffer as the header has it."""
+        resolved = self.program.known.get(buffer.element, ())
+        if resolved and all(token.kind == "name" for token in resolved):  # a typedef or a macro
+            buffer = replace(buffer, element=" ".join(token.text for token in resolved))
         if not buffer.element:
             buffer = replace(buffer, element=self._element_in_kernels(name))
         dtype, size = _dtype(buffer.element), self._bytes(buffer)
@@ -493,13 +496,13 @@ class _Writer:
 
 def _dtype(element: str) -> str:
     """How a C type's elements are stored here; of a structure as numbers of 4 bytes."""
-    found = DTYPES.get(element, "") or "f32"
-    return "u8" if found == "bool" else found
+    found = dtype_of(element) or "f32"
+    return {"bool": "u8", "u16": "i16"}.get(found, found)
 
 
 def _is_opaque(element: str) -> bool:
     """Whether a type is the file's own, of which only zeros are a value for sure."""
-    return element not in DTYPES
+    return not dtype_of(element)
 
 
 def _item_bytes(element: str) -> int:

@@ -16,25 +16,26 @@ from opbench.source.sources import Source
 from opbench.source.tokens import Token, split, tokens
 
 RAW = "raw"
-"""An element type that holds the bits of any other, such as `char` or `uint4`."""
-ELEMENTS: Mapping[str, str] = {
+"""An element type that holds the bits of any other, such as `char` or `void`."""
+C_TYPES: Mapping[str, str] = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "half_t": "f16", "nv_half": "f16",
     "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16", "bfloat16": "bf16",
-    "__nv_bfloat162": "bf16", "nv_bfloat162": "bf16",
-    "half2": "f16", "__half2": "f16", "nv_half2": "f16",
-    "int": "i32", "signed": "i32", "signed int": "i32", "int32_t": "i32", "std::int32_t": "i32",
-    "short": "i16", "short int": "i16", "int16_t": "i16", "std::int16_t": "i16",
+    "bool": "bool", "byte": "u8",
+    "char": "i8", "signed char": "i8", "int8_t": "i8",
+    "unsigned char": "u8", "uchar": "u8", "uint8_t": "u8",
+    "short": "i16", "short int": "i16", "int16_t": "i16",
+    "unsigned short": "u16", "unsigned short int": "u16", "ushort": "u16", "uint16_t": "u16",
+    "int": "i32", "signed": "i32", "signed int": "i32", "int32_t": "i32",
+    "unsigned": "u32", "unsigned int": "u32", "uint": "u32", "uint32_t": "u32",
     "long": "i64", "long int": "i64", "long long": "i64", "long long int": "i64", "int64_t": "i64",
-    "std::int64_t": "i64",
-    "void": RAW, "char": RAW, "signed char": RAW, "unsigned char": RAW, "uint8_t": RAW, "std::uint8_t": RAW,
-    "int8_t": RAW, "std::byte": RAW, "uchar": RAW, "bool": "u8",
-    "unsigned": "u32", "unsigned int": "u32", "uint": "u32", "uint32_t": "u32", "std::uint32_t": "u32",
-    "unsigned short": "u16", "unsigned short int": "u16", "ushort": "u16", "uint16_t": "u16", "std::uint16_t": "u16",
-    "unsigned long long": "u64", "unsigned long": "u64", "uint64_t": "u64", "std::uint64_t": "u64", "size_t": "u64",
-    "unsigned long long int": "u64", "unsigned long int": "u64",
+    "unsigned long": "u64", "unsigned long int": "u64", "ulong": "u64", "unsigned long long": "u64",
+    "unsigned long long int": "u64", "uint64_t": "u64", "size_t": "u64",
 }  # fmt: skip
-"""What types of C++ and CUDA are as elements of tensors; vectors such as `float4` are read by `_VECTOR`."""
-_VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1-4])")
+"""The type of a header's number by what C++ and CUDA call it; vectors such as `float4` are read by `_VECTOR`."""
+_VECTOR = re.compile(
+    r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1-4])"
+    r"|(half|__half|nv_half|__nv_bfloat16|nv_bfloat16)(2)"
+)
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "typename"))
 _REINTERPRETS = re.compile(r"\w+_as_\w+|reinterpret_cast|bit_cast|__builtin_memcpy|memcpy")
 """Names by which a kernel takes the bits of one type for those of another."""
@@ -67,7 +68,7 @@ class PointerType:
     written: str
     """Resolved as far as it can be, such as "float4"."""
     element: str
-    """As `ELEMENTS` has it; empty where the type is not known."""
+    """As `C_TYPES` has it, `RAW` of a byte; empty where the type is not known."""
     is_vector: bool = False
 
 
@@ -141,16 +142,26 @@ def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]])
     return _resolved([word for word in base if word not in _QUALIFIERS], names)
 
 
+def dtype_of(written: str) -> str:
+    """The type of a header that a C type's elements have, of a vector those of its parts; "" of any other type."""
+    name = written.removeprefix("std::")
+    vector = _VECTOR.fullmatch(name)
+    if vector is None or vector[3]:
+        return C_TYPES.get(vector[3] if vector else name, "")
+    scalar = vector[1].replace("longlong", "long long")
+    return C_TYPES[f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar]
+
+
 def _resolved(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
     """A type by its name, each name that stands for another replaced."""
     for _ in range(DEEPEST):
         text = " ".join(words).replace(" :: ", "::")
-        if text in ELEMENTS:
-            return PointerType(text, ELEMENTS[text], text.endswith("2") and text.startswith(("half", "__", "nv_")))
-        if vector := _VECTOR.fullmatch(text):
-            scalar = vector[1].replace("longlong", "long long")
-            scalar = f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar
-            return PointerType(text, ELEMENTS[scalar], vector[2] != "1")
+        if text == "void":
+            return PointerType(text, RAW)
+        if element := dtype_of(text):
+            vector = _VECTOR.fullmatch(text)
+            element = "u8" if element == "bool" else RAW if element in ("i8", "u8") else element
+            return PointerType(text, element, vector is not None and vector[2] != "1")
         if not any(word in names for word in words):
             return PointerType(text, "")
         words = [part for word in words for part in names.get(word, (word,)) if part not in _QUALIFIERS]
