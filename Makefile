@@ -45,7 +45,7 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test test-all torch-tests check lint docs format bench networks mutants sizes clean
+.PHONY: quick test test-all torch-tests check lint docs format bench networks winners mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -99,6 +99,13 @@ networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the ten networks
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
 		--layout nhwc --compare torch --out $(@D)
+
+runs = $(addprefix reports/$(1)/,$(2))
+
+winners: $(VENV)/.quick  ## Write the winners file of each GPU model from its committed runs
+	$(OPBENCH) book $(wildcard $(call runs,h100,quick networks/*)) --out reports/h100/winners.json
+	$(OPBENCH) book $(wildcard $(call runs,h200,quick full layers seeds repeat-1 repeat-2 hopper/* networks/*/tuning networks/* \
+		networks-hopper/*)) --out reports/h200/winners.json
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

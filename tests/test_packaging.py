@@ -15,7 +15,7 @@ import pytest
 from opbench import __version__
 from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
-from opbench.shipping.measured import committed_entries
+from opbench.results.winners import entries_of
 from support.common import RELU, ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
@@ -141,7 +141,7 @@ def test_an_installed_wheel_ships_the_winner_that_a_checkout_ships(installed: Pa
     assert peaks == {"h100", "h200"}
     catalog = Catalog()
     problem = catalog.operator("matmul").parse("(m=4096,n=4096,k=4096)")
-    assert committed_entries(problem, catalog), "the checkout has a run of it"
+    assert entries_of(problem), "the winners files have it"
     done = opbench(installed, tmp_path, "ship", f"matmul{problem}", "--gpu", "h200", "--out", "own")
     assert "the fastest of the committed runs" in done.stdout + done.stderr, done.stderr
     rule = opbench(installed, tmp_path, "help", "finding", "shared-race")

@@ -24,14 +24,16 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
     """Write the winner of every problem in some runs, for programs that use it.
 
     One entry an operator, problem, precision and GPU: the fastest right case with its interval, what is tied with it,
-    and the fastest of a library. Of one case the newer measurement counts, of several the smallest median.
+    and the fastest of a library. The nodes of a network's run are cases, too. Of one case the newer measurement
+    counts, of several the smallest median.
     """
     from opbench.kernels.folders import Catalog
+    from opbench.networks.records.network_run import read_case_run
     from opbench.report.book import lines
     from opbench.results.book import make_book
 
     catalog = Catalog(tuple(root.resolve() for root in roots))
-    book = make_book(sources, catalog)
+    book = make_book(sources, catalog, read_case_run)
     for words in book.said:
         click.echo(f"note: {words}", err=True)
     if edited := book.edited(catalog):

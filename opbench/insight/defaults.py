@@ -1,4 +1,4 @@
-"""What a node takes where nobody measured: its ladder's top, and of matrix products what should be fastest on a GPU."""
+"""Ranks the cases of a problem that nobody measured: by the ladder, and matrix products by a model of their time."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ class ChosenFor:
     sm_count: int
     capability: tuple[int, int]
     shared_per_block: int
+    gpu: str = ""
+    """The driver's name of it."""
 
     def runs(self, case: Case) -> bool:
         """Whether it has the instructions and the shared memory."""
@@ -71,21 +73,21 @@ def target(environment: Mapping[str, object]) -> ChosenFor | None:
     name = next((word for word in re.findall(r"\w+", gpu.lower()) if known and word in known_gpus()), STAND_IN)
     limits = MULTIPROCESSORS.get((major, minor))
     shared = limits.shared_per_block if limits else 48 * 1024
-    return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared)
+    return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared, gpu)
 
 
 def ranked(
     fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
 ) -> list[Case]:
-    """Cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
+    """Return the cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
 
-    `product` says whether the operator's ladder goes on to tensor cores, `constant` which inputs never change: what is
-    prepared from those once costs nothing.
+    `product` says whether the operator's ladder goes on to tensor cores, `constant` which inputs never change.
 
-    By the ladder the top rung of the finest precision comes first, in its first config, rungs of special instructions
-    last: so the cpu backend chooses, where those are slow, and a GPU for what is bound by memory, whose ladders end at
-    the roof. Matrix products have no single top: tensor cores beat ordinary ones several times, large tiles small ones,
-    but a few large tiles leave most of a GPU idle. There what `expected_s` says decides.
+    By the ladder the top variant of the finest precision comes first, in its first config, and variants that need
+    special instructions come last. The cpu backend chooses so, where these are slow, and a GPU for operators that are
+    bound by memory, whose ladders end at the measured peak. A matrix product has no single top: tensor cores beat
+    ordinary ones several times and large tiles beat small ones, but a few large tiles leave most of a GPU idle.
+    There `expected_s` decides.
     """
     able = [case for case in fitting if gpu.runs(case)] if gpu else []
     if gpu and product and able:
@@ -102,14 +104,12 @@ def _capability(case: Case) -> tuple[int, ...]:
 
 
 def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:
-    """Seconds that a matrix product should take, `constant` inputs never changing: to rank with, not to quote.
+    """Return the seconds that a matrix product should take, to rank cases with and not to quote.
 
-    The roof of the unit that the rung names, lowered by the share of the GPU that its blocks fill, by the part of its
-    tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
-    runs the case so chosen takes 1.27 (f32, 51 problems), 1.10 (tf32, 52) and 1.04 times (bf16, 44) as long as the
-    fastest convolution in the geometric mean, 2.5 times at worst, where the ladder's top took 6 to 10 times as long;
-    1.00 to 1.09 of Hopper's rungs for layers and both their gradients (150). Of fewer products it knows where the
-    header has `flops`: not yet of Winograd's.
+    Inputs in `constant` never change, so setup launches that read only these cost nothing. The time follows from the
+    peak of the unit that the variant names, lowered by the share of the GPU that its blocks fill, by the part of its
+    tiles that lies beyond the result, and by what small tiles move. docs/networks.md states how far its choices are
+    from the fastest measured case. Of operations saved it knows what a header says in `flops`.
     """
     problem, tile = case.problem, case.tile
     once = case.prepares if case.prepares.serves(constant) else Preparation()

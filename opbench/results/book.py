@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -202,8 +202,10 @@ def _times(entry: BookEntry) -> Iterator[BookTime]:
         yield entry.library
 
 
-def make_book(sources: Sequence[Path], catalog: Catalog | None = None) -> Book:
-    """One book of some runs and books; the module's docstring has the rule where they speak of the same.
+def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Callable[[Path], Run] = read_run) -> Book:
+    """Return one book of some runs and books; the module's docstring has the rule where they speak of the same.
+
+    `read` reads a run.
 
     Raises UsageError for what is neither, for a run without a GPU's times, and for times of different modes.
     """
@@ -213,7 +215,7 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None) -> Book:
     contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
-        found, mode = _of_book(path) if _is_book(path) else _of_run(path, catalog, said)
+        found, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, said)
         other = next(iter(modes), mode)
         if mode != other:
             raise UsageError(
@@ -246,8 +248,7 @@ def _of_book(path: Path) -> tuple[list[Contender], str]:
     return found, book.mode
 
 
-def _of_run(path: Path, catalog: Catalog, said: list[str]) -> tuple[list[Contender], str]:
-    run = read_run(path)
+def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[list[Contender], str]:
     environment = run.header.get("environment") or {}
     gpu = str(environment.get("gpu") or "")
     if not gpu or run.header.get("backend") != "cuda":

@@ -16,7 +16,8 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.results.book import Book, BookEntry
-from opbench.shipping.measured import Choice, choose, committed_entries, problem_named
+from opbench.results.winners import entries_of
+from opbench.shipping.measured import Choice, choose, problem_named
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,13 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
 
 
 def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:
-    """Return what the winners file, else the committed runs, else the ranking say of a problem."""
+    """Return what --book, else the committed winners, else the ranking say of a problem."""
     name = f"{problem.name}{problem}"
     for entry in _entries(book.entries if book else (), problem.name, gpu, precision):
         if entry.problem == str(problem):
             case = catalog.case(entry.winner.case)
             return Choice(case, _words(entry), f"{name}: takes {case.variant.name}, the winner of --book")
-    committed = _entries(committed_entries(problem, catalog), problem.name, gpu, precision)
+    committed = _entries(entries_of(problem), problem.name, gpu, precision)
     return choose(problem, catalog, next(iter(committed), None), gpu.name, gpu.arch, precision)
 
 

@@ -1,10 +1,9 @@
-"""Choose a problem's variant without a winners file: the fastest of the committed runs, else the one ranked first."""
+"""Choose a problem's variant without --book: the committed winner, else the variant that is ranked first."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from opbench import units
 from opbench.errors import UsageError
@@ -15,9 +14,8 @@ from opbench.insight import defaults
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.paths import shipped
-from opbench.results.book import BookEntry, make_book
-from opbench.results.files import content, read_run, run_files
+from opbench.results.book import BookEntry
+from opbench.results.winners import run_of
 
 PROBLEM = re.compile(r"(\w+)(\(.*\))")
 """A problem as printed, such as "conv2d(n=16,c=3,h=32,w=32,k=8,r=3,s=3)"."""
@@ -40,31 +38,16 @@ def problem_named(name: str, catalog: Catalog) -> Operator | None:
     return catalog.operator(match[1]).parse(match[2]) if match and known else None
 
 
-def committed_entries(problem: Operator, catalog: Catalog) -> list[BookEntry]:
-    """Return the winners of a problem in the runs that travel with opbench, one per precision and GPU."""
-    printed = f'{problem}"'.encode()
-    paths = []
-    for path in run_files(shipped("reports")):
-        if printed not in content(path):
-            continue
-        run = read_run(path)
-        if run.header.get("backend") == "cuda" and (run.header.get("timing") or {}).get("mode", "cold") == "cold":
-            paths.append(path)
-    entries = make_book(paths, catalog).entries if paths else ()
-    return [entry for entry in entries if (entry.operator, entry.problem) == (problem.name, str(problem))]
-
-
 def choose(
     problem: Operator, catalog: Catalog, entry: BookEntry | None, gpu_name: str, arch: str, precision: str
 ) -> Choice:
-    """Return the case of an entry of the committed runs or, without one, the case that is ranked first unmeasured."""
+    """Return the case of a committed winner or, without one, the case that is ranked first unmeasured."""
     name = f"{problem.name}{problem}"
     if entry is not None:
         case = catalog.case(entry.winner.case)
-        run = Path(entry.winner.run).parent.as_posix().removeprefix(f"{shipped('reports').parent}/")
         time = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
-        note = f"{name}: takes {case.variant.name}, the fastest of the committed runs: {time} ({run})"
-        if case.variant.source_sha256 != entry.winner.source_sha256:
+        note = f"{name}: takes {case.variant.name}, the fastest of the committed runs: {time} ({run_of(entry.winner)})"
+        if entry.winner.source_sha256 not in ("", case.variant.source_sha256):
             note += "; its file was edited since it was measured"
         return Choice(case, time, note)
     case = _ranked_first(problem, catalog, gpu_name, arch, precision)

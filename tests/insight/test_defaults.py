@@ -17,7 +17,7 @@ from opbench.insight.defaults import ChosenFor, ranked, target
 from opbench.kernels.folders import Catalog
 from opbench.networks.plan.choosing import gather, laid_out
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import Results, choose
+from opbench.networks.plan.plan import PlanOptions, Results, choose
 from opbench.networks.records.network import read_network
 from support.common import ROOT
 
@@ -90,10 +90,10 @@ def test_what_memory_bounds_keeps_the_ladders_top() -> None:
 def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(precision: str, units: set[str]) -> None:
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16" if precision == "bf16" else "f32")
     graph = training_graph(unet(batch=4, size=64, levels=2), recipe, 8).graph
-    cases = choose(graph, {}, precision, "", device=h200()).cases(graph)
+    cases = choose(graph, {}, PlanOptions(precision, device=h200())).cases(graph)
     for node in ("down1b", "down1b.conv2d_dgrad", "down1b.conv2d_wgrad"):
         assert cases[node].unit in units, cases[node].name
-    without = choose(graph, {}, precision, "").cases(graph)
+    without = choose(graph, {}, PlanOptions(precision)).cases(graph)
     assert not without["down1b.conv2d_dgrad"].variant.compute_capability
 
 
@@ -102,7 +102,7 @@ def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() 
     old = target(environment)
     assert old and old.shared_per_block == 48 * 1024 and target({"device": "a CPU"}) is None
     graph = training_graph(unet(batch=1, size=32, base=16, levels=1), Recipe(loss="l1", layout="nhwc"), 2).graph
-    for case in choose(graph, {}, "tf32", "", device=old).cases(graph).values():
+    for case in choose(graph, {}, PlanOptions("tf32", device=old)).cases(graph).values():
         assert not case.variant.compute_capability
         assert all(step.shared_bytes <= old.shared_per_block for step in case.launches(old.sm_count))
 
@@ -113,7 +113,8 @@ def test_rungs_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
     graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph
     needed = {
-        case.variant.compute_capability for case in choose(graph, {}, "bf16", "", device=device).cases(graph).values()
+        case.variant.compute_capability
+        for case in choose(graph, {}, PlanOptions("bf16", device=device)).cases(graph).values()
     }
     assert needed & {"8.0", "9.0a"} and ("9.0a" in needed) == (capability == "9.0")
 

@@ -25,13 +25,13 @@ from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.inputs import held_out_digits, trained_lenet
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from support.builders.small_networks import pictures, residual
 
 
 def ready(graph: Graph, precision: str = "f32") -> Network:
     """A network on the cpu backend with a rung for every node."""
-    return Network(graph, choose(graph, {}, precision, "").cases(graph), open_backend("cpu"))
+    return Network(graph, choose(graph, {}, PlanOptions(precision)).cases(graph), open_backend("cpu"))
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -118,11 +118,11 @@ def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatc
 
     monkeypatch.setattr("opbench.networks.plan.executor.bind", seen)
     graph = lenet(1)
-    context = Context(Network(graph, choose(graph, {}, "f32", "").cases(graph), open_backend("cpu")))
+    context = Context(Network(graph, choose(graph, {}, PlanOptions("f32")).cases(graph), open_backend("cpu")))
     context.close()
     assert told["linear"] == {"x", "out"} and told["conv2d"] == {"image", "out"}
     training = training_graph(lenet(1), Recipe(loss="cross_entropy", steps=1), 1).graph
-    step = Context(Network(training, choose(training, {}, "f32", "").cases(training), open_backend("cpu")))
+    step = Context(Network(training, choose(training, {}, PlanOptions("f32")).cases(training), open_backend("cpu")))
     step.close()
     assert "weight" in told["linear"], "the optimiser writes it"
 

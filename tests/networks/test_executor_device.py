@@ -17,7 +17,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import unet
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.node_times import node_samples
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.turns import NetworkTurns
 from opbench.timing.sampling import TimingOptions, measure
 from support.builders.small_networks import pictures, residual
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(why_missing() is not None, reason=f"needs a GPU:
 
 
 def ready(graph: Graph) -> Network:
-    return Network(graph, choose(graph, {}, "f32", "").cases(graph), open_backend("cuda"))
+    return Network(graph, choose(graph, {}, PlanOptions("f32")).cases(graph), open_backend("cuda"))
 
 
 @pytest.mark.parametrize("graph", [residual(), apply_passes(unet(2, 32, 8, 2))[0]], ids=lambda g: g.name)

@@ -21,7 +21,7 @@ from opbench.graph.training_step import Training
 from opbench.graph.values import Node
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.train.buckets import beside_exchange, buckets, micro_batch
 from opbench.networks.train.steps import Step, exchange_times
@@ -198,7 +198,9 @@ def test_an_interrupted_training_of_micro_batches_goes_on_to_the_same_bits(
 def step_of(network: Graph, parallel: bool, bucket_bytes: int = 1 << 20, ranks: int = 1, **recipe: object) -> Step:
     training = training_graph(network, Recipe(ranks=ranks, **recipe), 8)  # type: ignore[arg-type]
     backend = CpuBackend()
-    device = Network(training.graph, choose(training.graph, {}, "f32", "cpu").cases(training.graph), backend)
+    device = Network(
+        training.graph, choose(training.graph, {}, PlanOptions("f32", "cpu")).cases(training.graph), backend
+    )
     reduce = (lambda buffer: lambda: None) if ranks > 1 else None
     return Step(device, training, parallel=parallel, all_reduce=reduce, bucket_bytes=bucket_bytes)
 
@@ -303,7 +305,7 @@ def bits(backend: CpuBackend, name: str, **recipe: object) -> dict[str, bytes]:
     make, loss = NETWORKS[name]
     training = training_graph(make(), Recipe(loss=loss, steps=2, **recipe), 24)  # type: ignore[arg-type]
     graph, data = training.graph, random_data(make(), 24, loss)
-    device = Network(graph, choose(graph, {}, "f32", "cpu").cases(graph), backend)
+    device = Network(graph, choose(graph, {}, PlanOptions("f32", "cpu")).cases(graph), backend)
     reduce = (lambda buffer: lambda: buffer.write(2 * buffer.read())) if training.recipe.ranks > 1 else None
     step = Step(device, training, parallel=isinstance(backend, Shuffled), all_reduce=reduce, bucket_bytes=500)
     order = np.resize(np.arange(24, dtype=np.int32), graph.values["order"].shape)

@@ -20,7 +20,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.node_times import CHAINS, node_samples
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.peers import time_both
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.running import run_network
 from opbench.networks.plan.turns import CONTENTS, NetworkTurns
 from opbench.networks.records.network_run import network_run
@@ -60,7 +60,7 @@ class Watch(QuietClock):
 
 def context_of(graph: Graph, file: str = "") -> Context:
     """Return a context on the cpu backend, with a file of the cheats on time for each relu."""
-    cases = choose(graph, {}, "f32", "").cases(graph)
+    cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
     if file:
         (variant,) = own_variants(CHEATS / "time" / file, Catalog())
         relus = [node for node in graph.nodes if node.operator == "relu"]
@@ -104,7 +104,7 @@ def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
 
 def test_what_is_missing_leaves_no_poison_for_the_nodes_behind_it() -> None:
     graph = residual()
-    cases = choose(graph, {}, "f32", "").cases(graph)
+    cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
     context = Context(Network(graph, cases, open_backend("cpu")), left_out=["left"])
     turns = NetworkTurns(context, pictures(graph), 1e-6, whole=False)
     before = context.buffer(graph.node("left").outputs["out"]).read()

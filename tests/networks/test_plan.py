@@ -11,14 +11,30 @@ import pytest
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
+from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
-from opbench.graph.zoo import lenet
+from opbench.graph.zoo import lenet, unet
+from opbench.insight.defaults import target
 from opbench.kernels.folders import Catalog
+from opbench.networks.plan.choosing import rewritten
 from opbench.networks.plan.memory import plan_memory
-from opbench.networks.plan.plan import Plan, TimedCase, candidates, choose, current, load_plan, save_plan, timed
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.plan import (
+    Plan,
+    PlanOptions,
+    TimedCase,
+    candidates,
+    choose,
+    current,
+    load_plan,
+    save_plan,
+    timed,
+)
+from opbench.networks.records.network import read_network
 from opbench.results.result import Result
 from opbench.timing.measurement import Measurement
 from support.builders.runs import measurement
+from support.common import ROOT
 
 GRAPH = apply_passes(lenet(1))[0]
 CONV2 = GRAPH.node("conv2")
@@ -37,25 +53,25 @@ NAIVE, GEMM, FEW = "naive_grid3d[BLOCK_X=32,BLOCK_Y=8]", "implicit_gemm[BM=64,BN
 
 def test_the_fastest_of_the_allowed_is_chosen_and_says_by_how_much() -> None:
     results = {KEY: [entry(FEW, 1e-6, precision="tf32", library=True), entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
-    chosen = choose(GRAPH, results, "f32", "NVIDIA H200").choices
+    chosen = choose(GRAPH, results, PlanOptions("f32", "NVIDIA H200")).choices
     assert (chosen["conv2"].case, chosen["conv2"].source) == (results[KEY][1].case, "run r")
     assert chosen["conv2"].lead == pytest.approx(2.5) and chosen["conv2"].tied_with == ()
     assert chosen["conv1"].source == "default" and chosen["conv1"].kernel_s is None
-    assert choose(GRAPH, results, "tf32", "", libraries=False).choices["conv2"].case == results[KEY][1].case
-    assert choose(GRAPH, results, "tf32", "", libraries=True).choices["conv2"].case == results[KEY][0].case
+    assert choose(GRAPH, results, PlanOptions("tf32", libraries=False)).choices["conv2"].case == results[KEY][1].case
+    assert choose(GRAPH, results, PlanOptions("tf32", libraries=True)).choices["conv2"].case == results[KEY][0].case
 
 
 def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
     results = {KEY: [entry(GEMM, 2.00e-6, 0.02), entry(NAIVE, 2.01e-6, 0.02)]}
-    chosen = choose(GRAPH, results, "f32", "").choices["conv2"]
+    chosen = choose(GRAPH, results, PlanOptions("f32")).choices["conv2"]
     assert chosen.case == results[KEY][1].case and chosen.tied_with == (results[KEY][0].case,) and chosen.lead is None
 
 
 def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
     gone = [entry("no_such_rung", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
     results = {KEY: [*gone, entry(GEMM, 2e-6)]}
-    assert choose(GRAPH, current(results, Catalog()), "f32", "").choices["conv2"].case == results[KEY][2].case
-    assert choose(GRAPH, current({KEY: gone}, Catalog()), "f32", "").choices["conv2"].source == "default"
+    assert choose(GRAPH, current(results, Catalog()), PlanOptions("f32")).choices["conv2"].case == results[KEY][2].case
+    assert choose(GRAPH, current({KEY: gone}, Catalog()), PlanOptions("f32")).choices["conv2"].source == "default"
 
 
 def one_layer() -> Graph:
@@ -66,21 +82,21 @@ def one_layer() -> Graph:
 
 def test_within_a_limit_the_fastest_that_leaves_room_is_chosen() -> None:
     graph, results = one_layer(), {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
-    fast = choose(graph, results, "f32", "")
+    fast = choose(graph, results, PlanOptions("f32"))
     sizes = {name: sum(t.nbytes for t in case.workspace(132)) for name, case in fast.cases(graph).items()}
     needed, least = plan_memory(graph, sizes).peak_bytes, plan_memory(graph).peak_bytes
     assert fast.choices["conv2"].case == results[KEY][0].case and least < needed
     for limit, expected in ((needed, 0), (needed - 1, 1), (least, 1)):
-        chosen = choose(graph, results, "f32", "", memory_bytes=limit).choices["conv2"]
+        chosen = choose(graph, results, PlanOptions("f32", memory_bytes=limit)).choices["conv2"]
         assert chosen.case == results[KEY][expected].case and chosen.source == "run r", limit
 
 
 def test_a_limit_that_nothing_keeps_is_refused_with_the_node() -> None:
     with pytest.raises(UsageError, match=r"conv1: values take 22,\d+ bytes .* 1,000 in all are not enough: --memory"):
-        choose(GRAPH, {}, "f32", "", memory_bytes=1000)
+        choose(GRAPH, {}, PlanOptions("f32", memory_bytes=1000))
     graph = one_layer()
     with pytest.raises(UsageError, match=r"conv2: values take 11,\d+ bytes .* workspace 9,\d+ or more; .* --memory"):
-        choose(graph, {KEY: [entry(GEMM, 1e-6)]}, "f32", "", memory_bytes=plan_memory(graph).peak_bytes)
+        choose(graph, {KEY: [entry(GEMM, 1e-6)]}, PlanOptions("f32", memory_bytes=plan_memory(graph).peak_bytes))
 
 
 def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
@@ -102,7 +118,7 @@ def test_candidates_are_what_fits_and_nothing_else() -> None:
 
 
 def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:
-    plan = choose(GRAPH, {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}, "f32", "NVIDIA H200")
+    plan = choose(GRAPH, {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}, PlanOptions("f32", "NVIDIA H200"))
     path = tmp_path / "plan.json"
     save_plan(plan, path)
     assert load_plan(path, "lenet", "NVIDIA H200", "f32") == plan
@@ -123,7 +139,7 @@ def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:
 )
 def test_a_plan_for_something_else_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "plan.json"
-    save_plan(choose(GRAPH, {}, "f32", "NVIDIA H200"), path)
+    save_plan(choose(GRAPH, {}, PlanOptions("f32", "NVIDIA H200")), path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(UsageError, match=message):
         load_plan(path, "lenet", "NVIDIA H200", "f32")
@@ -133,7 +149,7 @@ def test_a_plan_for_something_else_is_refused(tmp_path: Path, change: dict[str, 
 
 
 def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
-    plan = choose(GRAPH, {}, "f32", "")
+    plan = choose(GRAPH, {}, PlanOptions("f32"))
     with pytest.raises(UsageError, match="conv1"):
         Plan("lenet", "", "f32", {}).cases(GRAPH)
     choice = plan.choices["pool1"]
@@ -144,3 +160,34 @@ def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
         wrong = Plan("lenet", "", "f32", {**plan.choices, "pool1": type(choice)(case)})
         with pytest.raises(UsageError, match=f"pool1: .*{message}"):
             wrong.cases(GRAPH)
+
+
+# Winners that were committed --------------------------------------------------------------------------------------
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
+    """Return the plan of UNet at batch 16 on a GPU of compute capability 9.0, or within its activations' memory."""
+    graph, _ = rewritten(unet(batch=16), NetOptions("unet", precision=precision))
+    graph = with_layouts(graph, {n.name: "nhwc" for n in graph.nodes if "layout" in n.problem.modes()})
+    device = target({"gpu": gpu, "compute_capability": "9.0", "sm_count": 132})
+    return choose(graph, {}, PlanOptions(precision, gpu, memory_bytes=memory_bytes, device=device))
+
+
+def test_a_gpu_with_a_winners_file_gets_what_was_measured_on_it() -> None:
+    record = read_network(ROOT / "reports" / "h100" / "networks" / "unet-16-tf32")
+    chosen = unet_on(H100, "tf32").choices
+    assert {node["name"]: node["case"] for node in record["nodes"]} == {name: c.case for name, c in chosen.items()}
+    runs = {f"run reports/h100/networks/unet-16-{precision}" for precision in ("tf32", "f32")}
+    assert {choice.source for choice in chosen.values()} <= runs
+    assert all(choice.kernel_s for choice in chosen.values())
+    assert {choice.source for choice in unet_on("NVIDIA Someday", "tf32").choices.values()} == {"default"}
+
+
+def test_a_winner_that_needs_more_than_the_memory_is_passed_by() -> None:
+    free = unet_on(H100, "f32").choices
+    tight = unet_on(H100, "f32", 900_000_000).choices
+    changed = [name for name, choice in tight.items() if choice.case != free[name].case]
+    assert changed and {tight[name].source for name in changed} == {"default"}

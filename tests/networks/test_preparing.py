@@ -22,7 +22,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.once import Preparation
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.preparing import constants, prepared_once
 from support.builders.small_networks import pictures
 from support.common import CHEATS
@@ -41,7 +41,7 @@ def nhwc() -> Graph:
 def chosen(graph: Graph) -> dict[str, Case]:
     """By the ladder, but for the joined layer, which gets the rung that sums filters."""
     problem = graph.node(JOINED).problem
-    return {**choose(graph, {}, "f32", "").cases(graph), JOINED: CATALOG.case(f"{RUNG}{problem}")}
+    return {**choose(graph, {}, PlanOptions("f32")).cases(graph), JOINED: CATALOG.case(f"{RUNG}{problem}")}
 
 
 def answer(network: Network) -> np.ndarray:

@@ -18,7 +18,7 @@ from opbench.gpu.driver import collective, why_missing
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.networks.plan.executor import Network
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import ranks as module
@@ -54,7 +54,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
     whole, data = training.graph, random_data(make(), 24, loss)
     backend = open_backend("cuda")
     assert isinstance(backend, Collective)
-    device = Network(whole, choose(whole, {}, "f32", "").cases(whole), backend)
+    device = Network(whole, choose(whole, {}, PlanOptions("f32")).cases(whole), backend)
     order = np.resize(np.arange(24, dtype=np.int32), whole.values["order"].shape)
     targets = data.targets.reshape(whole.values["targets"].shape)
     group = backend.communicator(1, backend.new_identity(), 0)

@@ -19,7 +19,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.plan import TimedCase, candidates, choose
+from opbench.networks.plan.plan import PlanOptions, TimedCase, candidates, choose
 from opbench.networks.records.checkpoints import read_checkpoint, trained_weights
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
@@ -229,7 +229,7 @@ def test_tensor_cores_serve_each_product_where_results_say_so(tmp_path: Path) ->
         if case.variant.precision == "bf16":
             entry = TimedCase(case.name, case.precision, 1e-6, 1e-6, 1e-6, False, "a run")
             results.setdefault((case.variant.operator, str(case.problem)), []).append(entry)
-    cases = choose(nhwc, results, "bf16", "").cases(nhwc)
+    cases = choose(nhwc, results, PlanOptions("bf16")).cases(nhwc)
     products = [node for node in nhwc.nodes if node.operator.startswith(("conv2d", "linear"))]
     assert len(products) > 20 and all(cases[node.name].variant.precision == "bf16" for node in products)
     assert all(case.variant.precision == "f32" for case in run.cases.values()), "without results any GPU runs it"

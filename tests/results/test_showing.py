@@ -14,7 +14,7 @@ from opbench.checking.backends import open_backend
 from opbench.graph.graph import SHOWN_NODES, Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS
-from opbench.networks.plan.plan import choose
+from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS
@@ -125,7 +125,7 @@ def test_the_figures_of_a_network_and_of_a_run_without_a_gpu() -> None:
 def test_a_network_shows_its_nodes_and_who_serves_them() -> None:
     graph, _ = apply_passes(NETWORKS["lenet"]())
     assert repr(graph) == "<Graph lenet: 7 nodes, 61,706 weights, 833 kFLOP>"
-    cases = choose(graph, {}, "f32", "").cases(graph)
+    cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
     network = Network(graph, cases, open_backend("cpu"))
     try:
         assert repr(network) == "<Network lenet: 7 nodes, 61,706 weights, 833 kFLOP, on the cpu backend>"

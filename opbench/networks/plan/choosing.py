@@ -20,7 +20,18 @@ from opbench.networks.plan.fusion import cheaper_way, fused_nodes, parts, taken_
 from opbench.networks.plan.layout_choice import choose_layouts
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import ChoosingOptions, NetOptions
-from opbench.networks.plan.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
+from opbench.networks.plan.plan import (
+    Plan,
+    PlanOptions,
+    Results,
+    TimedCase,
+    best,
+    candidates,
+    choose,
+    current,
+    load_plan,
+    timed,
+)
 from opbench.networks.plan.preparing import PREPARE
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
@@ -77,19 +88,17 @@ def planned(
         return graph, plan, [said]
     graph, said = laid_out(graph, options, results, device)
     graph, apart = split_up(graph, options, results)
-    plan = choose(
-        graph,
-        results,
+    wanted = PlanOptions(
         options.precision,
         gpu,
         options.libraries,
-        sm_count=sm_count,
-        memory_bytes=options.memory_bytes,
-        parallel=options.parallel,
-        catalog=catalog,
-        device=device,
+        sm_count,
+        options.memory_bytes,
+        options.parallel,
+        device,
         prepare=PREPARE not in options.without,
     )
+    plan = choose(graph, results, wanted, catalog)
     return graph, plan, [said, apart]
 
 

@@ -23,6 +23,7 @@ from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
 from opbench.networks.plan.preparing import constants, workspace_of
 from opbench.networks.records.training import original
 from opbench.results.result import Result
+from opbench.results.winners import entries_of, run_of, same_model
 
 FORMAT = 1
 TRIES = 8
@@ -121,26 +122,33 @@ def current(results: Results, catalog: Catalog) -> Results:
     }
 
 
-def choose(
-    graph: Graph,
-    results: Results,
-    precision: str,
-    gpu: str,
-    libraries: bool = False,
-    *,
-    sm_count: int = 132,
-    memory_bytes: int | None = None,
-    parallel: bool = False,
-    catalog: Catalog | None = None,
-    device: ChosenFor | None = None,
-    prepare: bool = True,
-) -> Plan:
-    """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a plan is made for."""
 
-    A node whose problem no result covers gets what `defaults` ranks first on the `device`, and says "default". Where
-    activations and workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has
-    room beside what is live while the node runs; raises UsageError, naming the node, where no case has. What a case
-    may `prepare` once from weights is no workspace, and where nothing was measured it costs no time.
+    precision: str = "f32"
+    gpu: str = ""
+    libraries: bool = False
+    """Whether a vendor's library may serve a node."""
+    sm_count: int = 132
+    memory_bytes: int | None = None
+    """The most that activations and workspaces may take; None for no limit."""
+    parallel: bool = False
+    device: ChosenFor | None = None
+    """The GPU; None without one."""
+    prepare: bool = True
+    """Whether setup launches run once, when weights are written."""
+
+
+def choose(
+    graph: Graph, results: Results, options: PlanOptions = PlanOptions(), catalog: Catalog | None = None
+) -> Plan:
+    """Return the fastest case of every node's problem; of several that are tied, the one with the smallest workspace.
+
+    A node whose problem no result covers gets the winner that was committed for the GPU model, else the case that
+    `defaults` ranks first, whose source is "default". Where memory is limited, only cases count whose workspace has
+    room besides the values that live while the node runs; raises UsageError, naming the node, where no case has.
+    Results of setup launches are no workspace, and where nothing was measured these launches cost no time.
     """
     catalog = catalog or Catalog()
     live, names = live_bytes(graph), {node.name for node in graph.nodes}
@@ -152,13 +160,17 @@ def choose(
     for node in graph.nodes:
         if first[node.name] != node.name:
             continue
-        found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
-        cases = [_case(catalog, node, e.case) for e in found] or defaults(
-            catalog, node, precision, device, constants(graph, node) if prepare else ()
-        )
+        found = best(results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries)
+        cases = [_case(catalog, node, e.case) for e in found]
+        if not cases:
+            found = committed_times(node.problem, options.precision, options.device, catalog)
+            constant = constants(graph, node) if options.prepare else ()
+            others = defaults(catalog, node, options.precision, options.device, constant)
+            cases = [*(catalog.case(e.case) for e in found), *others]
         timed_cases[node.name] = {e.case: e for e in found}
         workspaces[node.name] = {
-            c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, sm_count, prepare)) for c in cases
+            c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare))
+            for c in cases
         }
 
     def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
@@ -169,17 +181,19 @@ def choose(
             fitting = [case for case in needs if allowed(name, needs[case])]
             if not fitting:
                 return name
-            found[name] = _chosen([entries[case] for case in fitting], needs) if entries else Choice(fitting[0])
+            measured = [entries[case] for case in fitting if case in entries]
+            found[name] = _chosen(measured, needs) if measured else Choice(fitting[0])
         return {node.name: found[first[node.name]] for node in graph.nodes}
 
     def peak(choices: Mapping[str, Choice]) -> int:
         sizes = {name: workspaces[first[name]][choice.case] for name, choice in choices.items()}
-        return plan_memory(graph, sizes, parallel=parallel).peak_bytes
+        return plan_memory(graph, sizes, parallel=options.parallel).peak_bytes
 
+    memory_bytes = options.memory_bytes
     if memory_bytes is None:
         choices = whole(lambda name, size: True)
         assert not isinstance(choices, str)
-        return Plan(graph.name, gpu, precision, choices)
+        return Plan(graph.name, options.gpu, options.precision, choices)
     allowed = memory_bytes
     why = ""
     for _ in range(TRIES):
@@ -194,13 +208,13 @@ def choose(
             break
         excess = peak(choices) - memory_bytes
         if excess <= 0:
-            return Plan(graph.name, gpu, precision, choices)
+            return Plan(graph.name, options.gpu, options.precision, choices)
         allowed -= excess  # buffers of different sizes leave gaps between them
     choices = whole(lambda name, size: size == min(workspaces[name].values()))
     assert not isinstance(choices, str)
     least = peak(choices)
     if least <= memory_bytes:
-        return Plan(graph.name, gpu, precision, choices)
+        return Plan(graph.name, options.gpu, options.precision, choices)
     why = why or f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
     raise UsageError(f"{why}; the least that does is {least:,}")
 
@@ -211,6 +225,22 @@ def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choi
     chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
     lead = others[0].kernel_s / chosen.kernel_s if others else None
     return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
+
+
+def committed_times(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
+    """Return the winner of a problem that was committed for a GPU model, then its ties; none without a GPU."""
+    if device is None:
+        return []
+    entries = [e for e in entries_of(problem) if same_model(e.gpu, device.gpu) and e.precision in ALLOWED[precision]]
+    if not entries:
+        return []
+    entry = min(entries, key=lambda e: e.winner.median_s)
+    known = {f"{v.id}{print_config(c)}{problem}" for v in _reproducible(catalog, problem.name) for c in v.configs}
+    return [
+        TimedCase(time.case, entry.precision, time.median_s, time.low_s, time.high_s, False, f"run {run_of(time)}")
+        for time in (entry.winner, *entry.ties)
+        if time.case in known and device.runs(catalog.case(time.case))
+    ]
 
 
 def defaults(

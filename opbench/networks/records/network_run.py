@@ -6,6 +6,7 @@ what two runs of a network are compared for is which variant serves a node bette
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from opbench.errors import UsageError
@@ -30,6 +31,24 @@ def read_any_run(place: Path) -> Run:
     """A run of cases, or of a network as one; raises UsageError where neither is there."""
     if is_network(place) and not (place.is_dir() and run_file(place).exists()):
         return network_run(read_network(place), place if place.is_dir() else place.parent)
+    return read_run(place)
+
+
+def read_case_run(place: Path) -> Run:
+    """Return a run of cases, or the nodes of a network as cases.
+
+    A node's time was taken within its network: the L2 cache was flushed before the first node, and a node finds there
+    what the node before it left. Raises UsageError where no such file is there.
+    """
+    if place.is_dir() and run_file(place).exists():
+        return read_run(place)
+    folder = place if place.is_dir() else place.parent
+    if is_network(place):
+        record = read_network(place)
+        nodes = {node["name"]: node["case"] for node in record["nodes"]}
+        run = network_run(record, folder)
+        results = [replace(one, case=nodes[one.case.rpartition("/")[2]]) for one in run.results[1:]]
+        return replace(run, results=results)
     return read_run(place)
 
 

@@ -28,7 +28,7 @@ from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.memory import aligned
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
-from opbench.networks.plan.plan import Plan, choose, load_plan, save_plan
+from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
 from opbench.networks.plan.recompute import fitted, replayed
 from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpoint
 from opbench.networks.records.training import TrainingRecord, keep_training
@@ -133,17 +133,15 @@ class Trainer(TrainingState):
 
     def _chosen(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
         options = self.options
-        return choose(
-            graph,
-            self.known,
+        wanted = PlanOptions(
             options.precision,
             self.gpu,
             sm_count=self.backend.sm_count,
             memory_bytes=memory_bytes,
             parallel=options.parallel,
-            catalog=self.catalog,
             device=self.device,
         )
+        return choose(graph, self.known, wanted, self.catalog)
 
     def _workspaces(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)

@@ -1,0 +1,47 @@
+"""The winners files that travel with opbench: one per GPU model, in the format of a book."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from opbench.gpu.limits.products import product
+from opbench.kernels.operator import Operator
+from opbench.paths import shipped
+from opbench.results.book import Book, BookEntry, BookTime, read_book
+from opbench.results.files import FILE as RUN_FILE
+from opbench.results.files import PACKED
+
+FILE = "winners.json"
+
+
+@functools.cache
+def committed_winners() -> Book:
+    """Return the entries of all winners files in reports/; raises UsageError for a corrupt file."""
+    books = [read_book(path) for path in sorted(shipped("reports").glob(f"*/{FILE}"))]
+    return Book("cold", tuple(entry for book in books for entry in book.entries))
+
+
+def entries_of(problem: Operator) -> list[BookEntry]:
+    """Return the entries of a problem: one per precision and GPU model that has measured the problem."""
+    return _by_problem().get((problem.name, str(problem)), [])
+
+
+def same_model(gpu: str, other: str) -> bool:
+    """Return whether two names stand for one GPU model, such as "h200" and "NVIDIA H200"."""
+    known = product(gpu)
+    return gpu == other or (known is not None and known == product(other))
+
+
+def run_of(time: BookTime) -> str:
+    """Return the folder of the run that measured a time, such as "reports/h200/quick"."""
+    run = Path(time.run)
+    return (run.parent if run.name in (RUN_FILE, PACKED) else run).as_posix()
+
+
+@functools.cache
+def _by_problem() -> dict[tuple[str, str], list[BookEntry]]:
+    entries: dict[tuple[str, str], list[BookEntry]] = {}
+    for entry in committed_winners().entries:
+        entries.setdefault((entry.operator, entry.problem), []).append(entry)
+    return entries

@@ -1,0 +1,67 @@
+"""The committed winners files: in step with the committed runs, and found by the names of a GPU model."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opbench.kernels.folders import Catalog
+from opbench.networks.records.network_run import read_case_run
+from opbench.results.book import make_book, read_book
+from opbench.results.winners import FILE, committed_winners, entries_of, run_of, same_model
+from support.common import ROOT
+
+CATALOG = Catalog()
+FILES = sorted((ROOT / "reports").glob(f"*/{FILE}"))
+
+
+def sources() -> dict[str, list[Path]]:
+    """Return what `make winners` reads, by the file that it writes."""
+    done = subprocess.run(["make", "-n", "winners"], cwd=ROOT, capture_output=True, text=True, check=True)
+    commands = [shlex.split(line) for line in done.stdout.replace("\\\n", " ").splitlines() if " book " in line]
+    return {command[-1]: [Path(name) for name in command[command.index("book") + 1 : -2]] for command in commands}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_a_winners_file_is_what_its_runs_give(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    book = read_book(path)
+    assert make_book(sources()[path.relative_to(ROOT).as_posix()], CATALOG, read_case_run) == book, "make winners"
+    for entry in book.entries:
+        case = CATALOG.case(entry.winner.case)
+        assert case.unmet() is None and case.variant.reproducible and not case.variant.is_library
+
+
+def test_there_is_one_for_each_gpu_whose_peaks_are_committed() -> None:
+    assert {path.parent.name for path in FILES} == {
+        p.parent.parent.name for p in (ROOT / "reports").glob("*/ceilings/ceilings.json")
+    }
+    assert len(committed_winners().entries) == sum(len(read_book(path).entries) for path in FILES)
+
+
+def test_the_entries_of_a_problem_are_of_every_model_and_precision() -> None:
+    problem = CATALOG.operator("conv2d").parse("(n=8,c=64,h=56,w=56,k=64,r=3,s=3,padding=1)")
+    found = entries_of(problem)
+    assert {entry.gpu for entry in found} == {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}
+    assert {(entry.operator, entry.problem) for entry in found} == {("conv2d", str(problem))}
+    assert all((ROOT / run_of(entry.winner)).is_dir() for entry in found)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "other", "same"),
+    [
+        ("h100", "NVIDIA H100 80GB HBM3", True),
+        ("H100 SXM", "NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA H200", "NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA Someday", "NVIDIA Someday", True),
+        ("", "NVIDIA H200", False),
+    ],
+)
+def test_two_names_of_one_model(gpu: str, other: str, same: bool) -> None:
+    assert same_model(gpu, other) == same
