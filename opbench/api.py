@@ -16,7 +16,7 @@ from opbench.adopting.memory_plan import MemoryPlans
 from opbench.checking import backends
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of
-from opbench.gpu.limits.ceilings import committed
+from opbench.gpu.limits.ceilings import Ceilings, committed
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import CASE_NAME, Case, select
 from opbench.kernels.folders import Catalog
@@ -94,7 +94,7 @@ def run(
         # This process waits while workers measure; what the report imports, seconds of it, comes in that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, object]]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
         from opbench.running.probes import ceilings_for_run
 
         return ceilings_for_run(folder, tell, devices)

@@ -27,7 +27,7 @@ def test_what_documents_show_and_lead_to_is_there() -> None:
 
 
 def test_no_run_is_kept_twice() -> None:
-    starts = Counter(read_run(path).header["started"] + str(len(read_run(path).results)) for path in run_files(REPORTS))
+    starts = Counter(read_run(path).header.started + str(len(read_run(path).results)) for path in run_files(REPORTS))
     assert [start for start, times in starts.items() if times > 1] == []
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from opbench.backend.counts import Traffic
+from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.launch import BuildRequest, KernelLaunch
@@ -112,8 +113,8 @@ class Backend(Protocol):
     def limits(self) -> DeviceLimits | None:
         """What bounds occupancy on this device; None where no GPU is."""
 
-    def environment(self) -> dict[str, object]:
-        """Device, driver, compiler and versions, as JSON."""
+    def environment(self) -> Environment:
+        """Return device, driver, compiler and versions."""
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why this backend cannot run such a module, else None."""

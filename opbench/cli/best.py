@@ -59,7 +59,7 @@ def _timed_runs() -> list[Path]:
 
     found = []
     for folder in sorted({file.parent for file in RUNS.glob("*/results.jsonl*")}):
-        if read_run(folder).header.get("backend") == "cuda":
+        if read_run(folder).header.backend == "cuda":
             found.append(folder)
     if not found:
         deeper = sorted({file.parent for file in RUNS.glob("*/*/results.jsonl*")})

@@ -113,7 +113,7 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     import tempfile
 
     from opbench.gpu import driver as cuda
-    from opbench.gpu.limits.ceilings import Ceilings, datasheet, known_gpus
+    from opbench.gpu.limits.ceilings import datasheet, known_gpus
     from opbench.report.run.evidence import ceilings_table
     from opbench.running.probes import measure_ceilings
 
@@ -124,12 +124,12 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
         _, ceilings = measure_ceilings(out or Path(scratch), tell)
     if out:
-        paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings, indent=2)}\n".encode())
+        paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings.to_json(), indent=2)}\n".encode())
     if as_json:
-        click.echo(json.dumps(ceilings, indent=2))
+        click.echo(json.dumps(ceilings.to_json(), indent=2))
         return
-    table = ceilings_table(Ceilings.from_json(ceilings), datasheet(str(ceilings["gpu"])))
-    click.echo(f"{ceilings['gpu']}: measured, datasheet, share of the datasheet, case that reached it")
+    table = ceilings_table(ceilings, datasheet(ceilings.gpu))
+    click.echo(f"{ceilings.gpu}: measured, datasheet, share of the datasheet, case that reached it")
     for label, measured, quoted, share, case in table["body"]:
         click.echo(f"{label:36} {measured:>13} {quoted:>13} {share:>6}  {case}".rstrip())
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from opbench.backend.findings import Finding
     from opbench.export.sarif import FaultAtLine
+    from opbench.results.header import LeftOut
     from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
-    from opbench.results.run_data import LeftOut
     from opbench.running.clusters import Tls
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from opbench.backend.base import Buffer, Program, Sparse, Trace, TraceOptions
+from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
 from opbench.backend.rules import NOTES, UNINITIALISED_LOCAL
 from opbench.emulator.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
@@ -89,20 +90,20 @@ class CpuBackend:
     def _runtime(self) -> Runtime:
         return load_runtime(self._builder.runtime)
 
-    def environment(self) -> dict[str, object]:
-        """The machine, its compiler and versions, as JSON."""
-        return {
-            "backend": self.name,
-            "device": _processor(),
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "workers": self._workers,
-            "memory_bytes": available_memory(),
-            "compiler": self._toolchain.describe(),
-            "compiler_flags": " ".join(self._toolchain.flags(FAST)),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        }
+    def environment(self) -> Environment:
+        """Return the machine, its compiler and versions."""
+        return Environment(
+            backend=self.name,
+            device=_processor(),
+            machine=platform.machine(),
+            cores=os.cpu_count(),
+            workers=self._workers,
+            memory_bytes=available_memory(),
+            compiler=self._toolchain.describe(),
+            compiler_flags=" ".join(self._toolchain.flags(FAST)),
+            system=platform.platform(),
+            python=platform.python_version(),
+        )
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why the cpu backend cannot run such a module, else None."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from opbench._version import __version__
+from opbench.backend.environment import Environment
 from opbench.kernels.variant import print_config
+from opbench.records import JSON
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
@@ -34,10 +36,10 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
         operators.setdefault(result.operator, []).append(result)
     document = {
         "meta": {
-            "argv": shlex.split(run.header.get("command") or ""),
-            "version": {"json": VERSION, "opbench": run.header.get("opbench", __version__)},
+            "argv": shlex.split(run.header.command),
+            "version": {"json": VERSION, "opbench": run.header.opbench or __version__},
         },
-        "devices": [_device(run.header.get("environment") or {})],
+        "devices": [_device(run.header.environment)],
         "benchmarks": [
             _benchmark(index, operator, results, path, binaries)
             for index, (operator, results) in enumerate(operators.items())
@@ -46,27 +48,26 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     return {path: json.dumps(document, indent=2).encode() + b"\n", **binaries}
 
 
-def _device(environment: Mapping[str, object]) -> dict[str, object]:
+def _device(environment: Environment) -> dict[str, JSON]:
     """NVBench's names for what the run's environment knows, and no entry for what it does not."""
-    version = environment.get("compute_capability")
-    capability = round(10 * float(str(version))) * 10 if version else None
+    capability = environment.capability and 100 * environment.capability[0] + 10 * environment.capability[1]
     known = {
         "sm_version": capability,
         "ptx_version": capability,
-        "sm_default_clock_rate": environment.get("max_sm_clock_hz"),
-        "number_of_sms": environment.get("sm_count"),
-        "global_memory_size": environment.get("memory_bytes"),
-        "global_memory_bus_peak_clock_rate": environment.get("max_memory_clock_hz"),
-        "l2_cache_size": environment.get("l2_bytes"),
-        "ecc_state": environment.get("ecc"),
+        "sm_default_clock_rate": environment.max_sm_clock_hz,
+        "number_of_sms": environment.sm_count or None,
+        "global_memory_size": environment.memory_bytes,
+        "global_memory_bus_peak_clock_rate": environment.max_memory_clock_hz,
+        "l2_cache_size": environment.l2_bytes,
+        "ecc_state": environment.ecc,
     }
     told = {key: value for key, value in known.items() if value is not None}
-    return {"id": 0, "name": str(environment.get("gpu", "unknown")), **told}
+    return {"id": 0, "name": environment.gpu or "unknown", **told}
 
 
 def _benchmark(
     index: int, operator: str, results: Sequence[Result], path: Path, binaries: dict[Path, bytes]
-) -> dict[str, object]:
+) -> dict[str, JSON]:
     points = [_point(result) for result in results]
     names = list(dict.fromkeys(name for point in points for name in point))
     return {
@@ -88,12 +89,12 @@ def _type(value: int | str) -> str:
     return "int64" if isinstance(value, int) else "string"
 
 
-def _axis(name: str, values: Sequence[int | str]) -> dict[str, object]:
+def _axis(name: str, values: Sequence[int | str]) -> dict[str, JSON]:
     distinct = [{"input_string": str(v), "description": "", "value": v} for v in dict.fromkeys(values)]
     return {"name": name, "type": _type(values[0]), "flags": "", "values": distinct}
 
 
-def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, object]:
+def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:
     values = [
         {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
         for name, value in point.items()
@@ -113,7 +114,7 @@ def _state(result: Result, point: dict[str, int | str], path: Path, binaries: di
     }
 
 
-def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, object]]:
+def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, JSON]]:
     samples, clocks = result.samples_s, result.clocks_hz
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean = statistics.fmean(samples)
@@ -142,16 +143,14 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
     return found
 
 
-def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, object]:
+def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, JSON]:
     kind = "int64" if isinstance(value, int) else "float64"
     data = [{"name": "value", "type": kind, "value": str(value)}]
     shown = {"hide": hide} if hide else {}
     return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **shown, "data": data}
 
 
-def _binary(
-    tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]
-) -> dict[str, object]:
+def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:
     """A summary that names a file of float32 values, which is added to the files to write."""
     number = sum(name.parent.name == folder for name in binaries)
     name = f"{folder}/{number}.bin"

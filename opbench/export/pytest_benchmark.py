@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from opbench.records import JSON
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
@@ -18,26 +19,26 @@ VERSION = "5.1.0"
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     """The one file; only right cases with a time are in it, as the format knows no other."""
-    environment = run.header.get("environment") or {}
+    environment = run.header.environment
     document = {
         "machine_info": {
-            "node": str(environment.get("uuid", "")),
-            "processor": str(environment.get("processor", "")),
-            "machine": str(environment.get("processor", "")),
+            "node": environment.uuid,
+            "processor": environment.processor,
+            "machine": environment.processor,
             "python_implementation": "CPython",
-            "python_version": str(environment.get("python", "")),
-            "system": str(environment.get("system", "")),
-            "cpu": {"brand_raw": str(environment.get("gpu", ""))},
+            "python_version": environment.python,
+            "system": environment.system,
+            "cpu": {"brand_raw": environment.gpu},
         },
         "commit_info": {"id": "unversioned", "time": None, "dirty": False, "project": "opbench", "branch": "(unknown)"},
         "benchmarks": [benchmark(result) for result in run.results if result.status == "right" and result.samples_s],
-        "datetime": run.header.get("started", ""),
+        "datetime": run.header.started,
         "version": VERSION,
     }
     return {path: json.dumps(document, indent=1).encode() + b"\n"}
 
 
-def benchmark(result: Result) -> dict[str, object]:
+def benchmark(result: Result) -> dict[str, JSON]:
     """One case."""
     measurement = result.measurement
     assert measurement, "only measured cases are exported"
@@ -53,7 +54,7 @@ def benchmark(result: Result) -> dict[str, object]:
     }
 
 
-def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, object]:
+def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, JSON]:
     """What opbench knows beyond the table's columns."""
     return {
         "case": case,
@@ -65,7 +66,7 @@ def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) ->
     }
 
 
-def statistics_of(samples: Sequence[float]) -> dict[str, object]:
+def statistics_of(samples: Sequence[float]) -> dict[str, JSON]:
     """The columns of pytest-benchmark's table, and all samples."""
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean, spread = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0

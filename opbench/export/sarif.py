@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
 from opbench.backend.findings import Finding, Related
 from opbench.backend.rules import rule_of
+from opbench.records import JSON
 from opbench.results.faults import faults_of
 from opbench.results.result import Result
 
@@ -72,23 +73,27 @@ def _uri(file: str) -> str:
     return Path(file).resolve().as_uri() if here.startswith("..") else Path(here).as_posix()
 
 
-def sarif(found: Sequence[FaultAtLine]) -> dict[str, object]:
+def sarif(found: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
     """Return the log that code hosts read."""
     names = sorted({fault.finding.rule for fault in found})
-    driver = {"name": "opbench", "semanticVersion": __version__, "rules": [_rule(name) for name in names]}
+    driver: dict[str, JSON] = {
+        "name": "opbench",
+        "semanticVersion": __version__,
+        "rules": [_rule(name) for name in names],
+    }
     entries = [_entry(fault, names.index(fault.finding.rule)) for fault in found]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": entries}]}
 
 
-def _rule(name: str) -> dict[str, object]:
+def _rule(name: str) -> dict[str, JSON]:
     rule = rule_of(name.replace("-", "_"))
     help_text = f"{rule.remedy} See: opbench help finding {name}".strip()
     return {"id": name, "shortDescription": {"text": rule.title}, "help": {"text": help_text}}
 
 
-def _entry(fault: FaultAtLine, index: int) -> dict[str, object]:
+def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
     one = fault.finding
-    entry: dict[str, object] = {
+    entry: dict[str, JSON] = {
         "ruleId": one.rule,
         "ruleIndex": index,
         "level": fault.level,
@@ -107,6 +112,6 @@ def _entry(fault: FaultAtLine, index: int) -> dict[str, object]:
     return entry
 
 
-def _location(file: str, line: int, column: int) -> dict[str, object]:
+def _location(file: str, line: int, column: int) -> dict[str, JSON]:
     region = {"startLine": max(line, 1), **({"startColumn": column} if column else {})}
     return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region}}

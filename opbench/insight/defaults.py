@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from opbench.backend.environment import Environment
 from opbench.gpu.limits.capability import missing_capability, parse_capability
 from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet, known_gpus
 from opbench.gpu.limits.products import MULTIPROCESSORS
@@ -63,17 +64,17 @@ class ChosenFor:
         return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
 
 
-def target(environment: Mapping[str, object]) -> ChosenFor | None:
+def target(environment: Environment) -> ChosenFor | None:
     """The GPU of a backend's environment; None where there is none."""
-    if not environment.get("compute_capability"):
+    if environment.capability is None:
         return None
-    major, minor = (int(part) for part in str(environment["compute_capability"]).split("."))
-    gpu = str(environment.get("gpu", ""))
-    known = datasheet(gpu) is not None
-    name = next((word for word in re.findall(r"\w+", gpu.lower()) if known and word in known_gpus()), STAND_IN)
-    limits = MULTIPROCESSORS.get((major, minor))
+    known = datasheet(environment.gpu) is not None
+    name = next(
+        (word for word in re.findall(r"\w+", environment.gpu.lower()) if known and word in known_gpus()), STAND_IN
+    )
+    limits = MULTIPROCESSORS.get(environment.capability)
     shared = limits.shared_per_block if limits else 48 * 1024
-    return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared, gpu)
+    return ChosenFor(committed(name), environment.sm_count, environment.capability, shared, environment.gpu)
 
 
 def ranked(

@@ -81,9 +81,9 @@ def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
 
 def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
     """What the run measured, its GPU's datasheet, and for a run without a GPU the ceilings that predict."""
-    on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
-    measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
-    device = str((run.header.get("environment") or {}).get("gpu") or (measured.gpu if measured else ""))
+    on_cpu = run.header.backend == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
+    measured = None if on_cpu else run.ceilings
+    device = run.header.environment.gpu or (measured.gpu if measured else "")
     return measured, datasheet(gpu if on_cpu else device), committed(gpu) if on_cpu else None
 
 

@@ -28,15 +28,14 @@ SHOWN = 12
 
 def provenance(cpu: Run, gpu: Run) -> str:
     """Which runs are compared, on which GPU and when, such as "counters-cpu against counters · NVIDIA H200 · …"."""
-    environment = gpu.header.get("environment") or {}
     facts = [
         f"{cpu.folder.name} against {gpu.folder.name}",
-        environment.get("gpu") or "an unnamed GPU",
-        f"counted {str(cpu.header.get('started') or '?')[:16].replace('T', ' ')}",
-        f"measured {str(gpu.header.get('started') or '?')[:16].replace('T', ' ')}",
-        f"opbench {gpu.header['opbench']}" if gpu.header.get("opbench") else "",
+        gpu.header.environment.gpu or "an unnamed GPU",
+        f"counted {(cpu.header.started or '?')[:16].replace('T', ' ')}",
+        f"measured {(gpu.header.started or '?')[:16].replace('T', ' ')}",
+        f"opbench {gpu.header.opbench}" if gpu.header.opbench else "",
     ]
-    return " · ".join(str(fact) for fact in facts if fact)
+    return " · ".join(fact for fact in facts if fact)
 
 
 def verdict(agreement: Agreement) -> str:

@@ -211,14 +211,14 @@ def _best(found: Sequence[Row], variant: str) -> Row | None:
 
 
 def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row]) -> list[str]:
-    gpu = str((run.header.get("environment") or {}).get("gpu") or (run.ceilings or {}).get("gpu") or "an unnamed GPU")
+    gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
     first = found[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
     lines = [
         f"## `{problem}`",
         "",
         f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
-        f"`{run.header.get('suite', '?')}` of {run.header.get('started', 'unknown date')}. {_roof_words(run)}",
+        f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_roof_words(run)}",
         "",
         *_chart(run, first.operator, problem),
         "| rung | median | rate | of roof | × rung below | × library | best config |",
@@ -256,7 +256,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
 
 
 def _roof_words(run: Run) -> str:
-    ceilings = Ceilings.from_json(run.ceilings) if run.ceilings else Ceilings()
+    ceilings = run.ceilings or Ceilings()
     known = [
         f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",
         f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",
@@ -267,7 +267,7 @@ def _roof_words(run: Run) -> str:
 
 def _repeat(runs: Sequence[Run]) -> str:
     """How to repeat the runs."""
-    suites = dict.fromkeys(str(run.header["suite"]) for run in runs if run.header.get("suite"))
+    suites = dict.fromkeys(run.header.suite for run in runs if run.header.suite)
     return f" Repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
 
 

@@ -48,8 +48,7 @@ def read_selftest(place: Path) -> Selftest:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
             raise ValueError(f"format {value.get('format')} is not known; this opbench reads {FORMAT}")
-        told = {name: value[name] for name in ("environment", "budget_s", "opbench", "date", "parts")}
-        return from_json(Selftest, told)
+        return from_json(Selftest, value)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -16,9 +16,9 @@ from opbench.report.run import counted, sentences
 from opbench.report.run.bound import predicted_words
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
+from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
 from opbench.results.rows import Row, rows_of_frame
-from opbench.results.run_data import LeftOut
 from opbench.timing.measurement import Warn
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
 from opbench.report.tuning import finals_rows, head, summary, tied, verdict
-from opbench.results.environments import short_revision
 from opbench.results.files import Run
+from opbench.results.header import short_revision
 from opbench.results.tuning import ENDINGS, Trial, Tuning
 from opbench.timing import stats
 

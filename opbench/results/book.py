@@ -249,17 +249,16 @@ def _of_book(path: Path) -> tuple[list[Contender], str]:
 
 
 def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[list[Contender], str]:
-    environment = run.header.get("environment") or {}
-    gpu = str(environment.get("gpu") or "")
-    if not gpu or run.header.get("backend") != "cuda":
+    header, environment = run.header, run.header.environment
+    gpu = environment.gpu
+    if not gpu or header.backend != "cuda":
         raise UsageError(
-            f"{path}: a run of the {run.header.get('backend')} backend has no times of a GPU; name a run that was "
+            f"{path}: a run of the {header.backend or 'unknown'} backend has no times of a GPU; name a run that was "
             "measured on one: opbench run SUITE --backend cuda"
         )
     said += run.warnings
-    capability = str(environment.get("compute_capability", ""))
     found: list[Contender] = []
-    mode = str((run.header.get("timing") or {}).get("mode", "cold"))
+    mode = header.timing.mode or "cold"
     left_out: dict[str, list[str]] = {}
     for result in run.results:
         if result.status != "right" or result.measurement is None or result.measurement.median_s <= 0:
@@ -268,7 +267,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[li
             left_out.setdefault(why, []).append(result.case.removesuffix(result.problem))
             continue
         key = (result.operator, result.problem, result.precision, gpu)
-        found.append((key, capability, _time(result, run, path), result.library))
+        found.append((key, environment.compute_capability, _time(result, run, path), result.library))
     for why, cases in left_out.items():
         names = list(dict.fromkeys(cases))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -300,10 +299,10 @@ def _time(result: Result, run: Run, path: Path) -> BookTime:
         min(low, median),
         max(high, median),
         result.source_sha256,
-        str(run.header.get("opbench", "")),
-        str(run.header.get("started", "")),
+        run.header.opbench,
+        run.header.started,
         paths.portable(str(path)),
-        str((run.header.get("environment") or {}).get("driver", "")),
+        run.header.environment.driver or "",
     )
 
 

@@ -349,7 +349,7 @@ class _Thresholds:
 
 def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
     """The least threshold of all cases: what these two runs can tell apart at best."""
-    targets = [float((run.header.get("timing") or {}).get("target") or 0.0) for run in (base, new)]
+    targets = [run.header.timing.target or 0.0 for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
     return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from opbench.records import JSON, to_json
 from opbench.results.files import Run
 
 MACHINE = (
@@ -48,19 +48,19 @@ def differences(base: Run, new: Run) -> list[Difference]:
     return sorted(found, key=lambda difference: not difference.matters)
 
 
-def _settings(run: Run) -> dict[str, object]:
+def _settings(run: Run) -> dict[str, JSON]:
     header = run.header
     # The seed of the timing only orders the samples; more processes show more of the same times' spread.
     timing = {
         f"timing.{RENAMED.get(key, key)}": value
-        for key, value in (header.get("timing") or {}).items()
+        for key, value in to_json(header.timing, sparse=True).items()
         if key not in ("seed", "processes")
     }
-    named = {key: header[key] for key in ("backend", "opbench", "seed") if key in header}
-    environment = dict(header.get("environment") or {})
-    if header.get("backend") == "cpu":
+    named = {"backend": header.backend or None, "opbench": header.opbench or None, "seed": header.seed}
+    environment = header.environment.to_json()
+    if header.backend == "cpu":
         environment.pop("memory_bytes", None)  # what was free of it then: no setting of the machine
-    return {**named, **environment, **timing}
+    return {**named, **environment, **header.settings, **timing}
 
 
 def _shown(value: object) -> str:
@@ -68,15 +68,8 @@ def _shown(value: object) -> str:
 
 
 def alike(run: Run) -> str:
-    """What decides a run's times beside its kernels, as text: runs of one such text can be compared."""
-    environment = run.header.get("environment") or {}
-    known = {key: environment[key] for key in MACHINE if environment.get(key) is not None}
-    known["timing.mode"] = (run.header.get("timing") or {}).get("mode")
+    """Return what decides a run's times beside its kernels, as text: runs of one such text can be compared."""
+    environment = run.header.environment.to_json()
+    known = {key: environment[key] for key in MACHINE if key in environment}
+    known["timing.mode"] = run.header.timing.mode
     return json.dumps(known, sort_keys=True)
-
-
-def short_revision(revision: Mapping[str, object] | None) -> str:
-    """A header's commit, such as "1a2b3c4", or "1a2b3c4 + changes" of a tree that differed; "" for none."""
-    if not revision or not revision.get("commit"):
-        return ""
-    return str(revision["commit"])[:7] + (" + changes" if revision.get("changed") else "")

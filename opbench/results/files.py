@@ -18,8 +18,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.records import from_json
+from opbench.results.header import RunDevice, RunHeader
 from opbench.results.result import Result
 from opbench.results.rows import frame
 from opbench.results.run_data import RunData
@@ -169,15 +173,23 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, value
 
 
-def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
-    """Seconds that an end line stands for; None where it does not say, as that of a run that was killed before."""
-    if "wall_s" in end:
-        return float(end["wall_s"]) if end["wall_s"] is not None else None
+@dataclass(frozen=True)
+class _End:
+    """The last line of a process's part of a run."""
+
+    finished: str = ""
+    wall_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    """None where a run that was killed before took a time that nobody knows; not in older runs."""
+
+
+def _spent_s(end: _End, began: str) -> float | None:
+    """Return the seconds that an end line stands for; None where it does not say."""
+    if end.wall_s is not msgspec.UNSET:
+        return end.wall_s
     try:
-        began, ended = (datetime.fromisoformat(text) for text in (header["started"], end["finished"]))
-    except (KeyError, TypeError, ValueError):
+        return (datetime.fromisoformat(end.finished) - datetime.fromisoformat(began)).total_seconds()
+    except (TypeError, ValueError):
         return None
-    return (ended - began).total_seconds()
 
 
 class RunReader:
@@ -185,7 +197,8 @@ class RunReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._run = Run(path.parent, {}, [])
+        self._run = Run(path.parent, RunHeader(), [])
+        self._begun = False
         self._results: dict[str, Result] = {}
         self._spent: list[float | None] = []
 
@@ -199,41 +212,48 @@ class RunReader:
 
     def take(self, value: dict[str, Any], number: int = 0) -> None:
         """Take one line; its number is for who has to mend it."""
-        run, kind = self._run, value.pop("type")
+        kind = value.pop("type")
+        if kind == "run" and value.get("format") != FORMAT:
+            raise UsageError(
+                f"{self.path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
+            )
+        try:
+            self._take(kind, value)
+        except (TypeError, ValueError) as error:
+            remedy = "choose another --out DIR" if kind == "run" else "delete that line, then --resume"
+            raise UsageError(f"{self.path}:{number}: corrupt line ({error}); {remedy}") from None
+
+    def _take(self, kind: str, value: dict[str, Any]) -> None:
+        run = self._run
         if kind == "run":
-            if value.get("format") != FORMAT:
-                raise UsageError(
-                    f"{self.path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
-                )
-            run.header = value
+            run.header, self._begun = from_json(RunHeader, value), True
         elif kind == "result":
-            try:
-                result = from_json(Result, value)
-            except (TypeError, ValueError) as error:
-                raise UsageError(
-                    f"{self.path}:{number}: corrupt result ({error}); delete that line, then --resume"
-                ) from None
+            result = from_json(Result, value)
             self._results[result.case] = result
         elif kind == "ceilings":
-            run.ceilings = value
-            if said := (value.get("canary") or {}).get("said"):
-                run.warnings.append(said)
+            run.ceilings = Ceilings.from_json(value)
+            self._warn(run.ceilings)
         elif kind == "device":
-            run.devices[str(value.get("uuid"))] = value
-            run.ceilings = run.ceilings or value.get("ceilings")
-            if said := ((value.get("ceilings") or {}).get("canary") or {}).get("said"):
-                run.warnings.append(f"{value.get('name')}: {said}")
+            device = RunDevice.from_json(value)
+            run.devices[device.uuid] = device
+            run.ceilings = run.ceilings or device.ceilings
+            self._warn(device.ceilings, f"{device.name}: ")
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
         elif kind == "traffic":
             run.traffic[str(value.get("case"))] = value
         elif kind == "end":
             run.finished = True
-            self._spent.append(_spent_s(value, {} if self._spent else run.header))
+            self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))
+
+    def _warn(self, ceilings: Ceilings | None, device: str = "") -> None:
+        """Keep what the start of the run found against its remembered ceilings."""
+        if ceilings and ceilings.canary and ceilings.canary.said:
+            self._run.warnings.append(device + ceilings.canary.said)
 
     def run(self) -> Run:
         """What was taken so far; raises UsageError where no header was."""
-        if not self._run.header:
+        if not self._begun:
             raise UsageError(
                 f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
             )

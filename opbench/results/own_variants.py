@@ -39,7 +39,7 @@ class VariantComparison:
 
 def compare_own_variants(run: Run) -> list[VariantComparison]:
     """Compare the user's variants of each problem with the first of them that is right."""
-    own = set(run.header.get("own") or ())
+    own = set(run.header.own)
     problems: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in run.results:
         if f"{result.operator}/{result.variant}" in own and result.status == "right":

@@ -147,11 +147,10 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     limits: dict[str, Ceilings | None] = {}  # of each device, read once
     for result in run.results:
         if result.device not in limits:
-            known = run.ceilings_of(result)
-            limits[result.device] = Ceilings.from_json(known) if known else None
+            limits[result.device] = run.ceilings_of(result)
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
     found = [_row(r, predicting if r.backend == "cpu" else limits[r.device]) for r in run.results]
-    own = set(run.header.get("own") or ())
+    own = set(run.header.own)
     for row, result in zip(found, run.results, strict=True):
         row.own = f"{row.operator}/{row.variant}" in own
         row.device = run.device_name(result)

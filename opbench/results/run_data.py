@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from opbench.gpu.limits.ceilings import Ceilings
+from opbench.results.header import LeftOut, RunDevice, RunHeader
 from opbench.results.result import Result
-
-LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
-"""By problem and by reason: the variants of a suite that are no cases of that problem."""
 
 
 @dataclass
@@ -18,15 +16,14 @@ class RunData:
     """Everything that one results file holds."""
 
     folder: Path
-    header: dict[str, Any]
+    header: RunHeader
     results: list[Result]
-    ceilings: dict[str, Any] | None = None
-    """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
+    ceilings: Ceilings | None = None
+    """Measured limits."""
     counters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hardware counters by case, from `opbench profile`."""
-    devices: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    """By UUID, in a run on several devices: name, index, environment and measured limits of each; `ceilings` are then
-    those of the first."""
+    devices: dict[str, RunDevice] = field(default_factory=dict)
+    """By UUID, in a run on several devices; `ceilings` are then those of the first."""
     traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the cpu backend counted, by case; see `opbench.backend.counts.Traffic.from_json`."""
     finished: bool = False
@@ -38,22 +35,23 @@ class RunData:
     @property
     def of_network(self) -> bool:
         """Whether its cases are a network's nodes and the whole, which are no rivals."""
-        return "network" in self.header
+        return bool(self.header.network)
 
-    def _device_of(self, result: Result) -> Mapping[str, object]:
-        """What is known of a result's device: one without its name is of the run's first process, on one device."""
-        return self.devices.get(result.device or str((self.header.get("environment") or {}).get("uuid")), {})
+    def _device_of(self, result: Result) -> RunDevice | None:
+        """Return a result's device: one without its name is of the run's first process, on one device."""
+        return self.devices.get(result.device or self.header.environment.uuid)
 
-    def ceilings_of(self, result: Result) -> Mapping[str, object] | None:
-        """The measured limits of the device that a result is of."""
-        known = self._device_of(result).get("ceilings")
-        return known if isinstance(known, dict) else self.ceilings
+    def ceilings_of(self, result: Result) -> Ceilings | None:
+        """Return the measured limits of the device that a result is of."""
+        device = self._device_of(result)
+        return device.ceilings if device and device.ceilings else self.ceilings
 
     def device_name(self, result: Result) -> str:
-        """Such as "GPU 1", in a run on several devices; empty in a run on one."""
-        return str(self._device_of(result).get("name", result.device)) if self.devices else ""
+        """Return such as "GPU 1", in a run on several devices; empty in a run on one."""
+        device = self._device_of(result)
+        return (device.name if device else result.device) if self.devices else ""
 
     @property
     def left_out(self) -> LeftOut:
         """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
-        return self.header.get("left_out") or {}
+        return self.header.left_out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
+from opbench.backend.environment import Environment
 from opbench.errors import EXIT_OK, EXIT_WRONG
+from opbench.records import to_json
 
 FORMAT = 1
 
@@ -68,7 +70,7 @@ class Part:
 class Selftest:
     """All parts that ran, with where."""
 
-    environment: dict[str, object]
+    environment: Environment
     budget_s: float
     opbench: str
     date: str
@@ -90,4 +92,10 @@ class Selftest:
 
     def to_json(self) -> dict[str, object]:
         """Everything, as JSON."""
-        return {"format": FORMAT, **asdict(self), "summary": self.summary(), "exit_code": self.exit_code}
+        return {
+            "format": FORMAT,
+            **to_json(self),
+            "environment": self.environment.to_json(),
+            "summary": self.summary(),
+            "exit_code": self.exit_code,
+        }

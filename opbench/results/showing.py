@@ -21,11 +21,11 @@ LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-al
 def title(run: RunData) -> str:
     """Such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
     counts = Counter(result.status for result in run.results)
-    environment = run.header.get("environment") or {}
-    device = environment.get("gpu") or f"the {run.header.get('backend', 'unknown')} backend"
+    header = run.header
+    device = header.environment.gpu or f"the {header.backend or 'unknown'} backend"
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
     number = f"{len(run.results)} case{'s' if len(run.results) != 1 else ''}" + (f": {verdicts}" if verdicts else "")
-    return f"{run.header.get('suite', 'run')} on {device}, {number}" + ("" if run.finished else ", unfinished")
+    return f"{header.suite or 'run'} on {device}, {number}" + ("" if run.finished else ", unfinished")
 
 
 def to_html(run: RunData) -> str:

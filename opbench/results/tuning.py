@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.records import from_json
 from opbench.results.files import Run, read_lines, read_run, run_file
+from opbench.results.header import Revision
 from opbench.results.result import Result
 
 FILE = "tune.jsonl"
@@ -73,9 +75,9 @@ class Begun:
     unit: Literal["s", "J"]
     mode: str
     source_sha256: str
-    environment: dict[str, object]
+    environment: Environment
     started: str = ""
-    revision: dict[str, object] | None = None
+    revision: Revision | None = None
     """Of the user's project."""
     command: str = ""
     opbench: str = ""

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from opbench._version import __version__
 from opbench.backend.counts import Traffic
+from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.records import from_json
 from opbench.results.files import Run
+from opbench.results.header import RunDevice
 from opbench.results.result import Result
 from opbench.running import remote
 from opbench.running.devices import common_environment, require_alike
@@ -28,6 +30,7 @@ from opbench.running.options import RunSetup
 from opbench.running.problem import Terms
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import Open, iterate_problems
+from opbench.running.remote import Introduction
 from opbench.running.runner import RunDesk, RunEnded, slowest_first
 from opbench.running.suite import Suite
 
@@ -93,7 +96,7 @@ class _Crew:
         self._inbox = Queue(self._order.run, client=client)
         self._members: dict[str, _Member] = {}
         self._refused: set[str] = set()
-        self._environments: dict[str, Mapping[str, object]] = {}
+        self._environments: dict[str, Environment] = {}
         self._suspects: set[str] = set()
         self._dispatch: Dispatch[Case] = Dispatch(lambda case: case.name)
         self._attempts = 0
@@ -196,25 +199,22 @@ class _Crew:
             self._dispatch.finished(member.address)
         member.idle, member.number = True, -1
 
-    def _welcome(self, member: _Member, told: Mapping[str, object], strict: bool) -> None:
+    def _welcome(self, member: _Member, told: Introduction, strict: bool) -> None:
         """A worker that fits the run takes part; one that does not is refused, at the start together with the run."""
-        place = f"{told['host']} ({member.address})"
-        for key, here in (("opbench", self._order.opbench), ("variants", self._order.variants)):
-            if told.get(key, here) != here:
-                said = f"{place}: has {key} {told[key]}, and here it is {here}; install the same on both"
+        place, environment = f"{told.host} ({member.address})", told.environment
+        for key in ("opbench", "variants"):
+            there, here = getattr(told, key), getattr(self._order, key)
+            if there not in ("", here):
+                said = f"{place}: has {key} {there}, and here it is {here}; install the same on both"
                 return self._dismiss(member, said, strict)
-        if "fault" in told:
-            return self._dismiss(member, f"{place}: {told['fault']}", strict)
-        environment = told["environment"]
-        assert isinstance(environment, dict)
+        if told.fault:
+            return self._dismiss(member, f"{place}: {told.fault}", strict)
         try:
             require_alike({**self._environments, place: environment})
         except EnvironmentFault as fault:
             return self._dismiss(member, str(fault), strict)
-        if environment.get("uuid") in {known.get("uuid", "") for known in self._environments.values()}:
-            said = (
-                f"{place}: sees {environment['uuid']}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
-            )
+        if environment.uuid and environment.uuid in {known.uuid for known in self._environments.values()}:
+            said = f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
             return self._dismiss(member, said, strict)
         file = self._desk.file
         number = len(self._environments) + len(file.earlier.devices if file.earlier else {})
@@ -222,9 +222,8 @@ class _Crew:
             file.begin(common_environment([environment]))
         self._environments[place] = environment
         member.name, member.idle = f"worker {number}", True
-        member.device = str(environment.get("uuid") or f"{self._order.run[8:16]}-{number}")
-        facts = {"index": number, "name": member.name, "uuid": member.device, "host": told["host"]}
-        file.device({**environment, **facts, "ceilings": told.get("ceilings")})
+        member.device = environment.uuid or f"{self._order.run[8:16]}-{number}"
+        file.device(RunDevice(environment, number, member.name, member.device, told.host, told.ceilings))
         return None
 
     def _dismiss(self, member: _Member, said: str, strict: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
 
@@ -56,22 +57,20 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
     return tuple(ChosenGpu(index, shown[index].uuid, shown[index].environment) for index in chosen)
 
 
-def require_alike(environments: Mapping[str, Mapping[str, object]]) -> None:
+def require_alike(environments: Mapping[str, Environment]) -> None:
     """Raise EnvironmentFault, with what was seen where, unless all devices would give the same times."""
-    places = list(environments)
-    timed = any(environment.get("gpu") for environment in environments.values())
+    timed = any(environment.gpu for environment in environments.values())
     for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory is what is free now
-        seen = {place: environments[place].get(key) for place in places}
-        if len({str(value) for value in seen.values()}) > 1:
-            said = "; ".join(f"{place}: {value}" for place, value in seen.items())
+        seen = {place: getattr(environment, key) for place, environment in environments.items()}
+        if len(set(seen.values())) > 1:
+            listed = "; ".join(f"{place}: {value}" for place, value in seen.items())
             raise EnvironmentFault(
-                f"the devices of a run must be alike, as their times share its tables, but {key} is not: {said}; "
+                f"the devices of a run must be alike, as their times share its tables, but {key} is not: {listed}; "
                 "set them alike, or run on those that are: --gpus"
             )
 
 
-def common_environment(environments: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """What the header of a run says of all its devices: the first's environment, with everybody's UUID."""
-    first = dict(environments[0])
-    uuids = [str(environment["uuid"]) for environment in environments if environment.get("uuid")]
-    return {**first, "uuid": ", ".join(uuids)} if uuids else first
+def common_environment(environments: Sequence[Environment]) -> Environment:
+    """Return what a run's header says of all its devices: the first's environment, with the UUIDs of all."""
+    uuids = [environment.uuid for environment in environments if environment.uuid]
+    return replace(environments[0], uuid=", ".join(uuids))

@@ -7,15 +7,17 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TypedDict
 
 from opbench._version import __version__
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
+from opbench.results.header import RecordedTiming, Revision, RunDevice, RunHeader
 from opbench.results.result import Launched, Result
 from opbench.running.options import RunSetup
 from opbench.running.revision import revision
@@ -31,7 +33,7 @@ class Beginning(TypedDict):
     """What every record says of its first moment."""
 
     started: str
-    revision: dict[str, object] | None
+    revision: Revision | None
 
 
 def beginning() -> Beginning:
@@ -73,39 +75,38 @@ class RunFile:
             return None  # a torn header, which is cut off
         self._reader.read()
         earlier = self._reader.run()
-        before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}
-        wanted = {
-            "suite": self._suite.name,
-            "backend": self._options.backend,
-            "seed": self._options.seed,
-            "mode": self._suite.timing.mode,
-            "processes": self._options.processes,
+        header = earlier.header
+        pairs = {
+            "suite": (header.suite, self._suite.name),
+            "backend": (header.backend, self._options.backend),
+            "seed": (header.seed, self._options.seed),
+            "mode": (header.timing.mode or "cold", self._suite.timing.mode),
+            "processes": (header.timing.processes or 1, self._options.processes),
         }
-        for key, value in wanted.items():
-            if before.get(key) != value:
-                raise UsageError(
-                    f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR"
-                )
+        for key, (before, wanted) in pairs.items():
+            if before != wanted:
+                raise UsageError(f"{path}: was run with {key} = {before}, not {wanted}; choose another --out DIR")
         return earlier
 
-    def begin(self, environment: Mapping[str, object]) -> None:
+    def begin(self, environment: Environment) -> None:
         """Write the header, or refuse to complete another GPU's run: times of two must not share a table."""
         if self.earlier is None:
-            self.write("run", _header(self._suite, self._options, environment))
+            self.write("run", _header(self._suite, self._options, environment).to_json())
             return
-        for key in ("gpu", "driver"):
-            before, here = self.earlier.header.get("environment", {}).get(key), environment.get(key)
-            unknown = key == "driver" and None in (before, here)
-            if before != here and not unknown:
+        earlier = self.earlier.header.environment
+        drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # one may be unknown
+        for key, before, here in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
+            if before != here:
                 raise UsageError(
-                    f"{self._options.out / FILE}: was run on {key} = {before}, not {here}; choose another --out DIR"
+                    f"{self._options.out / FILE}: was run on {key} = {before or None}, not {here or None}; "
+                    "choose another --out DIR"
                 )
 
-    def device(self, payload: dict[str, object]) -> None:
+    def device(self, device: RunDevice) -> None:
         """Append what one of several devices is and can do at most."""
-        self.write("device", payload)
+        self.write("device", device.to_json())
 
-    def write(self, kind: str, payload: dict[str, object]) -> None:
+    def write(self, kind: str, payload: Mapping[str, object]) -> None:
         """Append one line; it is on disk before this returns."""
         self._reader.take(json.loads(self._writer.write(kind, payload)))
 
@@ -135,28 +136,28 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
     return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
-def _header(suite: Suite, options: RunSetup, environment: Mapping[str, object]) -> dict[str, object]:
-    """The first line of a run's file."""
-    return {
-        "format": FORMAT,
-        "opbench": __version__,
-        "suite": suite.name,
-        "title": suite.title,
-        "backend": options.backend,
-        "seed": options.seed,
+def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHeader:
+    """Return the first line of a run's file."""
+    return RunHeader(
+        format=FORMAT,
+        opbench=__version__,
+        suite=suite.name,
+        title=suite.title,
+        backend=options.backend,
+        seed=options.seed,
         **beginning(),
-        "target": list(options.target),
-        "targets": list(options.targets),
-        "own": list(suite.own),
-        "command": shlex.join(["opbench", *options.command]) if options.command else "",
-        "timing": {**asdict(suite.timing), "processes": options.processes},
-        "cases": len(suite.cases),
-        "left_out": suite.left_out,
-        "environment": {
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            **environment,
-        },
-    }
+        target=options.target,
+        targets=options.targets,
+        own=tuple(suite.own),
+        command=shlex.join(["opbench", *options.command]) if options.command else "",
+        timing=RecordedTiming(**asdict(suite.timing), processes=options.processes),
+        cases=len(suite.cases),
+        left_out=suite.left_out,
+        environment=replace(
+            environment,
+            python=platform.python_version(),
+            system=platform.platform(),
+            processor=platform.machine(),
+            cores=os.cpu_count(),
+        ),
+    )

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from opbench import paths
-from opbench.errors import EnvironmentFault
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.gpu.limits.ceilings import Ceilings, read_ceilings
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -32,16 +32,15 @@ SUITES = ("ceilings", "sustained")
 """What is measured: bursts, and rates under load. A change to either makes kept ceilings stale."""
 
 
-def remembered(device: ChosenGpu | None = None) -> dict[str, object] | None:
+def remembered(device: ChosenGpu | None = None) -> Ceilings | None:
     """The ceilings measured before on a GPU, the first unless told, with this driver, if recent."""
     path = _path(device)
     try:
         if time.time() - path.stat().st_mtime > KEPT_S:
             return None
-        value: dict[str, object] = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_ceilings(path, "")
+    except (OSError, UsageError):
         return None
-    return value
 
 
 def _path(device: ChosenGpu | None) -> Path:
@@ -54,7 +53,7 @@ def _path(device: ChosenGpu | None) -> Path:
 
 def measure_ceilings(
     out: Path, tell: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
-) -> tuple[Run, dict[str, Any]]:
+) -> tuple[Run, Ceilings]:
     """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
 
     Raises EnvironmentFault when a probe fails.
@@ -63,11 +62,10 @@ def measure_ceilings(
     run = _run(burst, out, tell, resume, device)
     sustained = _run(loaded, out / "sustained", tell, resume, device)
     ceilings = with_sustained(from_probes(run.results), sustained.results)
-    environment = run.header["environment"]
-    ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
-    value = ceilings.to_json()
-    paths.write_atomically(_path(device), json.dumps(value, indent=2).encode())
-    return run, value
+    environment = run.header.environment
+    ceilings = replace(ceilings, gpu=environment.gpu, l2_bytes=environment.l2_bytes)
+    paths.write_atomically(_path(device), json.dumps(ceilings.to_json(), indent=2).encode())
+    return run, ceilings
 
 
 def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | None) -> Run:
@@ -81,7 +79,7 @@ def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | Non
     return run
 
 
-def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()) -> list[dict[str, object]]:
+def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Ceilings]:
     """The remembered ceilings of each GPU, of the first where none is named, else fresh ones measured into `folder`.
 
     GPUs are measured beside each other; one whose measuring was killed is completed.
@@ -96,7 +94,7 @@ def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()
                 raise RunEnded
             tell(progress)
 
-    def find(device: ChosenGpu) -> dict[str, object]:
+    def find(device: ChosenGpu) -> Ceilings:
         out = folder / f"ceilings-gpu{device.index}"
         return remembered(device) or measure_ceilings(out, told, resume=True, device=device)[1]
 
@@ -167,15 +165,12 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
     floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
     rates = {name: found[0] for name, found in best.items() if found}
     matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
-    return Ceilings.from_json(
-        {
-            **rates,
-            "matrix_flops_per_s": matrix or None,
-            "source": "measured",
-            "launch_floor_s": min(floors, default=None),
-            "cases": {name: found[1] for name, found in best.items() if found},
-        }
+    known = Ceilings(
+        matrix_flops_per_s=matrix,
+        launch_floor_s=min(floors, default=None),
+        cases={name: found[1] for name, found in best.items() if found},
     )
+    return replace(known, **rates)  # type: ignore[arg-type]
 
 
 def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:

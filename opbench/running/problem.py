@@ -11,6 +11,7 @@ from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpu.compile.resources import Resources
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.floor import floor_s
 from opbench.kernels.case import Case
 from opbench.results.result import Result, Status
@@ -53,7 +54,7 @@ class Station:
     worker: Worker
     device: str = ""
     """Its GPU's UUID, where a run has several."""
-    ceilings: dict[str, object] | None = None
+    ceilings: Ceilings | None = None
 
 
 class ProblemDesk(Protocol):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from opbench.adopting.memory_plan import MemoryPlan
+from opbench.backend.environment import Environment
 from opbench.checking.checking import SEED, TRACED_WORK, Checked
 from opbench.checking.measuring import Measured
 from opbench.checking.memory import MemoryChecked
@@ -75,8 +76,8 @@ class Request(Generic[A]):
 
 
 @dataclass(frozen=True)
-class Open(Request[dict[str, object]]):
-    """Open a backend; the answer is its environment as JSON, with the multiprocessors that grids are sized by."""
+class Open(Request[Environment]):
+    """Open a backend; the answer is its environment, with the multiprocessors that grids are sized by."""
 
     backend: str
     """Empty for none: the process only compiles."""

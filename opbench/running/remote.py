@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench._version import __version__
+from opbench.backend.environment import Environment
 from opbench.errors import OpbenchError, UsageError
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.gpu_code import GpuCode
@@ -135,26 +137,36 @@ _seats: dict[tuple[str, str], _Seat] = {}
 _lock = threading.Lock()
 
 
-def introduce(order: RunOrder, place: str) -> dict[str, object]:
-    """Who this worker is: version, digest of its variants, host, environment and limits of its device.
+@dataclass(frozen=True)
+class Introduction:
+    """Who a worker is."""
 
-    A worker of another version or with other variants opens nothing; what fails is told under "fault".
-    """
-    told: dict[str, object] = {"opbench": __version__, "host": platform.node()}
+    opbench: str
+    host: str
+    variants: str = ""
+    """A digest of its variants; empty where that could not be made."""
+    environment: Environment = field(default_factory=Environment)
+    ceilings: Ceilings | None = None
+    fault: str = ""
+    """Why it can take no part."""
+
+
+def introduce(order: RunOrder, place: str) -> Introduction:
+    """Return who this worker is; one of another version or with other variants opens nothing."""
+    told = Introduction(__version__, platform.node())
     try:
-        told["variants"] = variants_digest(order.opening.roots)
-        if (told["opbench"], told["variants"]) != (order.opbench, order.variants):
+        told = replace(told, variants=variants_digest(order.opening.roots))
+        if (told.opbench, told.variants) != (order.opbench, order.variants):
             return told
         seat = _seat(order, place)
-        told["environment"] = seat.station.worker.open()
+        told = replace(told, environment=seat.station.worker.open())
         if order.ceilings:
             from opbench.running.probes import ceilings_for_run
 
             (seat.station.ceilings,) = ceilings_for_run(Path(seat.folder.name), lambda progress: None)
-        told["ceilings"] = seat.station.ceilings
+        return replace(told, ceilings=seat.station.ceilings)
     except OpbenchError as error:
-        told["fault"] = str(error)
-    return told
+        return replace(told, fault=str(error))
 
 
 def _seat(order: RunOrder, place: str) -> _Seat:

@@ -6,11 +6,13 @@ import os
 import subprocess
 from pathlib import Path
 
+from opbench.results.header import Revision
+
 PATIENCE_S = 0.5
 """For each of two questions to git: a slow disk or a huge tree must not hold a run up."""
 
 
-def revision(folder: Path | None = None) -> dict[str, object] | None:
+def revision(folder: Path | None = None) -> Revision | None:
     """The commit checked out in a folder (default: here) and whether tracked files differ from it, for a run's header.
 
     None without git, outside a repository, before its first commit, and where git does not answer; `changed` alone is
@@ -21,7 +23,7 @@ def revision(folder: Path | None = None) -> dict[str, object] | None:
     if not commit:
         return None
     changes = _ask(place, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
-    return {"commit": commit, "changed": None if changes is None else bool(changes)}
+    return Revision(commit, None if changes is None else bool(changes))
 
 
 def _ask(folder: Path, *question: str) -> str | None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpu.compile.resources import describe
 from opbench.gpu.limits import ceiling_check
+from opbench.gpu.limits.ceilings import CeilingCheck, Ceilings
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
+from opbench.results.header import RunDevice
 from opbench.results.result import GOOD
 from opbench.running.devices import ChosenGpu, common_environment, require_alike
 from opbench.running.dispatch import DEATHS, Dispatch
@@ -36,7 +39,7 @@ CASES_PER_WORKER = 64
 CASE_S, LAUNCHES, SLOW_FLOPS_PER_S, SLOW_BYTES_PER_S, INPUT_BYTES_PER_S = 0.05, 20, 1e12, 1e12, 1e9
 """What a problem's time is guessed by, for its turn only: as seen on an H200's host, and of naive kernels there."""
 
-FindCeilings = Callable[[Sequence[ChosenGpu]], list[dict[str, object]]]
+FindCeilings = Callable[[Sequence[ChosenGpu]], list[Ceilings]]
 
 
 class RunEnded(Exception):
@@ -157,21 +160,21 @@ def _run(state: _State) -> None:
     environments = _open(state)
     environment = common_environment(environments)
     if options.backend == "cpu" and options.compile_for:
-        environment["resources"] = describe(options.compile_for)
+        environment = replace(environment, resources=describe(options.compile_for))
     file.begin(environment)
     _look_at_ceilings(state, environments)
     before = {result.case: result for result in file.earlier.results} if file.earlier else {}
     todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
     state.desk.ended = {case.name for case in suite.cases} - {case.name for case in todo}
     state.gpu_code.start(todo, options.every_module)
-    code, sm_count = _build(state, todo), int(str(environment.get("sm_count", 0)))
+    code, sm_count = _build(state, todo), environment.sm_count
     todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
     state.desk.ended = {case.name for case in suite.cases} - {case.name for case in todo}
     _run_problems(state, todo)
     file.end(time.perf_counter() - began)
 
 
-def _open(state: _State) -> list[dict[str, object]]:
+def _open(state: _State) -> list[Environment]:
     """The environment of each device, or of the first worker where there are none; all devices are alike."""
     devices, workers = state.options.devices, [station.worker for station in state.stations]
     if len(devices) < 2:
@@ -180,8 +183,8 @@ def _open(state: _State) -> list[dict[str, object]]:
     with ThreadPoolExecutor(len(devices)) as pool:
         found = list(pool.map(Worker.open, workers))
     for device, environment in zip(devices, found, strict=True):
-        if device.uuid != environment.get("uuid", device.uuid):
-            raise EnvironmentFault(f"GPU {device.index} is {device.uuid}, but its worker sees {environment['uuid']}")
+        if environment.uuid not in ("", device.uuid):
+            raise EnvironmentFault(f"GPU {device.index} is {device.uuid}, but its worker sees {environment.uuid}")
     require_alike({f"GPU {device.index}": environment for device, environment in zip(devices, found, strict=True)})
     return found
 
@@ -189,23 +192,22 @@ def _open(state: _State) -> list[dict[str, object]]:
 CANARY_LIMIT_S = 30.0
 
 
-def _look_at_ceilings(state: _State, environments: Sequence[Mapping[str, object]]) -> None:
+def _look_at_ceilings(state: _State, environments: Sequence[Environment]) -> None:
     """Keep each device's ceilings with the run, and what a quick look at two of them found where it has a clock."""
     file, devices, first = state.desk.file, state.options.devices, state.stations[0]
     if len(devices) < 2 and not (file.earlier and file.earlier.devices):
         if first.ceilings and (file.earlier is None or file.earlier.ceilings is None):
-            file.write("ceilings", _looked_at(state, first) or {})
+            file.write("ceilings", (_looked_at(state, first) or first.ceilings).to_json())
         return
     with ThreadPoolExecutor(len(environments)) as pool:
         looked = list(pool.map(lambda station: _looked_at(state, station), state.stations[: len(environments)]))
     for number, (station, environment) in enumerate(zip(state.stations, environments, strict=False)):
         index = devices[number].index if devices else 0
-        station.device = str(environment.get("uuid", f"device {index}"))
-        named = {"index": index, "name": f"GPU {index}", "uuid": station.device}
-        file.device({**environment, **named, "ceilings": looked[number]})
+        station.device = environment.uuid or f"device {index}"
+        file.device(RunDevice(environment, index, f"GPU {index}", station.device, ceilings=looked[number]))
 
 
-def _looked_at(state: _State, station: Station) -> dict[str, object] | None:
+def _looked_at(state: _State, station: Station) -> Ceilings | None:
     """A station's ceilings, with what was found where they can be looked at."""
     ceilings = station.ceilings
     if ceilings is None or not (state.options.measure and state.options.backend == "cuda"):
@@ -219,10 +221,11 @@ def _looked_at(state: _State, station: Station) -> dict[str, object] | None:
         request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
         medians = station.worker.ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
-        return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
+        unknown = CeilingCheck(said=f"whether the remembered ceilings hold was not found out: {error}")
+        return replace(ceilings, canary=unknown)
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
     seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
-    return {**ceilings, "canary": ceiling_check.judge(ceilings, seen)}
+    return replace(ceilings, canary=ceiling_check.judge(ceilings, seen))
 
 
 def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:

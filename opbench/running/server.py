@@ -12,10 +12,12 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from opbench.backend.base import Backend, DeviceClock, Timed, Traced
+from opbench.backend.environment import Environment
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import bind_bare
 from opbench.checking.checking import Checked, Session
@@ -111,11 +113,11 @@ class Server:
         opening = self._opening
         return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work)
 
-    def environment(self) -> dict[str, object]:
+    def environment(self) -> Environment:
         """The backend's, opened here; of a process that only compiles nothing."""
         if not self._opening.backend:
-            return {}
-        return {**self.backend.environment(), "sm_count": self.session.sm_count}
+            return Environment()
+        return replace(self.backend.environment(), sm_count=self.session.sm_count)
 
     def serve(self, request: Request[Any], tell: SendTold) -> object:
         """The answer to a request."""

@@ -20,7 +20,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 from opbench.paths import shipped
-from opbench.results.run_data import LeftOut
+from opbench.results.header import LeftOut
 from opbench.running.shapes import accepts, examples_of, shapes_like, stored_for
 from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TypeVar, cast
 
 from opbench import paths
+from opbench.backend.environment import Environment
 from opbench.checking.backends import prepare
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
 from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
@@ -42,11 +43,11 @@ class Worker:
         """What its process has in its environment besides: which device it sees."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        self._environment: dict[str, object] = {}
+        self._environment = Environment()
         self._life = threading.Lock()
         self._ended = False
 
-    def start(self) -> dict[str, object]:
+    def start(self) -> Environment:
         """Start the process if there is none and open its backend; returns the environment."""
         if self._process is None:
             if self.opening.backend:
@@ -63,9 +64,9 @@ class Worker:
             theirs.close()
             self._pipe = ours
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)
-        return dict(self._environment)
+        return self._environment
 
-    def open(self) -> dict[str, object]:
+    def open(self) -> Environment:
         """The environment, from a process that was started if need be; here its loss is this machine's fault."""
         try:
             return self.start()

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Protocol
 
+from opbench.backend.environment import Environment
 from opbench.errors import LaunchError
 from opbench.timing.clock import Clock, Launch
 
@@ -41,8 +42,8 @@ class SelftestDevice(Protocol):
     def clock(self, mode: str = "cold") -> SelftestClock:
         """A clock that times "cold", after a flush that leaves the L2 "dirty", "hot" or as a "graph"."""
 
-    def environment(self) -> dict[str, object]:
-        """Device, driver and versions, as JSON."""
+    def environment(self) -> Environment:
+        """Return device, driver and versions."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def untouched(device: SelftestDevice) -> SelftestClock:
 
 def l2_bytes(device: SelftestDevice) -> int:
     """Size of the L2 cache; of a device that does not say, that of a small one."""
-    return int(str(device.environment().get("l2_bytes") or 4 << 20))
+    return device.environment().l2_bytes or 4 << 20
 
 
 def size_text(nbytes: int) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from opbench import units
+from opbench.backend.environment import Environment
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
+from opbench.results.header import RecordedTiming, RunHeader
 from opbench.results.result import Result
 from opbench.results.selftest import Part
 from opbench.selftest.device import (
@@ -79,7 +81,7 @@ def measure_pair(
 def verdicts(
     pairs: Sequence[Pair],
     options: TimingOptions,
-    environment: Mapping[str, object],
+    environment: Environment,
     samples: int | None = None,
     threshold: float | None = None,
 ) -> list[Change]:
@@ -88,7 +90,7 @@ def verdicts(
     for side in ("base", "new"):
         measured: list[Measurement] = [getattr(pair, side) for pair in pairs]
         results = [_result(number, measurement, samples) for number, measurement in enumerate(measured)]
-        header = {"backend": "cuda", "environment": dict(environment), "timing": asdict(options)}
+        header = RunHeader(backend="cuda", environment=environment, timing=RecordedTiming(**asdict(options)))
         runs.append(Run(Path(side), header, results))
     found = compare_runs(runs[0], runs[1], threshold)
     return [case.change for case in found.cases]

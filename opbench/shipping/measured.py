@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from opbench import units
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of, missing_capability
 from opbench.gpu.limits.products import product
@@ -84,4 +85,4 @@ def _chosen_for(gpu_name: str, arch: str) -> defaults.ChosenFor | None:
     major, minor = capability_of(arch)
     known = product(gpu_name)
     sm_count = known.sm_count if known else 1
-    return defaults.target({"compute_capability": f"{major}.{minor}", "gpu": gpu_name, "sm_count": sm_count})
+    return defaults.target(Environment(gpu=gpu_name, compute_capability=f"{major}.{minor}", sm_count=sm_count))

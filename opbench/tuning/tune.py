@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
+from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.fitting import GpuTarget
 from opbench.kernels.case import Case
@@ -72,7 +73,7 @@ def tune(
     try:
         earlier = _earlier(writer, options, variant, problem)
         environment = worker.open()
-        if options.energy and not environment.get("energy_counted"):
+        if options.energy and not environment.energy_counted:
             raise EnvironmentFault(NO_COUNTER)
         begun = _begun(variant, problem, options, space, environment)
         if earlier is None:
@@ -119,7 +120,7 @@ def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem:
 
 
 def _begun(
-    variant: Variant, problem: Operator, options: TuneOptions, space: Candidates, environment: dict[str, object]
+    variant: Variant, problem: Operator, options: TuneOptions, space: Candidates, environment: Environment
 ) -> Begun:
     return Begun(
         format=FORMAT,
@@ -144,18 +145,16 @@ def _require_same(before: Begun, here: Begun, out: Path) -> None:
     """Refuse to go on where scores would be of something else; another strategy or a larger space may go on."""
     pairs = [(key, getattr(before, key), getattr(here, key)) for key in ("variant", "problem", "unit", "mode")]
     pairs.append(("the source's checksum", before.source_sha256[:12], here.source_sha256[:12]))
-    pairs.append(("gpu", before.environment.get("gpu"), here.environment.get("gpu")))
+    pairs.append(("gpu", before.environment.gpu, here.environment.gpu))
     for what, then, now in pairs:
         if then != now:
             raise UsageError(f"{out / FILE}: was begun with {what} = {then}, not {now}; choose another --out DIR")
 
 
-def _target(environment: dict[str, object]) -> GpuTarget:
-    major, _, minor = str(environment.get("compute_capability", "")).partition(".")
-    try:
-        return GpuTarget((int(major), int(minor)), int(str(environment.get("sm_count", 0))))
-    except ValueError:
-        raise EnvironmentFault("the GPU does not say its compute capability (opbench doctor)") from None
+def _target(environment: Environment) -> GpuTarget:
+    if environment.capability is None:
+        raise EnvironmentFault("the GPU does not say its compute capability (opbench doctor)")
+    return GpuTarget(environment.capability, environment.sm_count)
 
 
 def _search(

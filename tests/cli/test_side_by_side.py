@@ -36,7 +36,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_two_files_are_cases_of_one_run(both: Run) -> None:
     assert [(r.variant, r.status) for r in both.results] == [("soft_a", "right"), ("soft_b", "right")]
-    assert both.header["targets"] == FILES and both.header["own"] == ["softmax/soft_a", "softmax/soft_b"]
+    assert both.header.targets == tuple(FILES) and both.header.own == ("softmax/soft_a", "softmax/soft_b")
     assert all(row.own for row in rows(both))
 
 

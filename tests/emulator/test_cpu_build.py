@@ -156,9 +156,9 @@ def test_with_zig_alone_a_finding_has_its_line(cli: Cli, tmp_path: Path) -> None
 def test_the_environment_names_the_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPBENCH_CXX", "g++")
     environment = bench.backend.environment()
-    assert environment["backend"] == "cpu"
-    assert environment["compiler"].startswith("g++")
-    assert "-O2" in environment["compiler_flags"]
+    assert environment.backend == "cpu"
+    assert environment.compiler.startswith("g++")
+    assert "-O2" in environment.compiler_flags
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ def launch(
 
 def test_environment(backend: CudaBackend) -> None:
     found = backend.environment()
-    assert found["sm_count"] > 0 and found["l2_bytes"] > 0 and found["memory_bytes"] > 1e9
-    assert found["uuid"].startswith("GPU-") and found["uuid"] in device_key()
-    if found["driver"] is not None:  # with nvidia-ml-py, the handle found by UUID answers
-        assert found["power_limit_w"] > 0 and found["max_sm_clock_hz"] > 1e8
+    assert found.sm_count > 0 and found.l2_bytes and found.memory_bytes and found.memory_bytes > 1e9
+    assert found.uuid.startswith("GPU-") and found.uuid in device_key()
+    if found.driver is not None:  # with nvidia-ml-py, the handle found by UUID answers
+        assert found.power_limit_w and found.max_sm_clock_hz and found.max_sm_clock_hz > 1e8
 
 
 def test_round_trip_and_float_argument(backend: CudaBackend, request_: BuildRequest) -> None:
@@ -276,9 +276,9 @@ def test_the_flush_makes_the_cache_cold(
 def test_two_contenders_side_by_side(backend: CudaBackend, clock: CudaClock) -> None:
     launches = {"short": clock.spin(20e-6), "long": clock.spin(40e-6), "waits": backend._device.wait}
     found = measure(clock, launches, TimingOptions(budget_s=0.2), unheld={"waits"})
-    assert found["short"].median_s < found["long"].median_s
-    assert found["long"].median_s - found["short"].median_s == pytest.approx(20e-6, rel=0.2)
-    assert found["waits"].timer == "events, stream not held"
+    assert found.short.median_s < found.long.median_s
+    assert found.long.median_s - found.short.median_s == pytest.approx(20e-6, rel=0.2)
+    assert found.waits.timer == "events, stream not held"
 
 
 def test_cupy_arrays_share_memory_and_stream(backend: CudaBackend) -> None:

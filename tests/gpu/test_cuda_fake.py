@@ -49,9 +49,9 @@ def launch(kernel: str, args: tuple[str | int | float, ...], **changes: object) 
 
 def test_environment_says_what_the_device_is(backend: CudaBackend) -> None:
     found = backend.environment()
-    assert (found["gpu"], found["compute_capability"], found["sm_count"]) == ("Fake", "9.0", 132)
-    assert found["uuid"] == "GPU-abababab-abab-abab-abab-abababababab"
-    assert found["driver_cuda"] == "13.5" and found["ecc"] is True and found["l2_bytes"] == 1000
+    assert (found.gpu, found.compute_capability, found.sm_count) == ("Fake", "9.0", 132)
+    assert found.uuid == "GPU-abababab-abab-abab-abab-abababababab"
+    assert found.driver_cuda == "13.5" and found.ecc is True and found.l2_bytes == 1000
     assert backend.sm_count == backend.limits.sm_count == 132
 
 

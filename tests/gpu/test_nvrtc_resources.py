@@ -183,9 +183,7 @@ def test_gpus_are_found_by_name_and_others_are_told() -> None:
 @needs_nvrtc
 def test_a_cpu_run_keeps_them(tiny_suite: Path, tmp_path: Path) -> None:
     run = api.run(tiny_suite, backend="cpu", out=tmp_path / "run", report=False, gpu="a100")
-    assert run.header["environment"]["resources"].startswith(
-        "compiled for A100 80GB SXM, compute capability 8.0, by NVRTC"
-    )
+    assert run.header.environment.resources.startswith("compiled for A100 80GB SXM, compute capability 8.0, by NVRTC")
     for result in run.results:
         (entry,) = result.resources.values()
         assert entry.source.startswith("compiled for sm_80 by NVRTC") and entry.registers > 0

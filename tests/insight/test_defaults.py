@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.graph.problems import ALLOWED
 from opbench.graph.recipe import Recipe
@@ -19,6 +20,7 @@ from opbench.networks.plan.choosing import gather, laid_out
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
 from opbench.networks.records.network import read_network
+from opbench.records import from_json
 from support.common import ROOT
 
 RUNS = ("unet-16-tf32", "alexnet-1-f32", "alexnet-128-bf16", "unet-1-bf16")
@@ -27,7 +29,9 @@ CATALOG = Catalog()
 
 @cache
 def h200() -> ChosenFor:
-    found = target(read_network(ROOT / "reports" / "h200" / "networks" / RUNS[0])["environment"])
+    found = target(
+        from_json(Environment, read_network(ROOT / "reports" / "h200" / "networks" / RUNS[0])["environment"])
+    )
     assert found and found.capability == (9, 0) and found.sm_count == 132
     return found
 
@@ -98,9 +102,9 @@ def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(p
 
 
 def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() -> None:
-    environment = {"gpu": "NVIDIA Someday", "compute_capability": "7.5", "sm_count": 40}
+    environment = Environment(gpu="NVIDIA Someday", compute_capability="7.5", sm_count=40)
     old = target(environment)
-    assert old and old.shared_per_block == 48 * 1024 and target({"device": "a CPU"}) is None
+    assert old and old.shared_per_block == 48 * 1024 and target(Environment(device="a CPU")) is None
     graph = training_graph(unet(batch=1, size=32, base=16, levels=1), Recipe(loss="l1", layout="nhwc"), 2).graph
     for case in choose(graph, {}, PlanOptions("tf32", device=old)).cases(graph).values():
         assert not case.variant.compute_capability
@@ -109,7 +113,7 @@ def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() 
 
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "12.0"])
 def test_rungs_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
-    device = target({"gpu": "NVIDIA Someday", "compute_capability": capability, "sm_count": 132})
+    device = target(Environment(gpu="NVIDIA Someday", compute_capability=capability, sm_count=132))
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
     graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph
     needed = {

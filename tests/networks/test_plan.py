@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
@@ -172,7 +173,7 @@ def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
     """Return the plan of UNet at batch 16 on a GPU of compute capability 9.0, or within its activations' memory."""
     graph, _ = rewritten(unet(batch=16), NetOptions("unet", precision=precision))
     graph = with_layouts(graph, {n.name: "nhwc" for n in graph.nodes if "layout" in n.problem.modes()})
-    device = target({"gpu": gpu, "compute_capability": "9.0", "sm_count": 132})
+    device = target(Environment(gpu=gpu, compute_capability="9.0", sm_count=132))
     return choose(graph, {}, PlanOptions(precision, gpu, memory_bytes=memory_bytes, device=device))
 
 

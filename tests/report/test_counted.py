@@ -197,7 +197,7 @@ def test_what_equals_the_ideal_is_never_bad(tmp_path: Path) -> None:
 
 def test_a_cpu_page_begins_with_the_users_kernel_and_draws_no_roofline(tmp_path: Path) -> None:
     found = counted_run()
-    found.header["own"] = [f"{found.results[-1].operator}/{found.results[-1].variant}"]
+    found.header = replace(found.header, own=(f"{found.results[-1].operator}/{found.results[-1].variant}",))
     html = page(found, tmp_path)
     names = re.findall(r'<tr data-name="(\w+)', html)
     assert names[0] == found.results[-1].variant and "<svg" not in html.split("<main>")[1].split("<table")[0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
@@ -121,7 +122,10 @@ def test_a_share_says_of_which_roof_it_is_where_a_table_has_several(tmp_path: Pa
     page = write_report(found, tmp_path / "one", "h200")[0].read_text()
     assert '<div class="sub">of ' not in page, "all are of one roof"
     shown = next(r for r in found.results if r.variant == "warp_tiled" and r.config == {"TILE": 16})
-    split, found.ceilings = replace(shown, unit="tf32/3"), {**CEILINGS, "matrix_flops_per_s": {"tf32": 400e12}}
+    split, found.ceilings = (
+        replace(shown, unit="tf32/3"),
+        Ceilings.from_json({**CEILINGS, "matrix_flops_per_s": {"tf32": 400e12}}),
+    )
     found.results[:] = [split if r.case == split.case else r for r in found.results]
     page = write_report(found, tmp_path / "several", "h200")[0].read_text()
     assert page.count('<div class="sub">of 3×tf32</div>') == 1 and '<div class="sub">of fp32</div>' in page

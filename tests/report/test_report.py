@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -266,7 +267,7 @@ def test_small_and_odd_runs_have_a_page(results: list, ceilings: dict | None, tm
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     found = relu_run()
     found.finished = False
-    found.header["cases"] = 99
+    found.header = replace(found.header, cases=99)
     assert "This run did not finish: it holds 10 of 99 cases." in words(page(found, tmp_path))
 
 

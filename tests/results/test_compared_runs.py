@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import read_run
+from opbench.results.header import RecordedTiming
 from opbench.timing import stats
-from support.builders.runs import measured, noisy, pair, remeasured, result, run, written
+from support.builders.runs import elsewhere, measured, noisy, pair, remeasured, result, run, written
 from support.common import ROOT, Cli
 
 
@@ -49,9 +51,9 @@ def test_exit_codes(kept: str, code: int) -> None:
 
 def test_unlike_environments_are_refused_with_what_differs() -> None:
     base, new = pair()
-    new.header["environment"] |= {"driver": "590.1", "sm_count": 114, "python": "3.13"}
-    base.header["environment"] |= {"python": "3.12", "throttle": [], "uuid": "GPU-1"}
-    new.header["timing"] = {"mode": "hot"}
+    elsewhere(new, driver="590.1", sm_count=114, python="3.13")
+    elsewhere(base, python="3.12", throttle=(), uuid="GPU-1")
+    new.header = replace(new.header, timing=RecordedTiming("hot"))
     with pytest.raises(UsageError) as refused:
         compare_runs(base, new)
     for words in (
@@ -68,11 +70,11 @@ def test_unlike_environments_are_refused_with_what_differs() -> None:
 
 def test_runs_without_times_are_compared_by_their_verdicts() -> None:
     base, new = (run([result("v", backend="cpu")], backend="cpu", timing={"mode": m}) for m in ("cold", "hot"))
-    new.header["environment"]["compiler"] = "clang++ 19"
+    elsewhere(new, compiler="clang++ 19")
     found = compare_runs(base, new)
     assert found.cases[0].change is Change.RIGHT and found.exit_code == 0
     assert not any(d.matters for d in found.differences) and "Verdicts only" in lines(found)[-2][0]
-    new.header["backend"] = "cuda"
+    new.header = replace(new.header, backend="cuda")
     with pytest.raises(UsageError, match=r"backend: cpu against cuda"):
         compare_runs(base, new)
 
@@ -198,5 +200,5 @@ def test_free_memory_of_a_cpu_is_no_difference(backend: str, told: list[str]) ->
     """What was free then is no setting of the machine; a GPU's memory is its size."""
     runs = [run([result("vec4", None, backend=backend)], backend=backend) for _ in range(2)]
     for found, memory_bytes in zip(runs, (24669048832, 24458182656), strict=True):
-        found.header = {**found.header, "environment": {**found.header["environment"], "memory_bytes": memory_bytes}}
+        elsewhere(found, memory_bytes=memory_bytes)
     assert [d.key for d in compare_runs(*runs).differences] == told

@@ -14,7 +14,7 @@ from opbench.results.comparison import compare_runs, decide, judge
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
-from support.builders.runs import measured, noisy, remeasured, run
+from support.builders.runs import elsewhere, measured, noisy, remeasured, run
 
 CODE = {"machine_code_sha256": "a" * 64}
 
@@ -150,7 +150,7 @@ def test_the_same_instructions_launched_otherwise_are_another_program() -> None:
 
 def test_across_unlike_environments_identical_machine_code_proves_nothing() -> None:
     base, new = run([measured("v", noisy(0), **CODE)]), run([measured("v", noisy(1, 1.2e-3), **CODE)])
-    new.header["environment"]["driver"] = "999"
+    elsewhere(new, driver="999")
     assert compare_runs(base, new, force=True).cases[0].change == "SLOWER"
 
 
@@ -180,7 +180,8 @@ def test_thresholds() -> None:
     assert threshold(run(a, **finer), run(b, **finer)) == 0.01
     assert threshold(run(a, **coarser), run(b, **coarser)) == pytest.approx(0.03)
     here, there = run(a), run(b)
-    here.header["environment"]["uuid"], there.header["environment"]["uuid"] = "GPU-1", "GPU-2"
+    elsewhere(here, uuid="GPU-1")
+    elsewhere(there, uuid="GPU-2")
     assert threshold(here, there) == 0.03
     assert compare_runs(here, there, threshold=0.002).cases[0].threshold == 0.002
     short = [measured("v", [3.008e-6, 3.04e-6, 3.008e-6, 3.072e-6, 3.04e-6, 3.04e-6, 3.04e-6])]

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from opbench.errors import UsageError
 from opbench.report.history import ORDER, SHOWN_LINES, bars, lines, to_json, to_page
 from opbench.results import history
 from opbench.results.files import RunWriter
+from opbench.results.header import Revision
 from opbench.results.history.database import TABLES
 from opbench.results.history.steps import _distances, find_steps
 from opbench.timing import stats
-from support.builders.runs import measured, noisy, result, run, written
+from support.builders.runs import elsewhere, measured, noisy, result, run, written
 from support.common import ROOT, Cli
 
 REPORTS = ROOT / "reports" / "h200"
@@ -82,7 +84,13 @@ def test_distances_to_the_median_are_kept_up_value_by_value() -> None:
 
 
 def add_run(
-    folder: Path, day: int, times: dict[str, float], *, code: str = "", revision: object = None, **environment: Any
+    folder: Path,
+    day: int,
+    times: dict[str, float],
+    *,
+    code: str = "",
+    revision: Revision | None = None,
+    **environment: Any,
 ) -> Path:
     """A run of a day; a time of 0 is a wrong case."""
     results = [
@@ -92,8 +100,8 @@ def add_run(
         for name, time in times.items()
     ]
     found = run(results, started=f"2026-02-{day:02d}T03:04:05+01:00")
-    found.header["environment"] |= environment
-    found.header |= {"revision": revision} if revision else {}
+    elsewhere(found, **environment)
+    found.header = replace(found.header, revision=revision)
     return written(folder / f"day{day:02d}", found)
 
 
@@ -299,7 +307,7 @@ def test_the_command(cli: Cli, runs: Path, tmp_path: Path) -> None:
 
 
 def test_commits_stand_beside_the_points_of_the_runs_that_told_them(tmp_path: Path) -> None:
-    told = [None, {"commit": "1a2b3c4d" * 5, "changed": False}, {"commit": "99aabbcc" * 5, "changed": True}]
+    told = [None, Revision("1a2b3c4d" * 5, False), Revision("99aabbcc" * 5, True)]
     for day, revision in enumerate(told, start=1):
         add_run(tmp_path, day, {"v": 1e-3 * (1 + day)}, revision=revision)
     connection = history.open_database(None)
@@ -322,7 +330,7 @@ def test_a_database_from_before_commits_is_read_on(tmp_path: Path) -> None:
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
-    add_run(tmp_path, 2, {"v": 1e-3}, revision={"commit": "1a2b3c4d" * 5, "changed": None})
+    add_run(tmp_path, 2, {"v": 1e-3}, revision=Revision("1a2b3c4d" * 5))
     connection = history.open_database(path)
     history.add_runs(connection, history.find_runs([tmp_path]))
     assert [point.revision for point in history.all_series(connection)[0].points] == ["", "1a2b3c4"]

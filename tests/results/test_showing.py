@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
+from opbench.results.header import RunHeader
 from opbench.results.rows import COLUMNS
 from opbench.results.showing import MOST_ROWS
 from support.builders.runs import result, run
@@ -60,7 +62,7 @@ def test_a_run_is_one_line_however_large() -> None:
     found = opbench.read_run(QUICK)
     assert repr(found).startswith("<Run quick on NVIDIA H200, ") and "\n" not in repr(found)
     assert f"{len(found.results)} cases: " in repr(found) and len(repr(found)) < 200
-    assert repr(Run(Path("x"), {}, [])) == "<Run run on the unknown backend, 0 cases, unfinished, in x>"
+    assert repr(Run(Path("x"), RunHeader(), [])) == "<Run run on the unknown backend, 0 cases, unfinished, in x>"
 
 
 def test_what_is_wrong_comes_first_then_the_fastest() -> None:
@@ -83,7 +85,7 @@ def test_nothing_of_a_run_is_taken_for_html() -> None:
     evil = "<script>alert('x')</script>&amp;"
     found = run([result("k", status="wrong", reason=evil)])
     found.folder, found.warnings = Path(evil), [evil]
-    found.header["suite"] = evil
+    found.header = replace(found.header, suite=evil)
     text = shown(found)
     assert "<script" not in text and text.count("&lt;script&gt;") == 4
     assert Cells(text).table[0][1] == f"wrong: {evil}"
@@ -118,7 +120,7 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
 def test_the_figures_of_a_network_and_of_a_run_without_a_gpu() -> None:
     assert set(opbench.figures(opbench.read_run(LENET))) == {"timeline", "memory"}
     on_cpu = run([result("k")])
-    on_cpu.header["backend"] = "cpu"
+    on_cpu.header = replace(on_cpu.header, backend="cpu")
     assert isinstance(opbench.figures(on_cpu), dict)
 
 

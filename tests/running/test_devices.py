@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 
 from opbench import api
 from opbench.backend.base import Gpu
+from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.folders import Catalog, case_named
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
@@ -70,9 +73,9 @@ class OnDevice(FakeWorker):
     measured: list[tuple[str, int, int]] = []
     """By which device a problem of how many elements was measured, with how many cases."""
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> Environment:
         name = self._variables["DEVICE"]
-        return {"gpu": "Fake GPU", "uuid": f"GPU-{name}", "driver": self.driver[name]}
+        return Environment(gpu="Fake GPU", uuid=f"GPU-{name}", driver=self.driver[name])
 
     def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
         if isinstance(request, Build):
@@ -106,8 +109,8 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
     )
     suite = read_suite(folder / "s.toml", Catalog(), "cuda")
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
-        return [{**ROOF, "dram_bytes_per_s": 4e12 / (1 + d.index), "launch_floor_s": 1e-6} for d in devices]
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
+        return [replace(ROOF, dram_bytes_per_s=4e12 / (1 + d.index), launch_floor_s=1e-6) for d in devices]
 
     found = RunSetup("cuda", folder / "out", devices=TWO, **options)
     tell = told.append if told is not None else lambda progress: None
@@ -119,14 +122,14 @@ def test_ceilings_of_all_devices_are_measured_beside_each_other(
 ) -> None:
     both = threading.Barrier(2, timeout=20)
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Ceilings]:
         both.wait()
-        return None, {"at": out.name, "of": device.uuid}
+        return None, Ceilings(device.uuid, origin=out.name)
 
     monkeypatch.setattr(probes, "remembered", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
     found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
-    assert found == [{"at": f"ceilings-gpu{d.index}", "of": d.uuid} for d in TWO]
+    assert found == [Ceilings(d.uuid, origin=f"ceilings-gpu{d.index}") for d in TWO]
 
 
 def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
@@ -134,7 +137,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
 ) -> None:
     ended, begun = threading.Event(), threading.Event()
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Ceilings]:
         if device.index == 0:
             assert begun.wait(20)
             raise EnvironmentFault("a probe failed")
@@ -146,7 +149,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
         except RunEnded:
             ended.set()
             raise
-        return None, {}
+        return None, Ceilings()
 
     monkeypatch.setattr(probes, "remembered", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
@@ -162,8 +165,8 @@ def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on
     by_problem = {r.problem: {o.device for o in run.results if o.problem == r.problem} for r in run.results}
     assert all(len(devices) == 1 for devices in by_problem.values()), "a ranking is of one device"
     assert on_device.measured[0][1] in (1 << 26, 1 << 25), "the longest first"
-    assert run.header["environment"]["uuid"] == "GPU-a, GPU-b"
-    assert {name: device["ceilings"]["dram_bytes_per_s"] for name, device in run.devices.items()} == {
+    assert run.header.environment.uuid == "GPU-a, GPU-b"
+    assert {name: device.ceilings and device.ceilings.dram_bytes_per_s for name, device in run.devices.items()} == {
         "GPU-a": 4e12,
         "GPU-b": 2e12,
     }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from opbench.errors import UsageError
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.results import files
 from opbench.results.files import FILE, RunWriter, read_run
 from opbench.running.devices import ChosenGpu
@@ -25,14 +26,14 @@ NONE = Suite("none", "none", (), TimingOptions())
 def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path) -> None:
     asked = []
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
         with pytest.raises(UsageError, match="another opbench writes this run now"):
             RunWriter(tmp_path)
         asked.append(1)
-        return [{"source": "measured"}]
+        return [Ceilings()]
 
     run = run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
-    assert run == read_run(tmp_path) and run.ceilings == {"source": "measured"}
+    assert run == read_run(tmp_path) and run.ceilings == Ceilings()
     for options, message in (
         (RunSetup("cpu", tmp_path), "holds a run already; add --resume"),
         (RunSetup("cpu", tmp_path, resume=True, seed=1), "was run with seed = 20260, not 1"),

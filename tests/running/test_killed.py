@@ -111,7 +111,7 @@ def test_a_run_cut_anywhere_is_completed(suite_file: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     run = api.run(suite_file, backend="cpu", variants=mine, out=folder / "out", resume=True, report=False)
     assert [r.case for r in run.results] == cases_on_disk(folder) == NAMES
-    assert run.finished and run.header["suite"] == "two"
+    assert run.finished and run.header.suite == "two"
     # What a killed run took is not known; of one that never began, the whole is.
     assert (run.wall_s is not None and run.wall_s > 0) if kept >= 0 else run.wall_s is None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.kernels.folders import Catalog
 from opbench.report import write_report
@@ -51,7 +52,7 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
             found = replace(found, verdict=verdict, machine_code_sha256=codes.get(case.variant.name, ""))
         return found
 
-    fake.start = lambda self: {"gpu": "Fake GPU", "sm_count": 132}
+    fake.start = lambda self: Environment(gpu="Fake GPU", sm_count=132)
     fake.ask, fake.times = answer, dict.fromkeys(codes, 1e-3)
     run_fake(tmp_path)
     path = tmp_path / "out" / FILE
@@ -79,23 +80,27 @@ def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: P
         return {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}
 
     fake.ask, fake.times = answer, dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
-    run_fake(tmp_path, ROOF | {"cases": PROBED})
+    run_fake(tmp_path, replace(ROOF, cases=dict(PROBED)))
     run = read_run(tmp_path / "out")
-    assert run.ceilings is not None and [e["limit"] for e in run.ceilings["canary"]["checked"]] == list(PROBED)
-    assert run.ceilings["dram_bytes_per_s"] == 4e12 and len(run.warnings) == bool(said)
+    assert (
+        run.ceilings is not None
+        and run.ceilings.canary
+        and [e.limit for e in run.ceilings.canary.checked] == list(PROBED)
+    )
+    assert run.ceilings.dram_bytes_per_s == 4e12 and len(run.warnings) == bool(said)
     assert all(said in w and "fp32" not in w and "opbench ceiling" in w for w in run.warnings)
 
 
 def test_a_ceiling_check_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> None:
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
-    results = run_fake(tmp_path, ROOF | {"cases": {"dram_bytes_per_s": "copy/gone(n=4)"}})
+    results = run_fake(tmp_path, replace(ROOF, cases={"dram_bytes_per_s": "copy/gone(n=4)"}))
     assert {r.status for r in results.values()} == {"right", "unsupported"}
     (warning,) = read_run(tmp_path / "out").warnings
     assert "was not found out" in warning and "unknown variant 'gone'" in warning
 
 
 def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, tmp_path: Path) -> None:
-    least = (BYTES - ROOF["l2_bytes"]) / ROOF["dram_bytes_per_s"]  # type: ignore[operator]
+    least = (BYTES - (60 << 20)) / 4e12
     fake.times = {"scalar": 2 * least, "vec4": 1.01 * least, "grid_stride": 0.5 * least, "vec4_unrolled": least}
     results = run_fake(tmp_path, ROOF)
     status = {name: r.status for name, r in results.items()}
@@ -178,7 +183,7 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
     found = results["scalar"].measurement
     assert found and set(found.processes) == {0, 1, 2} and len(found.processes) == len(found.samples_s)
     assert results["vec4"].status == "wrong", "checked after the last"
-    assert read_run(tmp_path / "out").header["timing"]["processes"] == 3
+    assert read_run(tmp_path / "out").header.timing.processes == 3
     with pytest.raises(UsageError, match="was run with processes = 3, not 1"):
         run_fake(tmp_path, resume=True)
 
@@ -207,7 +212,7 @@ def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> Non
         run_suite(hot, RunSetup("cuda", tmp_path / "out", resume=True))
     run = run_suite(hot, RunSetup("cuda", tmp_path / "hot"))
     assert {r.measurement.mode for r in run.results if r.measurement} == {"hot"}
-    assert run.header["timing"]["mode"] == "hot"
+    assert run.header.timing.mode == "hot"
 
 
 def test_ceilings_lost_with_a_killed_run_are_written_when_it_is_completed(fake: Any, tmp_path: Path) -> None:
@@ -217,7 +222,7 @@ def test_ceilings_lost_with_a_killed_run_are_written_when_it_is_completed(fake: 
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     run_fake(tmp_path, ROOF, resume=True)
     assert read_run(tmp_path / "out").ceilings == ROOF
-    run_fake(tmp_path, {**ROOF, "dram_bytes_per_s": 1.0}, resume=True)
+    run_fake(tmp_path, replace(ROOF, dram_bytes_per_s=1.0), resume=True)
     assert read_run(tmp_path / "out").ceilings == ROOF, "the first run's ceilings hold for all of it"
 
 

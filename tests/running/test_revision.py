@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.results.header import Revision
 from opbench.running import revision as module
 from opbench.running.revision import revision
 
@@ -28,9 +29,9 @@ def test_commit_and_changes_of_tracked_files(tmp_path: Path) -> None:
     git(tmp_path, "commit", "-q", "-m", "one")
     commit = git(tmp_path, "rev-parse", "HEAD")
     (tmp_path / "results.jsonl").write_text("untracked")
-    assert revision(below) == {"commit": commit, "changed": False}
+    assert revision(below) == Revision(commit, False)
     (below / "relu.cu").write_text("two!")
-    assert revision(below) == {"commit": commit, "changed": True}
+    assert revision(below) == Revision(commit, True)
 
 
 def test_no_repository_and_no_git_are_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,5 +49,5 @@ def test_a_git_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     began = time.monotonic()
-    assert revision() == {"commit": "1a2b3c4", "changed": None}
+    assert revision() == Revision("1a2b3c4")
     assert time.monotonic() - began < 5

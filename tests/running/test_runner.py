@@ -55,7 +55,7 @@ def test_floors_count_only_what_must_happen() -> None:
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
-    seconds, bound = floor.floor_s(copy, {**ROOF, "l2_bytes": 0})
+    seconds, bound = floor.floor_s(copy, replace(ROOF, l2_bytes=0))
     assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(floor.FLOOR_MARGIN * 2**31 / 4e12)
     few = case("copy/vec4", "(n=1000)")
     assert floor.floor_s(few, ROOF, "hot")[0] == 0.0, "it may never leave the L2 cache"
@@ -70,11 +70,11 @@ def test_floors_count_only_what_must_happen() -> None:
         "fewer operations than the textbook's are possible"
     )
     assert floor.floor_s(copy, None) == (0.0, "")
-    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13}, "hot")
+    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), replace(ROOF, l2_bytes_per_s=1e13), "hot")
     assert small == (pytest.approx(floor.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), "all of it passes the L2"
     halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
     rate = 989.5e12
-    assert floor.floor_s(halves, {**ROOF, "gpu": "NVIDIA H200"}) == (
+    assert floor.floor_s(halves, replace(ROOF, gpu="NVIDIA H200")) == (
         pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / rate),
         "datasheet's bf16 rate",
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from opbench.backend.base import Buffer
+from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
@@ -72,28 +73,28 @@ class CudaBackend:
             self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
         return self._clocks[mode]
 
-    def environment(self) -> dict[str, object]:
-        """Device, driver, compiler and versions, as JSON; None where the machine does not say."""
-        device, settings = self._device, self._nvml.settings()
-        if settings["ecc"] is None:
-            settings["ecc"] = bool(device.attribute(ECC_ENABLED))
-        return {
-            "backend": self.name,
-            "gpu": device.name,
-            "uuid": device.uuid,
-            "compute_capability": "{}.{}".format(*device.capability),
-            "sm_count": device.sm_count,
-            "l2_bytes": device.l2_bytes,
-            "memory_bytes": device.memory_bytes,
-            "energy_counted": self._nvml.state().energy_j is not None,
-            "driver_cuda": "{}.{}".format(*device.cuda_version()),
-            "nvrtc": "{}.{}".format(*self._device.compiler().version),
-            "nvrtc_options": list(nvrtc.OPTIONS),
-            "cupy": _installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
-            "torch": _installed("torch"),
-            **settings,
-            "throttle": self._nvml.state().throttle,
-        }
+    def environment(self) -> Environment:
+        """Return device, driver, compiler and versions; None where the machine does not say."""
+        device, state = self._device, self._nvml.state()
+        known = self._nvml.settings(
+            Environment(
+                backend=self.name,
+                gpu=device.name,
+                uuid=device.uuid,
+                compute_capability="{}.{}".format(*device.capability),
+                sm_count=device.sm_count,
+                l2_bytes=device.l2_bytes,
+                memory_bytes=device.memory_bytes,
+                energy_counted=state.energy_j is not None,
+                driver_cuda="{}.{}".format(*device.cuda_version()),
+                nvrtc="{}.{}".format(*device.compiler().version),
+                nvrtc_options=tuple(nvrtc.OPTIONS),
+                cupy=_installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
+                torch=_installed("torch"),
+                throttle=state.throttle,
+            )
+        )
+        return known if known.ecc is not None else replace(known, ecc=bool(device.attribute(ECC_ENABLED)))
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why this GPU cannot run such a module, else None."""

@@ -232,7 +232,7 @@ def device_key(ordinal: int = 0) -> str:
     _require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
-    version = Nvml(identity).settings()["driver"] or driver.get("cuDriverGetVersion", c_int)
+    version = Nvml(identity).driver() or driver.get("cuDriverGetVersion", c_int)
     return f"{identity}-driver-{version}"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from opbench.backend.environment import Environment
 from opbench.timing.clock import DeviceState
 
 if TYPE_CHECKING:
@@ -65,22 +67,24 @@ class Nvml:
             throttle=None if reasons is None else _named(int(reasons)),
         )
 
-    def settings(self) -> dict[str, object]:
-        """What someone comparing two runs has to know of the GPU's configuration."""
-        return {
-            "driver": self._system("nvmlSystemGetDriverVersion"),
-            "ecc": _first(self._ask("nvmlDeviceGetEccMode"), bool),
-            "mig": _first(self._ask("nvmlDeviceGetMigMode"), bool),
-            "persistence": _maybe(self._ask("nvmlDeviceGetPersistenceMode"), bool),
-            "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-            "max_sm_clock_hz": _scaled(self._ask("nvmlDeviceGetMaxClockInfo", 1), 1e6),
-            "max_memory_clock_hz": _scaled(self._ask("nvmlDeviceGetMaxClockInfo", 2), 1e6),
-            "application_sm_clock_hz": _scaled(self._ask("nvmlDeviceGetApplicationsClock", 1), 1e6),
-        }
+    def settings(self, environment: Environment) -> Environment:
+        """Return the environment with what someone who compares two runs has to know of the GPU's configuration."""
+        return replace(
+            environment,
+            driver=self.driver(),
+            ecc=_first(self._ask("nvmlDeviceGetEccMode"), bool),
+            mig=_first(self._ask("nvmlDeviceGetMigMode"), bool),
+            persistence=_maybe(self._ask("nvmlDeviceGetPersistenceMode"), bool),
+            power_limit_w=_scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            max_sm_clock_hz=_scaled(self._ask("nvmlDeviceGetMaxClockInfo", 1), 1e6),
+            max_memory_clock_hz=_scaled(self._ask("nvmlDeviceGetMaxClockInfo", 2), 1e6),
+            application_sm_clock_hz=_scaled(self._ask("nvmlDeviceGetApplicationsClock", 1), 1e6),
+        )
 
-    def _system(self, name: str) -> str | None:
+    def driver(self) -> str | None:
+        """Return the driver's version."""
         try:
-            text = getattr(self._library, name)()
+            text = self._library.nvmlSystemGetDriverVersion()  # type: ignore[union-attr]
         except Exception:  # the library is None, or refuses
             return None
         return text.decode() if isinstance(text, bytes) else str(text)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from opbench import units
+from opbench.gpu.limits.ceilings import CeilingCheck, Ceilings, CheckedLimit
 from opbench.timing.sampling import TimingOptions
 
 CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
@@ -15,31 +15,27 @@ DEVIATION = 0.03
 TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
 
-def probes(ceilings: Mapping[str, Any] | None) -> dict[str, str]:
-    """Limit to the case that reached it, of ceilings that were measured."""
-    found = ceilings or {}
-    return {
-        name: found["cases"][name] for name in CHECKED_LIMITS if found.get(name) and name in (found.get("cases") or {})
-    }
+def probes(ceilings: Ceilings) -> dict[str, str]:
+    """Return limit to the case that reached it, of ceilings that were measured."""
+    return {n: ceilings.cases[n] for n in CHECKED_LIMITS if getattr(ceilings, n) and n in ceilings.cases}
 
 
-def judge(ceilings: Mapping[str, Any], seen: Mapping[str, float]) -> dict[str, Any]:
-    """For the run's file: what was found of each limit, and `said`, a sentence where one of them no longer holds."""
-    checked = [
-        {"limit": name, "case": ceilings["cases"][name], "seen": rate, "off": rate / ceilings[name] - 1}
+def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
+    """Return what was found of each limit, for the run's file."""
+    checked = tuple(
+        CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)
         for name, rate in seen.items()
-    ]
-    odd = [entry for entry in checked if abs(entry["off"]) > DEVIATION]
+    )
+    odd = [entry for entry in checked if abs(entry.off) > DEVIATION]
     if not odd:
-        return {"checked": checked, "said": ""}
+        return CeilingCheck(checked)
     show = {"dram_bytes_per_s": units.byte_rate, "fp32_flops_per_s": units.flop_rate}
     words = ", ".join(
-        f"{CHECKED_LIMITS[e['limit']]} {show[e['limit']](e['seen'])} ({100 * e['off']:+.1f} %)".replace("-", "−")
-        for e in odd
+        f"{CHECKED_LIMITS[e.limit]} {show[e.limit](e.seen)} ({100 * e.off:+.1f} %)".replace("-", "−") for e in odd
     )
     said = (
         f"the remembered ceilings do not hold now: {words} at the start of this run, more than {100 * DEVIATION:g} % "
         "off; shares of the roof are of the remembered ones. See what else uses the GPU or limits its clocks "
         "(nvidia-smi), then measure them anew: opbench ceiling"
     )
-    return {"checked": checked, "said": said}
+    return CeilingCheck(checked, said)

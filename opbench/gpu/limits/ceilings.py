@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from opbench.errors import UsageError
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.paths import shipped
+from opbench.records import from_json, read_json, to_json
 
 BoundBy = Literal["memory", "compute"]
+
+
+@dataclass(frozen=True)
+class CheckedLimit:
+    """One limit that was measured again at the start of a run."""
+
+    limit: str
+    case: str
+    seen: float
+    off: float
+    """The rate that was seen over the remembered one, less 1."""
+
+
+@dataclass(frozen=True)
+class CeilingCheck:
+    """Whether remembered limits still hold."""
+
+    checked: tuple[CheckedLimit, ...] = ()
+    said: str = ""
+    """A sentence where one of them does not, or where that was not found out."""
+
 
 LEVELS = {
     "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
@@ -46,16 +68,17 @@ class Ceilings:
     l2_bytes: int | None = None
     cases: dict[str, str] = field(default_factory=dict)
     """For each measured limit, the case that reached it."""
+    canary: CeilingCheck | None = None
+    """Of remembered limits, at the start of a run."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Ceilings:
-        """Ceilings from their JSON; keys of a later version are left out."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{k: v for k, v in value.items() if k in known and v is not None})
+        """Return ceilings from their JSON, in which a limit that is not known may be null; raises ValueError."""
+        return from_json(cls, {key: of for key, of in value.items() if of is not None})
 
-    def to_json(self) -> dict[str, object]:
-        """Every limit that is known."""
-        return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
+    def to_json(self) -> dict[str, Any]:
+        """Return every limit that is known."""
+        return {key: of for key, of in to_json(self).items() if of not in (None, "", {})}
 
     def at_level(self, level: str) -> Ceilings:
         """The same limits with another bandwidth in the place of DRAM's copy.
@@ -121,17 +144,20 @@ def committed(name: str) -> Ceilings:
     """
     path = shipped("reports") / name / "ceilings" / "ceilings.json"
     if re.fullmatch(r"[\w-]+", name) and path.is_file():
-        try:
-            return Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise UsageError(
-                f"reports/{name}/ceilings/ceilings.json: corrupt ({error}); measure it again: "
-                f"opbench ceiling --out reports/{name}/ceilings"
-            ) from None
+        return read_ceilings(path, f"measure it again: opbench ceiling --out reports/{name}/ceilings")
     sheet = datasheet(name)
     if sheet is None:
         raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")
     return sheet
+
+
+def read_ceilings(path: Path, remedy: str) -> Ceilings:
+    """Return the ceilings of a JSON file; raises UsageError, which ends with `remedy`, for one that has none."""
+    value = read_json(path, remedy)
+    try:
+        return Ceilings.from_json(value)
+    except (AttributeError, ValueError) as error:
+        raise UsageError(f"{path}: holds no ceilings ({error}); {remedy}") from None
 
 
 def known_gpus() -> list[str]:

@@ -30,17 +30,17 @@ def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
     return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
 
 
-def floor_s(case: Case, ceilings: dict[str, object] | None, mode: str = "cold") -> tuple[float, str]:
+def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
     """Return the shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
 
     After an L2 flush every compulsory read comes from DRAM, and so do writes but for `bytes_that_stay`. In other modes
     bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there. All of them
     pass the L2 cache, as nothing is left in the L1 caches from the launch before.
     """
-    if not ceilings:
+    if not limits:
         return 0.0, ""
     problem, unit = case.problem, case.unit
-    nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
+    nbytes = problem.bytes()
     floors = [(0.0, "")]
     if limits.l1_bytes_per_s and problem.memory_level == "l1":
         floors.append((FLOOR_MARGIN * nbytes / limits.l1_bytes_per_s, "measured bandwidth of shared memory"))

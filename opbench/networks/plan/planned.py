@@ -84,8 +84,9 @@ def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) ->
     results = results_for(fused, options, name, tell, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
-    gpu = str(environment.get("gpu") or "")
-    ready, chosen, decided = planned(fused, options, results, gpu, backend.sm_count, catalog, target(environment))
+    ready, chosen, decided = planned(
+        fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
+    )
     made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE not in options.without)
     try:
         context = Context(made, graph=options.graph, parallel=options.parallel)

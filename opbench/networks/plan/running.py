@@ -11,6 +11,7 @@ import numpy as np
 from opbench import paths, units
 from opbench._version import __version__
 from opbench.backend.base import Backend, Libraries, Timed
+from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
 from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
@@ -83,8 +84,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     worker = Worker(Open(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
-        gpu, sm_count = str(environment.get("gpu") or ""), int(str(environment["sm_count"]))
-        graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog, target(environment))
+        place = environment.gpu, environment.sm_count
+        graph, plan, decided = planned(graph, options, results, *place, catalog, target(environment))
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
         checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
@@ -168,7 +169,7 @@ def _measured(
     options: NetOptions,
     original: Graph,
     inputs: Arrays,
-    environment: Mapping[str, object],
+    environment: Environment,
     checks: Mapping[str, NodeCheck],
     tell: Tell,
 ) -> Record:
@@ -218,14 +219,14 @@ def _measured(
         "format": 1,
         "opbench": __version__,
         "started": now(),
-        "revision": revision(),
+        "revision": to_json(revision()),
         "command": list(options.command),
         "network": graph.name,
         "sizes": dict(options.sizes),
         "batch": graph.values[graph.inputs[0]].shape[0],
         "precision": options.precision,
         "backend": backend.name,
-        "environment": environment,
+        "environment": environment.to_json(),
         "ceilings": ceilings.to_json() if ceilings else {},
         "options": {
             "graph": options.graph,
@@ -295,16 +296,15 @@ def _peers(
         yield found, versions_of(gpu.torch)
 
 
-def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> Ceilings | None:
+def _ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings | None:
     """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
     if not isinstance(backend, Timed):
         return committed(gpu)
     from opbench.running.probes import remembered
 
-    known = remembered()
-    if known:
-        return Ceilings.from_json(known)
-    words = str(environment.get("gpu", "")).lower().split()
+    if known := remembered():
+        return known
+    words = environment.gpu.lower().split()
     return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
 
 

@@ -92,8 +92,7 @@ def _opened(index: int) -> DevicePlace:
     with torch.cuda.device(index):
         backend = CudaBackend(_ordinal(index))
     environment = backend.environment()
-    name, capability = str(environment["gpu"]), str(environment["compute_capability"])
-    return DevicePlace(index, backend, name, capability, target(environment))
+    return DevicePlace(index, backend, environment.gpu, environment.compute_capability, target(environment))
 
 
 def _ordinal(index: int) -> int:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.axes import read_axes
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.variant import read_config
 from opbench.networks.records.network import NodeRecord, Record, is_network, read_network
-from opbench.records import from_json
+from opbench.records import from_json, to_json
 from opbench.results.files import Run, read_run, run_file
+from opbench.results.header import Revision, RunHeader
 from opbench.results.result import Result, Verdict
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
@@ -57,18 +60,25 @@ def network_run(record: Record, folder: Path) -> Run:
     sizes = {**record["sizes"], "precision": record["precision"]}
     problem = f"({','.join(f'{name}={value}' for name, value in sizes.items())})"
     name = f"{record['network']}{problem}"
-    header: dict[str, object] = {
-        "network": record["network"],
-        "suite": record["network"],
-        "backend": record["backend"],
-        "opbench": record.get("opbench", ""),
-        "started": record.get("started", ""),
-        "revision": record.get("revision"),
-        "command": " ".join(record.get("command") or []),
-        "environment": {**(record.get("environment") or {}), **(record.get("options") or {})},
-    }
+    header = RunHeader(
+        network=record["network"],
+        suite=record["network"],
+        backend=record["backend"],
+        opbench=record.get("opbench", ""),
+        started=record.get("started", ""),
+        revision=from_json(Revision, record["revision"]) if record.get("revision") else None,
+        command=" ".join(record.get("command") or []),
+        environment=from_json(Environment, record.get("environment") or {}),
+        settings=to_json(record.get("options") or {}),
+    )
     results = [_whole(record, name, problem), *(_node(node, record, name) for node in record["nodes"])]
-    return Run(folder, header, results, ceilings=record.get("ceilings") or None, finished=True)
+    return Run(
+        folder,
+        header,
+        results,
+        ceilings=Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None,
+        finished=True,
+    )
 
 
 def _whole(record: Record, name: str, problem: str) -> Result:

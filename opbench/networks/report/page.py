@@ -16,13 +16,14 @@ from opbench.networks.report import words
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
 from opbench.paths import write_atomically
+from opbench.records import from_json
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
-from opbench.results.environments import short_revision
+from opbench.results.header import Revision, short_revision
 
 PAGE = "network.html"
 
@@ -98,7 +99,7 @@ def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
     """The line above the title."""
     device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
     version = f"opbench {record['opbench']}" if record.get("opbench") else ""
-    commit = short_revision(record.get("revision"))
+    commit = short_revision(from_json(Revision, record["revision"]) if record.get("revision") else None)
     told = f"commit {commit}" if commit else ""
     facts = ["network", f"backend {record['backend']}", device, record.get("started"), version, told]
     return [str(fact) for fact in facts if fact]

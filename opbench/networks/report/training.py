@@ -20,10 +20,11 @@ from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
 from opbench.networks.report.words import unmeasured
 from opbench.paths import write_atomically
+from opbench.records import from_json
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.template import render_template
-from opbench.results.environments import short_revision
+from opbench.results.header import Revision, short_revision
 
 PAGE = "train.html"
 PIXELS_PER_POINT = 1.6
@@ -100,7 +101,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         for name, chart in charts.items()
     }
     environment = record["environment"]
-    commit = short_revision(record.get("revision"))
+    commit = short_revision(from_json(Revision, record["revision"]) if record.get("revision") else None)
     told = [f"commit {commit}"] if commit else []
     where = environment.get("gpu") or environment.get("device") or record["backend"]
     return render_template(

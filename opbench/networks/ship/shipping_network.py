@@ -9,6 +9,7 @@ import numpy as np
 
 from opbench import units
 from opbench._version import __version__
+from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.gpu.limits.products import MULTIPROCESSORS
 from opbench.graph.graph import Graph
@@ -58,12 +59,12 @@ def ship_network(
     return Shipped(out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.found)} kernel texts, {size}")
 
 
-def _environment(gpu: ShipTarget) -> dict[str, object]:
+def _environment(gpu: ShipTarget) -> Environment:
     """As a backend would tell of such a GPU."""
     digits = gpu.arch.removeprefix("sm_")
     capability = f"{digits[:-1]}.{digits[-1]}"
     assert (int(digits[:-1]), int(digits[-1])) in MULTIPROCESSORS
-    return {"compute_capability": capability, "gpu": gpu.name, "sm_count": gpu.sm_count}
+    return Environment(gpu=gpu.name, compute_capability=capability, sm_count=gpu.sm_count)
 
 
 def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:

@@ -81,7 +81,7 @@ class Trainer(TrainingState):
         self.beside.require(self.name)
         self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
-        self.device, self.gpu = target(environment), str(environment.get("gpu") or "")
+        self.device, self.gpu = target(environment), environment.gpu
         self.known = gather(options.results, self.catalog)
         if options.tune and self.rank == 0:
             self._require_free()

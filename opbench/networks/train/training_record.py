@@ -18,6 +18,7 @@ from opbench.networks.records.training import FORMAT, StepTimes, TrainingPass, T
 from opbench.networks.train.resuming import training_state
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import Step, launches_of
+from opbench.records import to_json
 
 
 def training_record(training: TrainingState, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
@@ -27,7 +28,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
         "format": FORMAT,
         "opbench": __version__,
         "started": training.begun["started"],
-        "revision": training.begun["revision"],
+        "revision": to_json(training.begun["revision"]),
         "command": list(training.options.command),
         "network": training.network.name,
         "recipe": {key: str(value) for key, value in asdict(training.recipe).items()},
@@ -36,7 +37,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
         "steps_per_epoch": training.steps_per_epoch,
         "precision": training.options.precision,
         "backend": training.name,
-        "environment": training.backend.environment(),
+        "environment": training.backend.environment().to_json(),
         "losses": training.losses,
         "scores": [list(pair) for pair in training.scores],
         "score_name": training.score_name,

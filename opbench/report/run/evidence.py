@@ -143,11 +143,10 @@ def devices_table(run: Run) -> dict[str, object] | None:
     head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
     body = []
     for device in run.devices.values():
-        limits = device.get("ceilings")
-        known = Ceilings.from_json(limits if isinstance(limits, dict) else {})
-        own = [result for result in run.results if run.device_name(result) == device.get("name")]
+        known, environment = device.ceilings or Ceilings(), device.environment
+        own = [result for result in run.results if run.device_name(result) == device.name]
         problems = {(result.operator, result.problem) for result in own}
-        facts = [str(device.get(key) or "–") for key in ("name", "gpu", "uuid", "driver")]
+        facts = [fact or "–" for fact in (device.name, environment.gpu, device.uuid, environment.driver)]
         rates = [units.byte_rate(known.dram_bytes_per_s), units.flop_rate(known.fp32_flops_per_s)]
         body.append([*facts, *rates, units.time(known.launch_floor_s), str(len(problems)), str(len(own))])
     return {"head": head, "body": body}

@@ -10,6 +10,7 @@ from typing import TypedDict
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.paths import next_command
+from opbench.records import to_json
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
 from opbench.report.findings import finding_lines
@@ -21,8 +22,8 @@ from opbench.report.run.listing import Listing
 from opbench.report.run.overview import overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
-from opbench.results.environments import short_revision
 from opbench.results.files import Run
+from opbench.results.header import short_revision
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result, Verdict
 from opbench.results.rows import Row
@@ -77,14 +78,14 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
     anchors = anchors_of(parts)
     page = render_template(
         "report.html.j2",
-        title=run.header.get("title") or run.header.get("suite") or "opbench run",
+        title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
         against_libraries=sentences.against_libraries(parts),
         outlook=sentences.outlook(context.predicting) if context.predicting else "",
         incomplete=sentences.incomplete(run),
         timed=context.timed,
-        mode=str((run.header.get("timing") or {}).get("mode") or ""),
+        mode=run.header.timing.mode or "",
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
         overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],
@@ -92,8 +93,8 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
-        environment=flat_rows(run.header.get("environment") or {}),
-        timing=flat_rows(run.header.get("timing") or {}),
+        environment=flat_rows(run.header.environment.to_json()),
+        timing=flat_rows(to_json(run.header.timing, sparse=True)),
         commands=_commands(run, parts),
         warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
@@ -112,19 +113,18 @@ def _launch(predicting: Ceilings | None) -> str:
 
 def _facts(run: Run) -> list[str]:
     """The line under the title."""
-    environment = run.header.get("environment") or {}
-    device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
-    commit = short_revision(run.header.get("revision"))
+    header = run.header
+    commit = short_revision(header.revision)
     facts = [
-        run.header.get("suite"),
-        f"backend {run.header.get('backend', '?')}",
-        device,
-        run.header.get("started"),
+        header.suite,
+        f"backend {header.backend or '?'}",
+        header.environment.place,
+        header.started,
         f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
-        f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
+        f"opbench {header.opbench}" if header.opbench else "",
         commit and f"commit {commit}",
     ]
-    return [str(fact) for fact in facts if fact]
+    return [fact for fact in facts if fact]
 
 
 def _some(names: Sequence[str]) -> list[str]:
@@ -263,27 +263,25 @@ def _next(context: PageContext, part: Section) -> list[str]:
     winner = part.best_own
     if winner is None:
         return []
-    sm_count = (context.run.header.get("environment") or {}).get("sm_count")
     found = advice(
         winner,
         context.results[winner.case].resources,
         context.run.counters.get(winner.case, {}),
-        sm_count if isinstance(sm_count, int) else None,
+        context.run.header.environment.sm_count or None,
     )
     return found[:4]
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     """What to type to repeat the run, one case, and to look inside it."""
-    target, *roots = run.header.get("target") or [str(run.header.get("suite") or "SUITE")]
-    targets = run.header.get("targets") or [target]
-    backend = str(run.header.get("backend") or "auto")
-    seed = run.header["seed"] if isinstance(run.header.get("seed"), int) else None
+    header = run.header
+    target, *roots = header.target or (header.suite or "SUITE",)
+    targets, backend = header.targets or (target,), header.backend or "auto"
 
     def again(case: str = "") -> str:
-        return next_command("run", *targets, variants=roots, backend=backend, seed=seed, case=case)
+        return next_command("run", *targets, variants=roots, backend=backend, seed=header.seed, case=case)
 
-    found = [("the run", str(run.header.get("command") or "") or again())]
+    found = [("the run", header.command or again())]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:
         found.append(("one case", again(row.case)))

@@ -103,8 +103,7 @@ def incomplete(run: Run) -> str:
     """What is missing from a run that did not end, else nothing."""
     if run.finished:
         return ""
-    total = run.header.get("cases")
-    of = f" of {total}" if isinstance(total, int) else ""
+    of = "" if run.header.cases is None else f" of {run.header.cases}"
     held = f"it holds {len(run.results)}{of} cases"
     return f"This run did not finish: {held}. Complete it with the same command and --resume."
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,8 @@ from opbench.kernels.variant import print_config
 from opbench.results.environments import alike
 from opbench.results.files import FILE, Run, content, read_run, run_files
 from opbench.results.result import Result
+
+Cell = str | int | float | None
 
 VERSION = 2
 """Of the tables; kept in the file's user_version. Version 1 had no revisions."""
@@ -156,21 +158,22 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
     return added
 
 
-def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[int, int]) -> None:
-    environment, revision = run.header.get("environment") or {}, run.header.get("revision") or {}
+def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp: tuple[int, int]) -> None:
+    header, environment, revision = run.header, run.header.environment, run.header.revision
     row = {
-        "started": _utc(str(run.header.get("started", ""))),
+        "started": _utc(header.started),
         "folder": str(run.folder),
         "finished": int(run.finished),
-        "environment": json.dumps(environment),
+        "environment": json.dumps(environment.to_json()),
         "alike": alike(run),
-        "header_sha256": header,
+        "header_sha256": header_sha256,
         "size_bytes": stamp[0],
         "modified_ns": stamp[1],
-        "revision": revision.get("commit"),
-        "changed": revision.get("changed"),
-        **{key: run.header.get(key) for key in ("suite", "backend", "opbench", "command")},
-        **{key: environment.get(key) for key in ("gpu", "uuid", "driver", "nvrtc")},
+        "revision": revision.commit if revision else None,
+        "changed": revision.changed if revision else None,
+        **{key: getattr(header, key) or None for key in ("suite", "backend", "opbench")},
+        "command": header.command,
+        **{key: getattr(environment, key) or None for key in ("gpu", "uuid", "driver", "nvrtc")},
     }
     number = _write(connection, "runs", row)
     for result in run.results:
@@ -179,13 +182,13 @@ def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[
         connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 
-def _write(connection: sqlite3.Connection, table: str, row: dict[str, object]) -> int | None:
+def _write(connection: sqlite3.Connection, table: str, row: Mapping[str, Cell]) -> int | None:
     """Insert a row; returns its key."""
     marks = ", ".join("?" * len(row))
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
 
 
-def _result(result: Result) -> dict[str, object]:
+def _result(result: Result) -> dict[str, Cell]:
     measurement, clocks = result.measurement, result.clocks_hz
     return {
         "case_name": result.case,

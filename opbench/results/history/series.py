@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opbench.kernels.case import is_named
 from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
-from opbench.results.environments import short_revision
+from opbench.results.header import Revision, short_revision
 from opbench.results.history.steps import TimeStep, find_steps
 
 
@@ -78,7 +78,7 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     )
     found = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        told = [(*row[3:-2], short_revision({"commit": row[-2], "changed": row[-1]})) for row in group]
+        told = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
         points = tuple(Point(*row) for row in told)
         if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.records import from_json, to_json
 from opbench.results.files import Run, RunWriter
+from opbench.results.header import RunHeader
 from opbench.results.result import Result
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
@@ -119,7 +121,7 @@ def result(
 def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any] | None = None, **header: Any) -> Run:
     """A finished run around some results, with ceilings unless it ran on a CPU."""
     environment = (
-        {"gpu": "NVIDIA H200", "driver": "580.0", "sm_count": 132, "clocks": {"sm_mhz": 1980}}
+        {"gpu": "NVIDIA H200", "driver": "580.0", "sm_count": 132}
         if backend == "cuda"
         else {"compiler": "g++ 12.2.0", "processor": "x86_64"}
     )
@@ -135,9 +137,16 @@ def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any
         "timing": {"mode": "cold"},
         "environment": environment,
     }
-    found = Run(Path("unused"), values | header, results, finished=True)
-    found.ceilings = ceilings if ceilings is not None else dict(CEILINGS) if backend == "cuda" else None
+    found = Run(Path("unused"), from_json(RunHeader, values | header), results, finished=True)
+    known = ceilings if ceilings is not None else CEILINGS if backend == "cuda" else {}
+    found.ceilings = Ceilings.from_json(known) if known else None
     return found
+
+
+def elsewhere(found: Run, **environment: Any) -> None:
+    """Change what a run's header says of its environment."""
+    here = replace(found.header.environment, **environment)
+    found.header = replace(found.header, environment=here)
 
 
 LAUNCHES = {"right": True, "launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}]}
@@ -173,7 +182,7 @@ def noisy(seed: int, median_s: float = 1e-3, spread: float = 0.002, count: int =
 def written(folder: Path, found: Run) -> Path:
     """A run on disk."""
     writer = RunWriter(folder)
-    writer.write("run", found.header)
+    writer.write("run", found.header.to_json())
     for entry in found.results:
         writer.result(entry)
     writer.close()

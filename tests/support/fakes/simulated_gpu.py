@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from opbench.backend.environment import Environment
 from opbench.timing.clock import DeviceState, Sample
 
 HERTZ = 1.98e9
@@ -146,5 +147,5 @@ class SimulatedDevice:
     def clock(self, mode: str = "cold") -> SimulatedClock:
         return self._clocks.setdefault(mode, SimulatedClock(self.world, mode))
 
-    def environment(self) -> dict[str, Any]:
-        return {"gpu": "Simulated", "driver": "1.0", "l2_bytes": 60 << 20, "uuid": "GPU-0"}
+    def environment(self) -> Environment:
+        return Environment(gpu="Simulated", driver="1.0", l2_bytes=60 << 20, uuid="GPU-0")

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from opbench.backend.environment import Environment
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
 from opbench.errors import LaunchError
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.results.result import Result, Verdict
@@ -61,9 +63,9 @@ class FakeWorker(Worker):
     gpu = "Fake GPU"
     asked: list[type] = []
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> Environment:
         """Nothing to start."""
-        return {"gpu": self.gpu}
+        return Environment(gpu=self.gpu)
 
     def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
         """One of the three requests."""
@@ -108,7 +110,7 @@ class FakeWorker(Worker):
         """Nothing to stop."""
 
 
-def run_fake(folder: Path, ceilings: dict[str, Any] | None = None, **options: Any) -> dict[str, Result]:
+def run_fake(folder: Path, ceilings: Ceilings | None = None, **options: Any) -> dict[str, Result]:
     """Run relu's default configs on 2^26 elements on the fake GPU; results by variant."""
     text = '[timing]\nbudget_s = 0.05\n[[run]]\noperator = "relu"\nconfigs = "default"\nproblems = [{ n = 67108864 }]\n'
     (folder / "s.toml").write_text(text)
@@ -119,10 +121,4 @@ def run_fake(folder: Path, ceilings: dict[str, Any] | None = None, **options: An
     return {r.variant: r for r in run.results}
 
 
-ROOF = {
-    "gpu": "Fake GPU",
-    "dram_bytes_per_s": 4e12,
-    "l2_bytes": 60 << 20,
-    "fp32_flops_per_s": 5e13,
-    "source": "measured",
-}
+ROOF = Ceilings("Fake GPU", dram_bytes_per_s=4e12, l2_bytes=60 << 20, fp32_flops_per_s=5e13)

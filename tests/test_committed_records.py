@@ -1,0 +1,83 @@
+"""Every committed record of any earlier version loads through its typed loader, with every field that it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opbench.errors import UsageError
+from opbench.gpu.limits.ceilings import read_ceilings
+from opbench.report.selftest import read_selftest
+from opbench.results.files import FILE, read_lines, read_run, run_files
+from support.common import ROOT
+
+REPORTS = ROOT / "reports"
+ABSENT = (None, "", [], {})
+"""What a record says of something that it does not know; a typed record leaves it out or has its default."""
+
+
+def named(path: Path) -> str:
+    return path.parent.relative_to(REPORTS).as_posix()
+
+
+def missing(written: object, read: object, place: str = "") -> list[str]:
+    """Return the places of a file whose values are not those of the record read from it."""
+    if isinstance(written, Mapping):
+        known = read if isinstance(read, Mapping) else {}
+        found = [missing(of, known.get(key), f"{place}.{key}") for key, of in written.items()]
+        return [each for places in found for each in places]
+    if isinstance(written, list):
+        items = read if isinstance(read, list) and len(read) == len(written) else [None] * len(written)
+        found = [
+            missing(one, other, f"{place}[{n}]") for n, (one, other) in enumerate(zip(written, items, strict=True))
+        ]
+        return [each for places in found for each in places]
+    return [] if written == read or (written in ABSENT and read in ABSENT) else [place]
+
+
+def content(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("path", run_files(REPORTS), ids=named)
+def test_a_run_keeps_its_header_and_its_ceilings(path: Path) -> None:
+    run = read_run(path)
+    lines = [line for _, line in read_lines(path)]
+    header = {key: of for key, of in lines[0].items() if key != "type"}
+    assert missing(header, run.header.to_json()) == []
+    limits = [line for line in lines if line["type"] == "ceilings"]
+    for line in limits[-1:]:
+        assert run.ceilings
+        assert missing({key: of for key, of in line.items() if key != "type"}, run.ceilings.to_json()) == []
+    assert len(run.results) == len({line["case"] for line in lines if line["type"] == "result"})
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json")), ids=named)
+def test_a_selftest(path: Path) -> None:
+    assert missing(content(path), read_selftest(path).to_json()) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("ceilings.json")), ids=named)
+def test_ceilings(path: Path) -> None:
+    assert missing(content(path), read_ceilings(path, "").to_json()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ({"type": "run", "format": 2}, "format 2"),
+        ({"type": "run", "format": 1, "environment": {"sm_count": "many"}}, "environment.sm_count = 'many'"),
+        ({"type": "run", "format": 1, "timing": 3}, "timing = 3"),
+        ({"type": "ceilings", "cases": {"f32": 1}}, "cases.f32 = 1"),
+        ({"type": "device", "index": "first"}, "index = 'first'"),
+    ],
+)
+def test_a_corrupt_line_is_named_with_what_was_seen(line: dict[str, Any], seen: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"type": "run", "format": 1}) + "\n" + json.dumps(line) + "\n")
+    with pytest.raises(UsageError) as refused:
+        read_run(tmp_path)
+    assert str(refused.value).startswith(f"{tmp_path / FILE}:2: ") and seen in str(refused.value)
