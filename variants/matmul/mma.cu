@@ -3,7 +3,6 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
-// tile      = { m = "BM", n = "BN" }
 // supports  = { b_order = ["row", "col"] }
 // define    = { WM = "min(BM, 64)", B_ROWS = "b_order == 'row'" }
 // compute_capability = "8.0"
@@ -15,8 +14,8 @@
 // shared = "STAGES * WK * (BM + BN) * 128"
 //
 // [rung.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for few rows"
-// builds_on = "warp_tile_double_buffer"
+// title     = "fragments read ahead of the barrier, stores of whole lines, b in any order; k sliced for few rows"
+// builds_on = "mma_cp_async"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { K_ALIGNED = "k % 8 == 0", N_ALIGNED = "n % 8 == 0" }
