@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(256)
         }
         wait_for(full, step % 2);
         wgmma_fence();
-        multiply_stage<bf16>(sum, a + group * 64 * 128, b, step > 0);
+        multiply_stage<Format::bf16>(sum, a + group * 64 * 128, b, step > 0);
         wgmma_commit();
         wgmma_wait<0>();
         __syncthreads();

@@ -57,6 +57,16 @@ def test_no_name_of_a_header_is_a_macro_of_a_kernel() -> None:
     assert clashes == {}
 
 
+@needs_nvrtc
+def test_all_headers_can_be_included_together() -> None:
+    text = "".join(f"#include <opbench/{header.name}>\n" for header in HEADERS)
+    options = [*nvrtc.OPTIONS, *nvrtc.include_options("sm_90"), "--gpu-architecture=sm_90a", f"-I{FOLDER}"]
+    kernel = 'using namespace opbench;\nextern "C" __global__ void nothing() {}\n'
+    cubin, log, _ = nvrtc.library("sm_90").compile((text + kernel).encode(), "all.cu", options)
+    assert cubin, log
+    assert "warning" not in log
+
+
 def test_the_first_three_variants_of_a_ladder_are_single_files() -> None:
     """A student reads them from top to bottom; a file may include headers once one of its variants comes fourth."""
     first_files: dict[str, set[Path]] = {}

@@ -50,7 +50,7 @@
 #include <opbench/operands.cuh>
 using namespace opbench;
 
-typedef Product<PRODUCT>::T T;
+typedef Product<Format::PRODUCT>::T T;
 constexpr int DEPTH = R * S * C, SLICES = (DEPTH + 15) / 16;  // an mma tile is 16 deep
 constexpr int ALL_GROUPS = (OUTPUTS + 31) / 32;               // of 32 output channels, four mma tiles
 constexpr int WARPS_K = ALL_GROUPS / GROUPS, THREADS = 32 * ROWS * WARPS_K;

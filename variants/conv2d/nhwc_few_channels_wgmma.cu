@@ -61,10 +61,10 @@ constexpr int depth = R * S * C, ring = 2 * STEPS, plane = 128 * 128, filter_pla
 constexpr int filters = ring * PLANES * plane, powers = filters + STEPS * PLANES * filter_plane;
 constexpr int exponents = powers + ring * 512, barriers = exponents + 512;
 #if ROUNDED
-constexpr Operand operand = f16;
+constexpr Format operand = Format::f16;
 typedef float T;
 #else
-constexpr Operand operand = bf16;
+constexpr Format operand = Format::bf16;
 typedef unsigned short T;
 #endif
 

@@ -62,8 +62,8 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, BM, BN, STAGES> Tile;  // of one warp
-typedef Block<Product<PRODUCT>, BM, BN, BM, BN, STAGES, SLICES_K> All;
+typedef Block<Product<Format::PRODUCT>, BM, BN, BM, BN, STAGES> Tile;  // of one warp
+typedef Block<Product<Format::PRODUCT>, BM, BN, BM, BN, STAGES, SLICES_K> All;
 typedef Tile::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]

@@ -76,7 +76,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
 typedef Tile::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], partial [SPLIT][n][p][q][k]

@@ -75,7 +75,7 @@ using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
-typedef Stored<PRODUCT>::T T;
+typedef Stored<Format::PRODUCT>::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -120,11 +120,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](TilePlace tile) {
             const auto last_channels = [&](int step, unsigned a) {
-                multiply_stage<PRODUCT, false, 128, SLICES>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT, false, 128, SLICES>(sum, a + first * 128, a + BM * 128, step > 0);
             };
 #if PAIRS
             const auto whole = [&](int step, unsigned a) {
-                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             };
             ring.drain_pairs(steps, whole, last_channels);
 #else

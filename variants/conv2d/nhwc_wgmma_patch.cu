@@ -78,8 +78,8 @@
 #include <opbench/tma.cuh>
 using namespace opbench;
 
-typedef Patch<PRODUCT, HEIGHT, FILTER_R, FILTER_S, PATCHES, HELD, RING, false> Work;
-typedef Stored<PRODUCT>::T T;
+typedef Patch<Format::PRODUCT, HEIGHT, FILTER_R, FILTER_S, PATCHES, HELD, RING, false> Work;
+typedef Stored<Format::PRODUCT>::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)

@@ -91,7 +91,7 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, false, PLANES> Work;
+typedef Patch<Format::f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, false, PLANES> Work;
 
 // image_planes [PLANES][n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)

@@ -138,11 +138,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             drain_planes<false, row_bytes>(ring, steps, first, sum[0]);
 #else
             const auto last_channels = [&](int step, unsigned a) {
-                multiply_stage<f16, false, row_bytes, SLICES>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
+                multiply_stage<Format::f16, false, row_bytes, SLICES>(sum, a + first * row_bytes, a + rows_bytes,
+                                                                      step > 0);
             };
 #if PAIRS
             const auto whole = [&](int step, unsigned a) {
-                multiply_stage<f16, false, row_bytes>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
+                multiply_stage<Format::f16, false, row_bytes>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
             };
             ring.drain_pairs(steps, whole, last_channels);
 #else

@@ -65,7 +65,7 @@
 #include <opbench/winograd_products.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
 
 // weight [k][3][3][c] -> filters [4][4][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)

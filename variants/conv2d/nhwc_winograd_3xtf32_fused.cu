@@ -55,7 +55,7 @@
 #include <opbench/winograd_products.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
 
 // weight [k][SIZE][SIZE][c] -> filters [points][points][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)

@@ -42,7 +42,7 @@
 #include <opbench/winograd_image.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 outputs; stages of filters alone
+typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 outputs; stages of filters alone
 
 // weight [k][3][3][c] -> filters [4][4][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)

@@ -85,7 +85,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
 typedef Tile::T T;
 
 // weight [k][positions][c], turned [c][positions][k], positions backwards

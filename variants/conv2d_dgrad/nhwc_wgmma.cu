@@ -80,7 +80,7 @@ using namespace opbench;
 
 typedef Ring<STAGES, (BM + ROOM) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
-typedef Stored<PRODUCT>::T T;
+typedef Stored<Format::PRODUCT>::T T;
 
 // dout [n][h'][w'][k], weight [k][r][s][c] (bf16) or [c][r][s][k], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<PRODUCT, BK == 64>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT, BK == 64>(sum, a + first * 128, a + BM * 128, step > 0);
             });
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {

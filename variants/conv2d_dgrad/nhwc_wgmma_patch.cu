@@ -81,8 +81,8 @@
 #include <opbench/transposed.cuh>
 using namespace opbench;
 
-typedef Patch<PRODUCT, HEIGHT, FILTER_R, FILTER_S, PATCHES, HELD, RING, BK == 64> Work;
-typedef Stored<PRODUCT>::T T;
+typedef Patch<Format::PRODUCT, HEIGHT, FILTER_R, FILTER_S, PATCHES, HELD, RING, BK == 64> Work;
+typedef Stored<Format::PRODUCT>::T T;
 
 // dout [n][p][q][k], weight [k][r][s][c] (bf16) or [c][r][s][k], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)

@@ -91,7 +91,7 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, true, PLANES> Work;
+typedef Patch<Format::f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, true, PLANES> Work;
 
 // dout_planes [PLANES][n][p][q][k], filter_planes [PLANES][k][r][s][c], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)

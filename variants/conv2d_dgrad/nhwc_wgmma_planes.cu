@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             drain_planes<true>(ring, steps, first, sum[0]);
 #else
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<f16, true>(sum, a + first * 128, a + rows_bytes, step > 0);
+                multiply_stage<Format::f16, true>(sum, a + first * 128, a + rows_bytes, step > 0);
             });
 #endif
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;

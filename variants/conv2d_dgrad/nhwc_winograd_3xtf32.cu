@@ -63,7 +63,7 @@
 #include <opbench/winograd_products.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
 
 // weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)

@@ -52,7 +52,7 @@
 #include <opbench/winograd_products.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
 
 // weight [k][SIZE][SIZE][c], turned by half a turn -> filters [points][points][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)

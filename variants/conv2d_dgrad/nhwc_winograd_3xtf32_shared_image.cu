@@ -39,7 +39,7 @@
 #include <opbench/winograd_image.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 pixels; stages of filters alone
+typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 pixels; stages of filters alone
 
 // weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)

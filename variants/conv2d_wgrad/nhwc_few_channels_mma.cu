@@ -90,7 +90,7 @@
 #include <opbench/products.cuh>
 using namespace opbench;
 
-typedef Product<PRODUCT> P;
+typedef Product<Format::PRODUCT> P;
 typedef P::T T;
 constexpr bool words = sizeof(T) == 4;
 constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;  // without the bias's ones; pixels of a row here

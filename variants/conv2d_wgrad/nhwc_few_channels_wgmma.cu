@@ -74,11 +74,11 @@ constexpr int piece = 64 * 128, part_bytes = PLANES * piece;  // 64 pixels of 64
 constexpr int stage_bytes = (2 + STEPS) * part_bytes;
 constexpr int quads = 64 * OUTPUTS / 4, each = (quads + 127) / 128;  // fours of dout, of a stage and of a thread
 #if ROUNDED
-constexpr Operand operand = f16;
+constexpr Format operand = Format::f16;
 typedef float T;
 typedef float4 Four;
 #else
-constexpr Operand operand = bf16;
+constexpr Format operand = Format::bf16;
 typedef unsigned short T;
 typedef uint2 Four;
 #endif

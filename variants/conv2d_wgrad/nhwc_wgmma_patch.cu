@@ -151,9 +151,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 for (int pair = 0; pair < HEIGHT / 2; ++pair) {  // of rows of 8 pixels, the depth of an instruction
                     const int add = step > 0 || pair > 0;
                     const unsigned long long a = descriptor(dout + pair * 2048);
-                    wgmma<PRODUCT, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128),
-                                               add);
-                    if constexpr (decltype(with_ones)::value) wgmma<PRODUCT, true>(sum_ones, a, descriptor(ones), add);
+                    wgmma<Format::PRODUCT, true, true>(
+                        sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128), add);
+                    if constexpr (decltype(with_ones)::value)
+                        wgmma<Format::PRODUCT, true>(sum_ones, a, descriptor(ones), add);
                 }
             });
         };

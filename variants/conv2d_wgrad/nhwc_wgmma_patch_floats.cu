@@ -132,12 +132,12 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 constexpr int step_a = 2048 / 16, step_b = 2 * row_of_pixels / 16;  // of two rows of 8 pixels
 #pragma unroll
                 for (int i = 0; i < 4 && PLANES == 2; ++i) {
-                    wgmma<f16, true, true>(sum, a + low_a + i * step_a, b + i * step_b, i > 0);
-                    wgmma<f16, true, true>(sum, a + i * step_a, b + low_b + i * step_b, 1);
+                    wgmma<Format::f16, true, true>(sum, a + low_a + i * step_a, b + i * step_b, i > 0);
+                    wgmma<Format::f16, true, true>(sum, a + i * step_a, b + low_b + i * step_b, 1);
                 }
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    wgmma<f16, true, true>(sum, a + i * step_a, b + i * step_b, PLANES == 2 || i > 0);
+                    wgmma<Format::f16, true, true>(sum, a + i * step_a, b + i * step_b, PLANES == 2 || i > 0);
             },
             [&](const float (&off)[2]) {
 #pragma unroll

@@ -152,9 +152,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
                     for (int slice = 0; slice < slices; ++slice) {
                         const int add = step > 0 || slice > 0;
-                        wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * row, add);  // 16 pixels further
+                        wgmma<Format::PRODUCT, true, true>(sum, a + slice * 128, b + slice * row,
+                                                           add);  // 16 pixels further
                         if constexpr (decltype(with_ones)::value)
-                            wgmma<PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
+                            wgmma<Format::PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
                     }
                 });
 #pragma unroll

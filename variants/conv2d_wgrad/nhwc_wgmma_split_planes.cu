@@ -129,16 +129,18 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                     const unsigned long long b = descriptor(stage + BM * 256 + pixel * row, 8 * row, piece, row);
 #pragma unroll
                     for (int i = 0; i < slices; ++i) {
-                        wgmma<f16, true, true>(big, a + i * 128, b + i * row, i > 0);  // 16 pixels further
-                        if constexpr (ones_too) wgmma<f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
+                        wgmma<Format::f16, true, true>(big, a + i * 128, b + i * row, i > 0);  // 16 pixels further
+                        if constexpr (ones_too)
+                            wgmma<Format::f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
                     }
                     wgmma_commit();
 #pragma unroll
                     for (int i = 0; i < slices; ++i) {
                         const int add = step > 0 || i > 0;
-                        wgmma<f16, true, true>(small, a + low + i * 128, b + i * row, add);
-                        wgmma<f16, true, true>(small, a + i * 128, b + 2 * low + i * row, 1);
-                        if constexpr (ones_too) wgmma<f16, true>(small_ones, a + low + i * 128, descriptor(ones), add);
+                        wgmma<Format::f16, true, true>(small, a + low + i * 128, b + i * row, add);
+                        wgmma<Format::f16, true, true>(small, a + i * 128, b + 2 * low + i * row, 1);
+                        if constexpr (ones_too)
+                            wgmma<Format::f16, true>(small_ones, a + low + i * 128, descriptor(ones), add);
                     }
                 },
                 [&] {

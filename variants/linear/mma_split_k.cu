@@ -64,7 +64,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Product<PRODUCT> P;
+typedef Product<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES, WK> Tile;
 typedef P::T T;
 

@@ -59,7 +59,7 @@ using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
-typedef Stored<PRODUCT>::T T;
+typedef Stored<Format::PRODUCT>::T T;
 
 // x [m][k], weight [n][k], bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             });
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {

@@ -54,7 +54,7 @@
 #include <opbench/few_rows.cuh>
 using namespace opbench;
 
-typedef FewRows<PRODUCT, BATCH, TILES, SPLIT, STAGES> Stream;
+typedef FewRows<Format::PRODUCT, BATCH, TILES, SPLIT, STAGES> Stream;
 typedef Stream::T T;
 
 // out [m][n] = x [m][k] . weight [n][k] + bias [n]; blocks of a cluster have the same weights' rows

@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         float sum[1][64];
         share.each([&](int tile, int steps) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<bf16, true>(sum, a + row * 128, a + 16384, step > 0);
+                multiply_stage<Format::bf16, true>(sum, a + row * 128, a + 16384, step > 0);
             });
             share.store(sum[0], parts, tile, row + threadIdx.x / 32 % 4 * 16);
         });

@@ -38,7 +38,7 @@
 #include <opbench/few_rows.cuh>
 using namespace opbench;
 
-typedef FewRows<bf16, BATCH, 1, SPLIT, STAGES, true> Stream;
+typedef FewRows<Format::bf16, BATCH, 1, SPLIT, STAGES, true> Stream;
 typedef Stream::T T;
 
 // weight [n][k], dout [m][n], other (out) and dx [m][k]

@@ -61,7 +61,9 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-struct P : Product<PRODUCT> { static constexpr int promoted = PRODUCT == bf16 ? 4 : Product<PRODUCT>::promoted; };
+struct P : Product<Format::PRODUCT> {
+    static constexpr int promoted = Format::PRODUCT == Format::bf16 ? 4 : Product<Format::PRODUCT>::promoted;
+};
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 typedef DepthRows<Tile, WideA<Tile>, N_ALIGNED> Gradients;

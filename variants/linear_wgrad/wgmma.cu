@@ -94,10 +94,10 @@ constexpr int piece = 64 * 128, part = PLANES * piece, promoted = 8;  // bytes o
 typedef Ring<STAGES, 4 * part> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
 #if ROUNDED
-constexpr Operand operand = f16;
+constexpr Format operand = Format::f16;
 typedef float T;
 #else
-constexpr Operand operand = bf16;
+constexpr Format operand = Format::bf16;
 typedef unsigned short T;
 #endif
 

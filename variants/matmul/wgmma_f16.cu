@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         float sum[1][BN / 2];
         walk.each([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<f16, by_n>(sum, a + first * 128, a + 128 * 128, step > 0);
+                multiply_stage<Format::f16, by_n>(sum, a + first * 128, a + 128 * 128, step > 0);
             });
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
 #pragma unroll

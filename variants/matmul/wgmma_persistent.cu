@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
             });
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {

@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
         ring.drain(steps, [&](int step, unsigned a) {
-            multiply_stage<PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
+            multiply_stage<Format::PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
         });
 #pragma unroll
         for (int i = 0; i < tiles; ++i) store_pairs(sum[i], out, row0 + first + i * 64 + warp * 16, column0, m, n);

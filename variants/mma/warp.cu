@@ -59,30 +59,31 @@
 #include <opbench/tile.cuh>
 using namespace opbench;
 
-enum Format { bf16, f16, tf32 };
 template <Format>
 struct Stored {
     typedef float T;
 };
 template <>
-struct Stored<bf16> {
+struct Stored<Format::bf16> {
     typedef __nv_bfloat16 T;
 };
 template <>
-struct Stored<f16> {
+struct Stored<Format::f16> {
     typedef __half T;
 };
-typedef Stored<PRODUCT>::T T;
+typedef Stored<Format::PRODUCT>::T T;
 
 constexpr int words = 32, slices = 4, warp_m = 32, warp_n = 64;  // 32-bit words of a row, instructions deep
 
 // The nearest TF32 of a float, by one addition; 16-bit operands are taken as they are.
-__device__ __forceinline__ unsigned rounded(unsigned word) { return PRODUCT == tf32 ? word + 0x1000u : word; }
+__device__ __forceinline__ unsigned rounded(unsigned word) {
+    return Format::PRODUCT == Format::tf32 ? word + 0x1000u : word;
+}
 
 __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    if constexpr (PRODUCT == bf16) mma_bf16(sum, a, b0, b1);
-    if constexpr (PRODUCT == f16) mma_f16(sum, a, b0, b1);
-    if constexpr (PRODUCT == tf32) mma_tf32(sum, a, b0, b1);
+    if constexpr (Format::PRODUCT == Format::bf16) mma_bf16(sum, a, b0, b1);
+    if constexpr (Format::PRODUCT == Format::f16) mma_f16(sum, a, b0, b1);
+    if constexpr (Format::PRODUCT == Format::tf32) mma_tf32(sum, a, b0, b1);
 }
 
 struct Fragments {

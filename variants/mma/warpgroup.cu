@@ -65,19 +65,19 @@
 #include <opbench/wgmma.cuh>
 using namespace opbench;
 
-template <Operand>
+template <Format>
 struct Element {
     typedef float T;
 };
 template <>
-struct Element<bf16> {
+struct Element<Format::bf16> {
     typedef __nv_bfloat16 T;
 };
 template <>
-struct Element<f16> {
+struct Element<Format::f16> {
     typedef __half T;
 };
-typedef Element<PRODUCT>::T T;
+typedef Element<Format::PRODUCT>::T T;
 
 constexpr int words = 32, slices = 4;  // 32-bit words of a row, instructions deep
 
@@ -87,7 +87,9 @@ struct Rounds {
 };
 
 // The nearest TF32 of a float, by one addition; 16-bit operands are taken as they are.
-__device__ __forceinline__ unsigned rounded(unsigned word) { return PRODUCT == tf32 ? word + 0x1000u : word; }
+__device__ __forceinline__ unsigned rounded(unsigned word) {
+    return Format::PRODUCT == Format::tf32 ? word + 0x1000u : word;
+}
 
 // sum += a * b on 64 x 256 x 32 bytes, with a in registers as mma.sync has it.
 __device__ __forceinline__ void multiply(float (&d)[128], const unsigned (&a)[4], unsigned long long b) {
@@ -96,9 +98,9 @@ __device__ __forceinline__ void multiply(float (&d)[128], const unsigned (&a)[4]
                  "}, {%128, %129, %130, %131}, %132, 1, 1, 1" TRANSPOSE ";"                    \
                  : OPBENCH_SUMS_128(0)                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-    if constexpr (PRODUCT == bf16) MULTIPLY("k16.f32.bf16.bf16", ", 0");
-    if constexpr (PRODUCT == f16) MULTIPLY("k16.f32.f16.f16", ", 0");
-    if constexpr (PRODUCT == tf32) MULTIPLY("k8.f32.tf32.tf32", "");
+    if constexpr (Format::PRODUCT == Format::bf16) MULTIPLY("k16.f32.bf16.bf16", ", 0");
+    if constexpr (Format::PRODUCT == Format::f16) MULTIPLY("k16.f32.f16.f16", ", 0");
+    if constexpr (Format::PRODUCT == Format::tf32) MULTIPLY("k8.f32.tf32.tf32", "");
 }
 
 // a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
@@ -131,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
             for (int slice = 0; slice < slices; ++slice) {
                 if constexpr (FROM_SHARED)
-                    wgmma<PRODUCT>(sum, left + slice * 2, right + slice * 2, 1);
+                    wgmma<Format::PRODUCT>(sum, left + slice * 2, right + slice * 2, 1);
                 else
                     multiply(sum, own[slice], right + slice * 2);
             }

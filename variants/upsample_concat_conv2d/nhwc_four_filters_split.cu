@@ -76,7 +76,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
+typedef Block<Product<Format::PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
 typedef Tile::T T;
 
 // weight [k][3][3][c2 + c1], filters [4][k][9 c2 + 4 c1]

@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                                                    const __grid_constant__ TensorMap map_of_low,
                                                    const __grid_constant__ TensorMap map_of_skip,
 #if BIAS
-                                                   const Stored<PRODUCT>::T* __restrict__ bias,
+                                                   const Stored<Format::PRODUCT>::T* __restrict__ bias,
 #endif
 #if BK == 64
                                                    const __grid_constant__ TensorMap map_out,
@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](int index) {
             ring.drain(walk.steps, [&](int step, unsigned a) {
-                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+                multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             });
             const ParityPlace at = walk[index];
 #pragma unroll

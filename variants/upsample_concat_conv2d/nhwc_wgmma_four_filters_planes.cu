@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
             drain_planes<false>(ring, walk.steps, first, sum[0]);
 #else
             ring.drain(walk.steps, [&](int step, unsigned stage) {
-                multiply_stage<f16>(sum, stage + first * 128, stage + pixels_plane, step > 0);
+                multiply_stage<Format::f16>(sum, stage + first * 128, stage + pixels_plane, step > 0);
             });
 #endif
             const ParityPlace at = walk[index];

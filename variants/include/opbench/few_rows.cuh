@@ -7,7 +7,7 @@ namespace opbench {
 
 // By blocks of 160 threads, the `split` blocks of a cluster dividing the depth. Weights are [outputs][depth], or
 // [depth][outputs] with `by_m`, where the map's box is 64 x 64; else it is 128 bytes x `rows`.
-template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false>
+template <Format operand, int batch, int tiles, int split, int stages, bool by_m = false>
 struct FewRows {
     typedef typename Stored<operand>::T T;
     static constexpr int rows = 64 * tiles, deep = 128 / sizeof(T), weight_bytes = rows * 128;

@@ -1,6 +1,8 @@
 // The matrix instructions (mma.sync), a function each: whoever includes this names the `product` that it makes of them.
 #pragma once
 
+#include <opbench/format.cuh>
+
 namespace opbench {
 
 // sum += a * b on 16 x 8 x 8 tf32: floats of which the tensor core takes the upper 19 bits

@@ -7,11 +7,11 @@ namespace opbench {
 
 // Operands of a 16-deep multiply: `Right`, of 8 channels, as it lies in shared memory; `Left`, of 16 pixels, made of a
 // thread's four elements of two windows.
-template <Precision>
+template <Format>
 struct Operands;
 
 template <>
-struct Operands<bf16> {
+struct Operands<Format::bf16> {
     struct __align__(8) Right { unsigned x[2]; };
     struct Left { unsigned x[4]; };
     static __device__ __forceinline__ unsigned pack(__nv_bfloat16 x, __nv_bfloat16 y) {
@@ -31,12 +31,12 @@ struct Operands<bf16> {
 
 // Both parts rounded to tf32: a short sum's allowance is small.
 template <>
-struct Operands<tf32x3> {
+struct Operands<Format::tf32x3> {
     struct __align__(16) Right { unsigned big[4], small[4]; };
     struct Left { unsigned big[2][4], small[2][4]; };
     static __device__ __forceinline__ Right right(const float (&x)[4]) {
         Right b;
-        Product<tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(x), b.big, b.small);
+        Product<Format::tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(x), b.big, b.small);
         return b;
     }
     static __device__ __forceinline__ Left left(const float (&x)[2][4]) {
@@ -44,7 +44,7 @@ struct Operands<tf32x3> {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float found[4] = {x[0][half * 2], x[1][half * 2], x[0][half * 2 + 1], x[1][half * 2 + 1]};
-            Product<tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(found), a.big[half], a.small[half]);
+            Product<Format::tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(found), a.big[half], a.small[half]);
         }
         return a;
     }
@@ -59,7 +59,7 @@ struct Operands<tf32x3> {
 };
 
 template <>
-struct Operands<tf32_corrected> {
+struct Operands<Format::tf32_corrected> {
     struct __align__(16) Right { unsigned x[4], whole[2], rest[2]; };  // rest: what tf32 cuts off; both in bf16
     struct Left { unsigned x[2][4], whole[4], rest[4]; };
     static __device__ __forceinline__ Right right(const float (&x)[4]) {
@@ -68,7 +68,7 @@ struct Operands<tf32_corrected> {
         for (int e = 0; e < 4; ++e) b.x[e] = __float_as_uint(x[e]);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            Product<tf32_corrected>::split(b.x[half * 2], b.x[half * 2 + 1], b.whole[half], b.rest[half]);
+            Product<Format::tf32_corrected>::split(b.x[half * 2], b.x[half * 2 + 1], b.whole[half], b.rest[half]);
         return b;
     }
     static __device__ __forceinline__ Left left(const float (&x)[2][4]) {
@@ -77,7 +77,7 @@ struct Operands<tf32_corrected> {
         for (int e = 0; e < 4; ++e) {
             unsigned &first = a.x[e / 2][e % 2], &second = a.x[e / 2][e % 2 + 2];
             first = __float_as_uint(x[e % 2][e / 2 * 2]), second = __float_as_uint(x[e % 2][e / 2 * 2 + 1]);
-            Product<tf32_corrected>::split(first, second, a.whole[e], a.rest[e]);
+            Product<Format::tf32_corrected>::split(first, second, a.whole[e], a.rest[e]);
         }
         return a;
     }

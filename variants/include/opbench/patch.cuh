@@ -17,12 +17,12 @@ struct PatchPlace {
 // `held` slices of 128 bytes of channels of all filter positions stay in shared memory, or, where it is 0, pass through
 // a ring of `ring_` stages of 8 KB. by_m: filters lie with 64 of them in a row. Two `planes` make float32's accuracy
 // (planes.cuh); they come one after the other.
-template <Operand operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_,
-          bool by_m, int planes = 1>
+template <Format operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_, bool by_m,
+          int planes = 1>
 struct Patch {
     static_assert(planes == 1 || held == 0, "planes of filters pass through the ring");
     static constexpr int height = height_, width = 8, pixels = height * width, positions = filter_rows * filter_columns;
-    static constexpr int depth = operand == tf32 ? 32 : 64, pitch = (width + filter_columns - 1) * 128;
+    static constexpr int depth = operand == Format::tf32 ? 32 : 64, pitch = (width + filter_columns - 1) * 128;
     static constexpr int patch_bytes = (height + filter_rows - 1) * pitch, room = (patch_bytes + 1023) / 1024 * 1024;
     static constexpr int stage_room = planes * room, filter_plane = 64 * 128, filter_bytes = planes * filter_plane;
     static constexpr int ring = held > 0 ? positions * held : ring_;

@@ -109,10 +109,10 @@ __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, f
         steps,
         [&](int step, unsigned stage) {
             const unsigned a = stage + first * span, b = stage + 2 * plane;
-            multiply_stage<f16, by_n, span>(big, a, b, 0);
+            multiply_stage<Format::f16, by_n, span>(big, a, b, 0);
             wgmma_commit();
-            multiply_stage<f16, by_n, span>(small, a + plane, b, step > 0);
-            multiply_stage<f16, by_n, span>(small, a, b + b_plane, 1);
+            multiply_stage<Format::f16, by_n, span>(small, a + plane, b, step > 0);
+            multiply_stage<Format::f16, by_n, span>(small, a, b + b_plane, 1);
         },
         [&] {
 #pragma unroll

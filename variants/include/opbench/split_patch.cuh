@@ -9,8 +9,8 @@
 namespace opbench {
 
 template <int height, int filter_rows, int filter_columns, int ring, bool by_m, int planes = 2>
-struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> {
-    typedef Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> Base;
+struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> {
+    typedef Patch<Format::f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> Base;
     using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
     using Base::filter_full, Base::filter_empty;
     static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;

@@ -70,13 +70,13 @@ struct StreamedWeights {
                         if constexpr (planes == 2) {  // the small ones first: the unit truncates what it adds to
 #pragma unroll
                             for (int i = 0; i < 4; ++i) {
-                                wgmma<f16, false, by_n>(sum, a + low_a + i * 2, b + i * next, i > 0);
-                                wgmma<f16, false, by_n>(sum, a + i * 2, b + low_b + i * next, 1);
+                                wgmma<Format::f16, false, by_n>(sum, a + low_a + i * 2, b + i * next, i > 0);
+                                wgmma<Format::f16, false, by_n>(sum, a + i * 2, b + low_b + i * next, 1);
                             }
                         }
 #pragma unroll
                         for (int i = 0; i < 4; ++i)
-                            wgmma<f16, false, by_n>(sum, a + i * 2, b + i * next, planes == 2 || i > 0);
+                            wgmma<Format::f16, false, by_n>(sum, a + i * 2, b + i * next, planes == 2 || i > 0);
                     },
                     [&](const float (&off)[1]) {
 #pragma unroll

@@ -26,11 +26,10 @@ __device__ __forceinline__ void prefetch(const TensorMap* map, int x, int y) {
 
 // ---- tensor to shared memory; the bytes count on `barrier` when they have landed
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned barrier, int x, int y) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
-            "r"(to),
-        "l"(map), "r"(barrier), "r"(x), "r"(y)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y)
+                 : "memory");
 }
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

@@ -5,15 +5,16 @@
 // 8 j + 2 (l % 4) + i % 2. Between issue and wait they are not the kernel's to touch, nor are the operands.
 #pragma once
 
+#include <opbench/format.cuh>
+
 namespace opbench {
 
-enum Operand { bf16, f16, tf32 };
-template <Operand>
+template <Format>
 struct Stored {
     typedef unsigned short T;
 };  // bits of 16
 template <>
-struct Stored<tf32> {
+struct Stored<Format::tf32> {
     typedef float T;
 };
 
@@ -36,7 +37,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // clang-format off
-#define OPBENCH_TEN(T) "%" #T "0, %" #T "1, %" #T "2, %" #T "3, %" #T "4, %" #T "5, %" #T "6, %" #T "7, %" #T "8, %" #T "9, "
+#define OPBENCH_FIVE(T) "%" #T "0, %" #T "1, %" #T "2, %" #T "3, %" #T "4, "
+#define OPBENCH_TEN(T) OPBENCH_FIVE(T) "%" #T "5, %" #T "6, %" #T "7, %" #T "8, %" #T "9, "
 #define OPBENCH_NAMES_4 "%0, %1, %2, %3"
 #define OPBENCH_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define OPBENCH_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -60,18 +62,19 @@ __device__ __forceinline__ void wgmma_wait() {
 
 // d = a * b, or d += a * b where `add` is not 0, on 64 x N x 32 bytes of k; a and b are descriptors, by m and by n where
 // by_m and by_n say so, which 16-bit operands may.
-template <Operand operand, bool by_m = false, bool by_n = false, int count>
+template <Format operand, bool by_m = false, bool by_n = false, int count>
 __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, unsigned long long b, int add) {
-    static_assert(operand != tf32 || !by_m && !by_n, "wgmma reads TF32 by k alone");
+    static_assert(operand != Format::tf32 || !by_m && !by_n, "wgmma reads TF32 by k alone");
 #define OPBENCH_16_BITS(TYPE, N, COUNT, A, B, ADD, BY_M, BY_N)                                                        \
-    if constexpr (operand == TYPE && count == COUNT)                                                                  \
+    if constexpr (operand == Format::TYPE && count == COUNT)                                                          \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N                \
-                     "k16.f32." #TYPE "." #TYPE " {" OPBENCH_NAMES_##COUNT "}, " A ", " B ", p, 1, 1, " BY_M ", " BY_N "; }" \
+                     "k16.f32." #TYPE "." #TYPE " {" OPBENCH_NAMES_##COUNT "}, " A ", " B ", p, 1, 1, "               \
+                     BY_M ", " BY_N "; }"                                                                             \
                      : OPBENCH_SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(add), "n"((int)by_m), "n"((int)by_n));
 #define OPBENCH_WGMMA(N, COUNT, A, B, ADD, BY_M, BY_N)                                                                \
     OPBENCH_16_BITS(bf16, N, COUNT, A, B, ADD, BY_M, BY_N)                                                            \
     OPBENCH_16_BITS(f16, N, COUNT, A, B, ADD, BY_M, BY_N)                                                             \
-    if constexpr (operand == tf32 && count == COUNT)                                                                  \
+    if constexpr (operand == Format::tf32 && count == COUNT)                                                          \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N                \
                      "k8.f32.tf32.tf32 {" OPBENCH_NAMES_##COUNT "}, " A ", " B ", p, 1, 1; }"                         \
                      : OPBENCH_SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(add));
@@ -88,7 +91,7 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
 
 // sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b by
 // k, or 64 rows of k by n.
-template <Operand operand, bool by_n = false, int span = 128, int slices = span / 32, int tiles, int count>
+template <Format operand, bool by_n = false, int span = 128, int slices = span / 32, int tiles, int count>
 __device__ __forceinline__ void multiply_stage(float (&sum)[tiles][count], unsigned a, unsigned b, int add) {
     static_assert(span == 128 || !by_n, "rows of k by n have 128 bytes");
     const unsigned long long rows = descriptor(a, 8 * span, 16, span);
