@@ -22,6 +22,7 @@ CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) i
 OVER_HEADERS = [variant for variant in CUDA if len(variant.sources) > 1]
 (FOLDER,) = CATALOG.include
 HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))
+COLUMNS = 120
 INCLUDES = 2
 SELF_CONTAINED = 3
 """So many variants at the start of each ladder include no header."""
@@ -108,3 +109,10 @@ def test_what_networks_use_spills_nothing(variant: Variant) -> None:
         if not isinstance(found, nvrtc.Compiled) or any(found.spill_bytes.values())
     }
     assert spilt == {}
+
+
+@pytest.mark.parametrize("path", sorted({variant.path for variant in CUDA}), ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_a_variants_header_is_narrow_and_has_a_launch_key_a_line(path: Path) -> None:
+    header = path.read_text().split("// ///\n")[0].splitlines()
+    assert [line for line in header if len(line) > COLUMNS] == []
+    assert [line for line in header if re.search(r"^// launch\s*=|kernel\s*=.*(grid|block)\s*=", line)] == []

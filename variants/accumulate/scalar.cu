@@ -2,12 +2,16 @@
 // title  = "one thread per element"
 // mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 128, 512] }
-// launch = [{ kernel = "accumulate_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "accumulate_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
-// The first rung: each gradient is a finished sum before it is added, with one rounding. An accumulator that the kernels
-// of the next micro-batch carried on would give other bits than ranks that each finish their own. Limit: 4 bytes per
-// access leave too few bytes in flight.
+// The first rung: each gradient is a finished sum before it is added, with one rounding. An accumulator that the
+// kernels of the next micro-batch carried on would give other bits than ranks that each finish their own. Limit: 4
+// bytes per access leave too few bytes in flight.
 
 // Each element is read before it is written, by the same thread: the new total may be the old one.
 extern "C" __global__ void accumulate_scalar(const float* total, const float* __restrict__ part, float* new_total,

@@ -3,11 +3,15 @@
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [2, 1, 4], BLOCK = [256, 512], STREAM = [0, 1] }
-// launch    = [{ kernel = "accumulate_vectorised", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "accumulate_vectorised"
+// grid   = ["cdiv(n, 4 * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
 // ///
 //
-// A quarter of the instructions that move data; a thread issues 2 x UNROLL loads of 16 bytes before it adds. STREAM marks
-// the part evict-first: the next micro-batch writes it anew. Limit: HBM, at three passes over the arena.
+// A quarter of the instructions that move data; a thread issues 2 x UNROLL loads of 16 bytes before it adds. STREAM
+// marks the part evict-first: the next micro-batch writes it anew. Limit: HBM, at three passes over the arena.
 
 // Each element is read before it is written, by the same thread: the new total may be the old one.
 extern "C" __global__ void __launch_bounds__(BLOCK)

@@ -13,7 +13,10 @@
 // kernel = "adam_scalar"
 // grid   = ["cdiv(n, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["parameter", "gradient", "moment1", "moment2", "rates", "hyper", "new_parameter", "new_moment1", "new_moment2", "stored?", "n"]
+// args   = [
+//     "parameter", "gradient", "moment1", "moment2", "rates", "hyper", "new_parameter", "new_moment1", "new_moment2",
+//     "stored?", "n",
+// ]
 // ///
 //
 // The first rung: a framework's formula as one kernel, where one operation after the other would move every array

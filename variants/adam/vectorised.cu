@@ -14,7 +14,10 @@
 // kernel = "adam_vectorised"
 // grid   = ["cdiv(n, 4 * BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["parameter", "gradient", "moment1", "moment2", "rates", "hyper", "new_parameter", "new_moment1", "new_moment2", "stored?", "n"]
+// args   = [
+//     "parameter", "gradient", "moment1", "moment2", "rates", "hyper", "new_parameter", "new_moment1", "new_moment2",
+//     "stored?", "n",
+// ]
 // ///
 //
 // A quarter of the instructions that move data; a thread issues 4 x UNROLL loads of 16 bytes before it computes. The

@@ -2,7 +2,11 @@
 // title  = "one thread per element"
 // mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 128, 512, 1024] }
-// launch = [{ kernel = "add_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "add_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: coalesced, two 4-byte loads per thread, so a full SM has 16 KB in flight. Latency limits it.

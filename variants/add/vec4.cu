@@ -3,7 +3,11 @@
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// launch    = [{ kernel = "add_vec4", grid = ["cdiv(n, 4 * BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "add_vec4"
+// grid   = ["cdiv(n, 4 * BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // Two 16-byte loads per thread put 64 KB in flight per SM and quarter the instructions (Luitjens, "CUDA Pro Tip:

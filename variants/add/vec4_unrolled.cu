@@ -3,7 +3,11 @@
 // builds_on = "vec4"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [8, 4, 2] }
-// launch    = [{ kernel = "add_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "add_vec4_unrolled"
+// grid   = ["cdiv(n, 4 * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
 // ///
 //
 // A thread issues its 2 x UNROLL loads before the first sum: with UNROLL = 2 that is 64 B per thread, 128 KB per full

@@ -1,6 +1,10 @@
 // /// opbench
 // title  = "one thread: a sum"
-// launch = [{ kernel = "advance", grid = ["1"], block = ["1"] }]
+//
+// [[launch]]
+// kernel = "advance"
+// grid   = ["1"]
+// block  = ["1"]
 // ///
 //
 // Counting on the device lets a step of several micro-batches be one graph that waits for no host: each reads in memory

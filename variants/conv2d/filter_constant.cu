@@ -5,7 +5,12 @@
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
 // requires  = ["n * k < 2 ** 31", "r * s <= 256"]
-// launch    = [{ kernel = "conv2d_filter_constant", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], args = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"] }]
+//
+// [[launch]]
+// kernel = "conv2d_filter_constant"
+// grid   = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
+// args   = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"]
 // ///
 //
 // Unrolled filter loops need no counters, no index arithmetic (offsets are immediates) and let all r*s loads of a

@@ -3,7 +3,11 @@
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [128, 256, 512] }
-// launch    = [{ kernel = "conv2d_flat_divmod", grid = ["cdiv(n * k * p * q, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "conv2d_flat_divmod"
+// grid   = ["cdiv(n * k * p * q, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // No thread idles at the right edge of an image that the block width does not divide, which pays on small images (12x12

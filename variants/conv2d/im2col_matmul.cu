@@ -6,7 +6,18 @@
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // workspace = { columns = "c * r * s * n * p * q" }
-// launch    = [{ kernel = "conv2d_im2col", grid = ["cdiv(n * p * q, 256)", "min(c, 65535)"], block = [256], args = ["image", "columns", "n", "c", "h", "w", "r", "s", "stride", "padding"] }, { kernel = "conv2d_columns_matmul", grid = ["cdiv(k, BM) * cdiv(n * p * q, BN)"], block = ["BM * BN // 64"], args = ["weight", "columns", "out", "k", "c * r * s", "n", "p * q"] }]
+//
+// [[launch]]
+// kernel = "conv2d_im2col"
+// grid   = ["cdiv(n * p * q, 256)", "min(c, 65535)"]
+// block  = [256]
+// args   = ["image", "columns", "n", "c", "h", "w", "r", "s", "stride", "padding"]
+//
+// [[launch]]
+// kernel = "conv2d_columns_matmul"
+// grid   = ["cdiv(k, BM) * cdiv(n * p * q, BN)"]
+// block  = ["BM * BN // 64"]
+// args   = ["weight", "columns", "out", "k", "c * r * s", "n", "p * q"]
 // ///
 //
 // Turns the convolution into [k][c*r*s] x [c*r*s][n*p*q], where 8 x 8 outputs per thread need 4 shared loads per 64

@@ -4,11 +4,29 @@
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
-// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0", BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
 // supports  = { epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31", "cdiv(k, BM) <= 65535"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "bias?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }]
+//
+// [define]
+// PLANE4 = "1 if p * q % 4 == 0 else 0"
+// BIAS   = "0 if epilogue == 'none' else 1"
+// RELU   = "1 if epilogue == 'bias_relu' else 0"
+//
+// [[launch]]
+// kernel = "conv2d_pack_weights"
+// grid   = ["cdiv(k, 32) * cdiv(c * r * s, 32)"]
+// block  = [32, 8]
+// args   = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"]
+//
+// [[launch]]
+// kernel = "conv2d_implicit_gemm"
+// grid   = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"]
+// block  = ["BM * BN // 64"]
+// args   = [
+//     "packed", "image", "bias?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s",
+//     "r * s * cdiv(c, BK)",
+// ]
 // ///
 //
 // The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while

@@ -7,7 +7,27 @@
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4", partial = "SPLIT * n * k * p * q" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm_split", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)", "SPLIT"], block = ["BM * BN // 64"], args = ["packed", "image", "partial", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }, { kernel = "conv2d_add_partials", grid = ["cdiv(n * k * p * q, 256)"], block = [256], args = ["partial", "out", "n * k", "p * q"] }]
+//
+// [[launch]]
+// kernel = "conv2d_pack_weights"
+// grid   = ["cdiv(k, 32) * cdiv(c * r * s, 32)"]
+// block  = [32, 8]
+// args   = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"]
+//
+// [[launch]]
+// kernel = "conv2d_implicit_gemm_split"
+// grid   = ["cdiv(n * p * q, BN)", "cdiv(k, BM)", "SPLIT"]
+// block  = ["BM * BN // 64"]
+// args   = [
+//     "packed", "image", "partial", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s",
+//     "r * s * cdiv(c, BK)",
+// ]
+//
+// [[launch]]
+// kernel = "conv2d_add_partials"
+// grid   = ["cdiv(n * k * p * q, 256)"]
+// block  = [256]
+// args   = ["partial", "out", "n * k", "p * q"]
 // ///
 //
 // One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but

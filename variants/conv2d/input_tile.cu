@@ -3,8 +3,16 @@
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "shared_memory_tile", "fewer_barriers"]
 // tune      = { TILE_P = [8, 4], TILE_Q = [32], CHANNELS = [4, 1] }
-// requires  = ["n * k < 2 ** 31", "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s) <= 227 * 1024"]
-// launch    = [{ kernel = "conv2d_input_tile", grid = ["cdiv(q, TILE_Q)", "min(cdiv(p, TILE_P), 65535)", "min(n * k, 65535)"], block = ["TILE_Q", "TILE_P"], shared = "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s)" }]
+// requires  = [
+//     "n * k < 2 ** 31",
+//     "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s) <= 227 * 1024",
+// ]
+//
+// [[launch]]
+// kernel = "conv2d_input_tile"
+// grid   = ["cdiv(q, TILE_Q)", "min(cdiv(p, TILE_P), 65535)", "min(n * k, 65535)"]
+// block  = ["TILE_Q", "TILE_P"]
+// shared = "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s)"
 // ///
 //
 // Each image element is fetched from global memory once per tile instead of up to r*s times, and the border checks move

@@ -5,7 +5,13 @@
 // tune      = { OUT = [8, 4, 2], BLOCK_X = [32], BLOCK_Y = [8], CHANNELS = [4] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
 // requires  = ["n * k < 2 ** 31", "r * s <= 256"]
-// launch    = [{ kernel = "conv2d_multi_channel_out", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * cdiv(k, OUT), 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * CHANNELS * r * s * OUT", args = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"] }]
+//
+// [[launch]]
+// kernel = "conv2d_multi_channel_out"
+// grid   = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * cdiv(k, OUT), 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
+// shared = "4 * CHANNELS * r * s * OUT"
+// args   = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"]
 // ///
 //
 // The image is read k/OUT times instead of k times, and OUT independent sums hide the latency of the multiply-add. The

@@ -1,7 +1,11 @@
 // /// opbench
 // title    = "one thread per output, output channel on threadIdx.x: each warp writes 32 far-apart sectors"
 // tune     = { BLOCK_X = [32], BLOCK_Y = [4, 8] }
-// launch   = [{ kernel = "conv2d_naive_channel_x", grid = ["cdiv(k, BLOCK_X)", "min(cdiv(p * q, BLOCK_Y), 65535)", "min(n, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
+//
+// [[launch]]
+// kernel = "conv2d_naive_channel_x"
+// grid   = ["cdiv(k, BLOCK_X)", "min(cdiv(p * q, BLOCK_Y), 65535)", "min(n, 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
 // ///
 //
 // The first rung, with the wrong innermost index on purpose: in nchw the output channel is far from contiguous, so a

@@ -8,7 +8,11 @@
 // define.BF16 = "1 if dtype == 'bf16' else 0"
 // define.BIAS = "0 if epilogue == 'none' else 1"
 // define.RELU = "1 if epilogue == 'bias_relu' else 0"
-// launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
+//
+// [[launch]]
+// kernel = "conv2d_naive_grid3d"
+// grid   = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
 // ///
 //
 // Neighbouring threads now compute neighbouring pixels of one plane: image loads and stores are contiguous, the weight

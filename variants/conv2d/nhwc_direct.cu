@@ -7,7 +7,11 @@
 // define.BIAS = "0 if epilogue == 'none' else 1"
 // define.RELU = "1 if epilogue == 'bias_relu' else 0"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
-// launch    = [{ kernel = "conv2d_nhwc_direct", grid = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"], block = ["BLOCK_K", "BLOCK_P"] }]
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_direct"
+// grid   = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"]
+// block  = ["BLOCK_K", "BLOCK_P"]
 // ///
 //
 // The same index order as naive_channel_x, but here the layout agrees with it: stores are contiguous and the image load

@@ -11,8 +11,16 @@
 //     """BYTES * ((ROWS - 1) * stride + r) * ((16 * TILES - 1) * stride + s) * c + \
 //        FRAGMENTS * cdiv(c * r * s, 16) * cdiv(k, 32) <= 220 * 1024""",
 // ]
-// define    = { C = "c", R = "r", S = "s", OUTPUTS = "k", STRIDE = "stride", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
 // compute_capability = "8.0"
+//
+// [define]
+// C       = "c"
+// R       = "r"
+// S       = "s"
+// OUTPUTS = "k"
+// STRIDE  = "stride"
+// BIAS    = "epilogue != 'none'"
+// RELU    = "epilogue == 'bias_relu'"
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_few_channels_mma"
@@ -40,11 +48,11 @@
 //
 // A first layer's matrix product has no aligned 16 bytes to copy: windows of 1 or 3 channels begin anywhere. A block
 // keeps all filters in shared memory in the order of the instruction's registers, one load for a tile, for as many
-// output tiles as it takes; of each it stages the image once, floats while it writes the one before, and threads gather their
-// operands from there, at distances from the window's corner that stay in registers. Channels are dealt out so that a
-// thread stores 16 contiguous bytes. To float32's accuracy the filters' parts are made once a block, the image's for
-// each window tile; the depth is short enough to leave all sums to the tensor core, and where it is long enough the two
-// small products are in bf16 (see nhwc_mma_tf32_corrected). Limited by the writing of the output, larger filters by
+// output tiles as it takes; of each it stages the image once, floats while it writes the one before, and threads gather
+// their operands from there, at distances from the window's corner that stay in registers. Channels are dealt out so
+// that a thread stores 16 contiguous bytes. To float32's accuracy the filters' parts are made once a block, the image's
+// for each window tile; the depth is short enough to leave all sums to the tensor core, and where it is long enough the
+// two small products are in bf16 (see nhwc_mma_tf32_corrected). Limited by the writing of the output, larger filters by
 // mma.sync and by the gathering: eight loads of one element for a window tile of 16 x 16.
 
 #include <opbench/operands.cuh>

@@ -4,7 +4,12 @@
 //     "warp_shuffle", "compile_time_sizes", "double_buffer", "tensor_core", "persistent", "few_channels",
 // ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
-// requires  = ["c <= 4", "c * r * s <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 2 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31"]
+// requires  = [
+//     "c <= 4",
+//     "c * r * s <= 128 and r <= 32 and s <= 32",
+//     "k <= 128 and k % 2 == 0",
+//     "n * max(p * q * k, h * w * c) < 2 ** 31",
+// ]
 // compute_capability = "9.0a"
 //
 // [define]
@@ -39,18 +44,19 @@
 // precision = "tf32"
 //
 // [rung.nhwc_few_channels_wgmma_planes]
-// title     = "few input channels by wgmma, float32 accuracy from f16: windows and filters in two planes, three products"
+// title     = "few input channels by wgmma, float32 accuracy from f16: both operands in two planes, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //
 // Windows of one or three channels begin anywhere, which TMA cannot copy; but wgmma multiplies whatever lies in shared
-// memory. So the threads of two warpgroups gather a window each, in turn of tiles, 64 elements at a time, find its largest
-// number, whose power of two is the window's alone, and write it as a row of the operand. The other two warpgroups
-// multiply 64 windows each by all filters, which a block splits once and keeps, and store. A gathering thread's loads are
-// independent of each other and mostly find what its neighbours have fetched. Limit: writing the output; gathering, and
-// shared memory, in turn. Idea: nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
+// memory. So the threads of two warpgroups gather a window each, in turn of tiles, 64 elements at a time, find its
+// largest number, whose power of two is the window's alone, and write it as a row of the operand. The other two
+// warpgroups multiply 64 windows each by all filters, which a block splits once and keeps, and store. A gathering
+// thread's loads are independent of each other and mostly find what its neighbours have fetched. Limit: writing the
+// output; gathering, and shared memory, in turn. Idea: nhwc_few_channels_mma, and the producers and consumers of
+// CUTLASS's mixed-input kernels.
 
 #include <opbench/gathered.cuh>
 #include <opbench/partials.cuh>

@@ -9,7 +9,20 @@
 // supports  = { layout = ["nhwc"] }
 // requires  = ["c * h * w + 64 < 2 ** 31", "(c * r * s + 32) * (k + 4) < 2 ** 31", "cdiv(k, BN) <= 65535"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_nhwc_implicit_gemm", grid = ["cdiv(n * p * q, BM)", "cdiv(k, BN)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s * cdiv(c, BK)"] }]
+//
+// [[launch]]
+// kernel = "conv2d_pack_weights"
+// grid   = ["cdiv(k, 32) * cdiv(c * r * s, 32)"]
+// block  = [32, 8]
+// args   = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"]
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_implicit_gemm"
+// grid   = ["cdiv(n * p * q, BM)", "cdiv(k, BN)"]
+// block  = ["BM * BN // 64"]
+// args   = [
+//     "packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s * cdiv(c, BK)",
+// ]
 // ///
 //
 // Rows are output pixels, columns output channels, depth is filter position times channel. In nhwc the channels of a

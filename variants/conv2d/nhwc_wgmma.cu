@@ -23,7 +23,12 @@
 // tensor = "image"
 // type   = "PRODUCT"
 // element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "BK", pixels = "BM" }
+//
+// [tensor_maps.map_image.im2col]
+// lower    = ["-padding", "-padding"]
+// upper    = ["padding - s + 1", "padding - r + 1"]
+// channels = "BK"
+// pixels   = "BM"
 //
 // [tensor_maps]
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, "BN"] }
@@ -60,11 +65,11 @@
 //
 // A convolution is the product of windows by filters, and an im2col tensor map makes TMA walk over windows as if they
 // were rows: from the first one it takes BM of them, along a row of the output, then down, then into the next image, of
-// each the pixel at (r, s), as zeros where that lies outside. So the kernel is matmul's, but for the order of its depth:
-// filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which costs as
-// much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its bf16 results
-// leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32, and
-// nothing is multiplied by the zeros beyond. Limit: L2, as each pixel is fetched r s times, and with 64 filters
+// each the pixel at (r, s), as zeros where that lies outside. So the kernel is matmul's, but for the order of its
+// depth: filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which
+// costs as much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its
+// bf16 results leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32,
+// and nothing is multiplied by the zeros beyond. Limit: L2, as each pixel is fetched r s times, and with 64 filters
 // half of a tile of 128 columns would be empty, so that BN is 64 there and shared memory limits. After CUTLASS's
 // implicit_gemm for sm90 (warp-specialised, im2col mode).
 

@@ -65,11 +65,11 @@
 //
 // An im2col copy fetches every pixel r s times from L2, which is what limits it. Here a copy brings a patch, HEIGHT x 8
 // pixels and their border, once; for filter position (i, j) wgmma's descriptor begins i rows and j pixels later, where
-// the swizzle, which follows the address, still fits. 64 filters are the rows and pixels the columns, so that the layers
-// with 64 filters, a large share of UNet's work, fill the tile: 1.7 times cuDNN there. Filters stay in shared memory where they
-// fit (RESIDENT), else they pass through a ring of 8 KB stages that a second thread fills. Two warpgroups take turns, one
-// stores while the other multiplies. Limit: the matrix units, then power; for images much smaller than a patch the pixels
-// beyond their edges.
+// the swizzle, which follows the address, still fits. 64 filters are the rows and pixels the columns, so that the
+// layers with 64 filters, a large share of UNet's work, fill the tile: 1.7 times cuDNN there. Filters stay in shared
+// memory where they fit (RESIDENT), else they pass through a ring of 8 KB stages that a second thread fills. Two
+// warpgroups take turns, one stores while the other multiplies. Limit: the matrix units, then power; for images much
+// smaller than a patch the pixels beyond their edges.
 
 #include <opbench/overlap.cuh>
 #include <opbench/patch.cuh>

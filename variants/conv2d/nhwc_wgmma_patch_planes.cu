@@ -46,7 +46,9 @@
 // kernel = "conv2d_find_image_split_filters"
 // grid   = ["min(1056, max(k, cdiv(n * h * w * c, 4096)))", 1, 2]
 // block  = [256]
-// args   = ["image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c"]
+// args   = [
+//     "image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c",
+// ]
 //
 // [[launch]]
 // kernel = "conv2d_split_image"
@@ -60,7 +62,8 @@
 // block  = [384]
 // shared = "RING * 8192 * PLANES + 2 * ROOM + 16 * (3 + RING)"
 // args   = [
-//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding",
+//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c",
+//     "padding",
 // ]
 //
 // [rung.nhwc_wgmma_patch_planes]
@@ -78,13 +81,13 @@
 // define    = { PLANES = "1" }
 // ///
 //
-// The patch of nhwc_wgmma_patch on f16. One plane has as many digits as TF32 and, scaled by a power of two, 39 binades of
-// range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes, which says why f16;
-// those of high parts start anew at each filter position and are added in float while the small ones run. A filter has
-// its own power of two, an image one for all of it, as a row of the product meets many pixels. The error of two planes is a third
-// of cuDNN's float32, at six times the rate. Limit: 192 sums a thread, so that a patch is 16 x 8 pixels there; two passes
-// over the image, for its largest magnitude and to split it, which a kernel that writes the image could spare: they cost
-// more than f16 gains where an image is large and has few channels.
+// The patch of nhwc_wgmma_patch on f16. One plane has as many digits as TF32 and, scaled by a power of two, 39 binades
+// of range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes, which says why
+// f16; those of high parts start anew at each filter position and are added in float while the small ones run. A filter
+// has its own power of two, an image one for all of it, as a row of the product meets many pixels. The error of two
+// planes is a third of cuDNN's float32, at six times the rate. Limit: 192 sums a thread, so that a patch is 16 x 8
+// pixels there; two passes over the image, for its largest magnitude and to split it, which a kernel that writes the
+// image could spare: they cost more than f16 gains where an image is large and has few channels.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/planes.cuh>

@@ -6,7 +6,9 @@
 // tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
-//     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "c % 8 == 0 and k % 2 == 0", "n * p * q + 512 < 2 ** 31",
+//     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8",
+//     "c % 8 == 0 and k % 2 == 0",
+//     "n * p * q + 512 < 2 ** 31",
 //     "max(n * h * w, r * s * k) * c < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
@@ -31,8 +33,13 @@
 // type   = "f16"
 // dims   = ["c", "w", "h", "PLANES * n"]
 // element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "BK", pixels = "BM" }
 // swizzle = "'64B' if BK == 32 else '128B'"
+//
+// [tensor_maps.map_image.im2col]
+// lower    = ["-padding", "-padding"]
+// upper    = ["padding - s + 1", "padding - r + 1"]
+// channels = "BK"
+// pixels   = "BM"
 //
 // [tensor_maps.map_filter]
 // tensor = "filter_planes"
@@ -48,7 +55,9 @@
 // kernel = "conv2d_find_image_split_filters"
 // grid   = ["min(1056, max(k, cdiv(n * h * w * c, 4096)))", 1, 2]
 // block  = [256]
-// args   = ["image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c"]
+// args   = [
+//     "image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c",
+// ]
 //
 // [[launch]]
 // kernel = "conv2d_split_image"
@@ -62,8 +71,8 @@
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 2 * BK * PLANES + 16)"
 // args   = [
-//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "r", "s", "stride",
-//     "padding",
+//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "r",
+//     "s", "stride", "padding",
 // ]
 //
 // [rung.nhwc_wgmma_f16]
@@ -84,9 +93,10 @@
 // ///
 //
 // nhwc_wgmma on f16, of one plane or two as nhwc_wgmma_patch_planes has them, for what a patch does not serve: strides,
-// large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, as those of 12 x 12 and 26 x 26 pixels,
-// where the passes cost little. A pixel is fetched r s times, both planes of it, but tiles are as large as the result
-// allows. A stage has 64 channels, or 32 where they leave less of the last one empty. Limit: L2; 192 sums a thread with two planes, so that tiles are 128 x 128.
+// large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, as those of 12 x 12 and 26 x 26
+// pixels, where the passes cost little. A pixel is fetched r s times, both planes of it, but tiles are as large as the
+// result allows. A stage has 64 channels, or 32 where they leave less of the last one empty. Limit: L2; 192 sums a
+// thread with two planes, so that tiles are 128 x 128.
 
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>

@@ -6,7 +6,12 @@
 // tune      = { BM = [64, 32, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if h * w % 4 == 0 else 0" }
 // requires  = ["r == 1 and s == 1", "stride == 1", "padding == 0"]
-// launch    = [{ kernel = "conv2d_pointwise_gemm", grid = ["cdiv(k, BM) * cdiv(n * h * w, BN)"], block = ["BM * BN // 64"], args = ["weight", "image", "out", "k", "c", "n", "h * w"] }]
+//
+// [[launch]]
+// kernel = "conv2d_pointwise_gemm"
+// grid   = ["cdiv(k, BM) * cdiv(n * h * w, BN)"]
+// block  = ["BM * BN // 64"]
+// args   = ["weight", "image", "out", "k", "c", "n", "h * w"]
 // ///
 //
 // A 1x1 filter's im2col matrix is the image, so nothing is rearranged: [k][c] x [c][h*w] per image, with all images

@@ -9,8 +9,20 @@
 // define.BIAS   = "0 if epilogue == 'none' else 1"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"
 // supports  = { epilogue = ["none", "bias", "bias_relu"] }
-// requires  = ["c <= 4", "r * s <= 256", "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2)) <= 227 * 1024"]
-// launch    = [{ kernel = "conv2d_small_channels", grid = ["cdiv(k, OUT * 4) * cdiv(q, PIXELS * 8)", "min(cdiv(p, ROWS), 65535)", "min(n, 65535)"], block = [32, "ROWS"], shared = "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))" }]
+// requires  = [
+//     "c <= 4",
+//     "r * s <= 256",
+//     """4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * \
+//     cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2)) \
+//     <= 227 * 1024""",
+// ]
+//
+// [[launch]]
+// kernel = "conv2d_small_channels"
+// grid   = ["cdiv(k, OUT * 4) * cdiv(q, PIXELS * 8)", "min(cdiv(p, ROWS), 65535)", "min(n, 65535)"]
+// block  = [32, "ROWS"]
+// shared = """4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * \
+//     cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))"""
 // ///
 //
 // A matrix product in steps of 8 channels is mostly zeros for 1 or 3 of them (first layers: AlexNet 1 -> 96, 11x11).
@@ -28,7 +40,8 @@ constexpr int GROUP = OUT * 4;                     // output channels of a block
 constexpr int FILTER_PITCH = GROUP + 4;            // spreads the transposing store over the banks
 constexpr int NEEDED = (PIXELS - 1) * STRIDE + S;  // image columns of one thread
 
-// image [n][c][h][w], weight [k][c][R][S], bias [k], out [n][k][p][q]; filters [R][S][FILTER_PITCH], tile [LINES][LINE_PITCH]
+// image [n][c][h][w], weight [k][c][R][S], bias [k], out [n][k][p][q]; filters [R][S][FILTER_PITCH], tile
+// [LINES][LINE_PITCH]
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
     conv2d_small_channels(const float* __restrict__ image, const float* __restrict__ weight,
 #if BIAS

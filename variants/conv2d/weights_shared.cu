@@ -4,7 +4,12 @@
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4], CHANNELS = [64, 16] }
 // requires  = ["n * k < 2 ** 31", "4 * min(c, CHANNELS) * r * s <= 227 * 1024"]
-// launch    = [{ kernel = "conv2d_weights_shared", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * min(c, CHANNELS) * r * s" }]
+//
+// [[launch]]
+// kernel = "conv2d_weights_shared"
+// grid   = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
+// shared = "4 * min(c, CHANNELS) * r * s"
 // ///
 //
 // A block computes one output channel, so all its threads want the same weight at the same time: a broadcast from

@@ -22,7 +22,12 @@
 // [tensor_maps.map_dout]
 // tensor = "dout"
 // type   = "PRODUCT"
-// im2col = { lower = ["padding - s + 1", "padding - r + 1"], upper = ["-padding", "-padding"], channels = "BK", pixels = "BM" }
+//
+// [tensor_maps.map_dout.im2col]
+// lower    = ["padding - s + 1", "padding - r + 1"]
+// upper    = ["-padding", "-padding"]
+// channels = "BK"
+// pixels   = "BM"
 //
 // [rung.nhwc_wgmma_bf16]
 // title     = "wgmma fed by TMA in im2col mode over dout; filters are read as they lie, rows of them as columns"
@@ -68,8 +73,8 @@
 // mode walks over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
 // either order, so that the filters' rows of c serve as columns where they lie. TF32 it reads by k alone: a small pass
 // writes the filters anew. Otherwise the schedule is conv2d/nhwc_wgmma's: a copying thread, two multiplying warpgroups,
-// blocks that stay. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2, which
-// gives each pixel of dout r s times.
+// blocks that stay. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2,
+// which gives each pixel of dout r s times.
 
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>

@@ -7,7 +7,8 @@
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1",
-//     "PATCHES >= 2 and (HELD == 0 or c <= 64)", "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 32) * r * s < 2 ** 31",
+//     "PATCHES >= 2 and (HELD == 0 or c <= 64)",
+//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 32) * r * s < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { HEIGHT = [32, 16], RESIDENT = [0, 1] }
@@ -72,8 +73,8 @@
 //
 // As conv2d/nhwc_wgmma_patch, over dout: the gradient of an image is dout's convolution with filters turned by half a
 // turn, so that positions are counted downwards, and transposed, which is how wgmma reads bf16 filters where they lie:
-// rows of 64 channels are its rows, k its depth. What the epilogue reads comes by TMA into the slab that the result leaves
-// from, and by ldmatrix into the order of the sums. Limit: as there.
+// rows of 64 channels are its rows, k its depth. What the epilogue reads comes by TMA into the slab that the result
+// leaves from, and by ldmatrix into the order of the sums. Limit: as there.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>

@@ -6,7 +6,9 @@
 // tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
-//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 4 == 0", "RING >= 2",
+//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1",
+//     "c % 8 == 0 and k % 4 == 0",
+//     "RING >= 2",
 //     "n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
@@ -51,7 +53,9 @@
 // grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
 // block  = [384]
 // shared = "RING * 8192 * PLANES + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
-// args   = ["map_dout", "map_filter", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding"]
+// args   = [
+//     "map_dout", "map_filter", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding",
+// ]
 //
 // [rung.nhwc_wgmma_patch_halves]
 // title     = "TF32's accuracy from f16 without a pass: the block rounds each patch of dout while others multiply"
@@ -66,8 +70,8 @@
 // product   = "f16x3"
 // ///
 //
-// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters as they lie: the passes over
-// dout are gone, those over the filters stay. Limit: as there.
+// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters as they lie: the passes
+// over dout are gone, those over the filters stay. Limit: as there.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>

@@ -6,8 +6,11 @@
 // tile      = { patch_height = "HEIGHT", patch_width = 8 }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
-//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 8 == 0", "RING >= 2",
-//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31", "p * q * k < 2 ** 31",
+//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1",
+//     "c % 8 == 0 and k % 8 == 0",
+//     "RING >= 2",
+//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
+//     "p * q * k < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 //
@@ -53,8 +56,8 @@
 // grid   = ["cdiv(c, 1024)", "min(1056, cdiv(max(n * p * q * k, k * r * s * c), 4096))", 2]
 // block  = [256]
 // args   = [
-//     "dout", "weight", "largest", "dout_planes", "filter_planes", "dout_exponent", "channel_exponents", "n", "p * q * k",
-//     "k * r * s", "c",
+//     "dout", "weight", "largest", "dout_planes", "filter_planes", "dout_exponent", "channel_exponents", "n",
+//     "p * q * k", "k * r * s", "c",
 // ]
 //
 // [[launch]]
@@ -63,7 +66,8 @@
 // block  = [384]
 // shared = "RING * 8192 * PLANES + 2 * ROOM + 16 * (3 + RING)"
 // args   = [
-//     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding",
+//     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c",
+//     "k", "padding",
 // ]
 //
 // [rung.nhwc_wgmma_patch_planes]

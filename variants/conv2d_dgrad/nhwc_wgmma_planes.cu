@@ -27,7 +27,12 @@
 // tensor = "dout_planes"
 // type   = "f16"
 // dims   = ["k", "q", "p", "PLANES * n"]
-// im2col = { lower = ["padding - s + 1", "padding - r + 1"], upper = ["-padding", "-padding"], channels = 64, pixels = "BM" }
+//
+// [tensor_maps.map_dout.im2col]
+// lower    = ["padding - s + 1", "padding - r + 1"]
+// upper    = ["-padding", "-padding"]
+// channels = 64
+// pixels   = "BM"
 //
 // [tensor_maps.map_filter]
 // tensor = "filter_planes"
@@ -49,8 +54,8 @@
 // grid   = ["cdiv(c, 1024)", "min(1056, cdiv(max(n * p * q * k, k * r * s * c), 4096))", 2]
 // block  = [256]
 // args   = [
-//     "dout", "weight", "largest", "dout_planes", "filter_planes", "dout_exponent", "channel_exponents", "n", "p * q * k",
-//     "k * r * s", "c",
+//     "dout", "weight", "largest", "dout_planes", "filter_planes", "dout_exponent", "channel_exponents", "n",
+//     "p * q * k", "k * r * s", "c",
 // ]
 //
 // [[launch]]
@@ -59,8 +64,8 @@
 // block  = [384]
 // shared = "STAGES * ((BM + ROOM) * 128 * PLANES + 16)"
 // args   = [
-//     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "r", "s",
-//     "padding",
+//     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c",
+//     "k", "r", "s", "padding",
 // ]
 //
 // [rung.nhwc_wgmma_f16]
@@ -80,9 +85,9 @@
 // define    = { PLANES = "2", ROOM = "cdiv(BN, 64) * 64", STAGES = "3" }
 // ///
 //
-// conv2d/nhwc_wgmma_planes over dout, with positions counted downwards and filters as they lie, a power of two a channel.
-// It serves what nhwc_wgmma_patch_planes covers badly, images of 12 x 12 and 26 x 26 pixels; of 96 channels no column is
-// empty. Limit: as there.
+// conv2d/nhwc_wgmma_planes over dout, with positions counted downwards and filters as they lie, a power of two a
+// channel. It serves what nhwc_wgmma_patch_planes covers badly, images of 12 x 12 and 26 x 26 pixels; of 96 channels no
+// column is empty. Limit: as there.
 
 #include <opbench/gradients.cuh>
 #include <opbench/planes.cuh>

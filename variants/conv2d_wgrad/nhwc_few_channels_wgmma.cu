@@ -5,7 +5,10 @@
 // ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
-//     "c <= 4", "c * r * s + BIAS <= 128 and r <= 32 and s <= 32", "k <= 128 and k % (8 if PRODUCT == 'bf16' else 4) == 0", "n * max(p * q * k, h * w * c) < 2 ** 31",
+//     "c <= 4",
+//     "c * r * s + BIAS <= 128 and r <= 32 and s <= 32",
+//     "k <= 128 and k % (8 if PRODUCT == 'bf16' else 4) == 0",
+//     "n * max(p * q * k, h * w * c) < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // workspace = { parts = "SPLIT * k * c * r * s", bias_parts = "SPLIT * k" }
@@ -57,12 +60,12 @@
 // product   = "f16x3"
 // ///
 //
-// conv2d/nhwc_few_channels_wgmma with pixels as the depth: 64 of them a stage, of which a warpgroup gathers the windows,
-// one thread for 64 elements of one, and another splits dout, which lies in one piece and comes by TMA, three stages
-// ahead. Both write rows as they are read, and the instruction transposes. Every 64 elements of a stage's windows, and
-// every 64 filters of its dout, have a power of two; sums start anew at each stage and are added in float. A column of
-// ones after the window's last element makes the bias's gradient. Blocks share the pixels, a second kernel adds their
-// parts in order. Limit: reading dout; gathering.
+// conv2d/nhwc_few_channels_wgmma with pixels as the depth: 64 of them a stage, of which a warpgroup gathers the
+// windows, one thread for 64 elements of one, and another splits dout, which lies in one piece and comes by TMA, three
+// stages ahead. Both write rows as they are read, and the instruction transposes. Every 64 elements of a stage's
+// windows, and every 64 filters of its dout, have a power of two; sums start anew at each stage and are added in float.
+// A column of ones after the window's last element makes the bias's gradient. Blocks share the pixels, a second kernel
+// adds their parts in order. Limit: reading dout; gathering.
 
 #include <opbench/gathered.cuh>
 #include <opbench/gradients.cuh>
@@ -85,7 +88,8 @@ typedef uint2 Four;
 
 constexpr int raw_bytes = 64 * OUTPUTS * sizeof(T), control = stages * stage_bytes + raws * raw_bytes;
 
-// The stages, [dout's halves, then the windows'][plane][64 pixels][64], dout as it comes, barriers, and powers of two in that order.
+// The stages, [dout's halves, then the windows'][plane][64 pixels][64], dout as it comes, barriers, and powers of two
+// in that order.
 struct Stages {
     unsigned char* shared;
     __device__ __forceinline__ unsigned full(int stage) const { return shared_address(shared) + control + 8 * stage; }

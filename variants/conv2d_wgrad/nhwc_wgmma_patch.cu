@@ -22,7 +22,7 @@
 // BIAS   = "1 if bias == 'yes' else 0"
 //
 // [rung.nhwc_wgmma_patch]
-// title     = "a patch of the image serves all nine filter positions: a warpgroup a filter row, 192 columns an instruction"
+// title     = "a patch of the image serves all nine filter positions: a warpgroup per filter row, 192 columns at once"
 // builds_on = "nhwc_wgmma_split_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -52,7 +52,13 @@
 // product   = "f16"
 // precision = "tf32"
 // define    = { ROUNDED = "1" }
-// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", largest = "c + k", image_exponents = "c", dout_exponents = "k" }
+//
+// [rung.nhwc_wgmma_patch_f16.workspace]
+// image_halves    = "n * h * w * c // 2"
+// dout_halves     = "n * p * q * k // 2"
+// largest         = "c + k"
+// image_exponents = "c"
+// dout_exponents  = "k"
 //
 // [rung.nhwc_wgmma_patch_f16.tensor_maps]
 // map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "q", "p", "n"], box = [64, 8, "HEIGHT", 1] }
@@ -81,7 +87,10 @@
 // grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
 // block  = [512]
 // shared = "STAGES * (STAGE + 16) + 1024"
-// args   = ["map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "padding"]
+// args   = [
+//     "map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c",
+//     "padding",
+// ]
 //
 // [[rung.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
@@ -95,11 +104,11 @@
 // filter row i begins i rows of the patch later, as the swizzle follows the address; and as wgmma finds each further 64
 // columns a `leading` number of bytes behind the last, one pixel, its 192 columns are the row's three positions. So
 // three warpgroups take a filter row each, 64 x 192 sums that stay in registers, and 39 KB feed 9.4 million products.
-// The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by 1e-4 of a sum at most
-// for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. In f16 a
-// first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the matrix units and what shared
-// memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over large images. Idea: the forward
-// rung nhwc_wgmma_patch, with pixels as the depth.
+// The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by 1e-4 of a sum at
+// most for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. In
+// f16 a first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the matrix units and what
+// shared memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over large images. Idea: the
+// forward rung nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>
 #include <opbench/planes.cuh>

@@ -11,18 +11,33 @@
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [192, 128], SPLIT = [11, 44, 22, 4, 1] }
-// define    = { PIECE = "32 if c <= 32 else 64", STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
 // workspace = { parts = "PARTS * k * c * r * s", bias_parts = "PARTS * k" }
 //
+// [define]
+// PIECE  = "32 if c <= 32 else 64"
+// STAGES = "196608 // ((BM + BN) * 128)"
+// PARTS  = "SPLIT * 128 // BM"
+// BIAS   = "1 if bias == 'yes' else 0"
+//
 // [rung.nhwc_wgmma_split_bf16]
-// title     = "wgmma, bf16: dout and im2col windows as they lie, both transposed by the instruction; pixels split over blocks"
+// title     = "wgmma, bf16: dout and im2col windows as they lie, transposed by wgmma; pixels split over blocks"
 // builds_on = "nhwc_mma_bf16_split"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { ROUNDED = "0" }
 // tensor_maps.map_dout  = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
-// tensor_maps.map_image = { tensor = "image", element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }, swizzle = "'64B' if PIECE == 32 else '128B'" }
+//
+// [rung.nhwc_wgmma_split_bf16.tensor_maps.map_image]
+// tensor          = "image"
+// element_strides = [1, "stride", "stride", 1]
+// swizzle         = "'64B' if PIECE == 32 else '128B'"
+//
+// [rung.nhwc_wgmma_split_bf16.tensor_maps.map_image.im2col]
+// lower    = ["-padding", "-padding"]
+// upper    = ["padding - s + 1", "padding - r + 1"]
+// channels = "PIECE"
+// pixels   = 64
 //
 // [[rung.nhwc_wgmma_split_bf16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
@@ -44,9 +59,27 @@
 // product   = "f16"
 // precision = "tf32"
 // define    = { ROUNDED = "1" }
-// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", largest = "c + k", image_exponents = "c", dout_exponents = "k" }
 // tensor_maps.map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "n * p * q"], box = [64, 64] }
-// tensor_maps.map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }, swizzle = "'64B' if PIECE == 32 else '128B'" }
+//
+// [rung.nhwc_wgmma_split_f16.workspace]
+// image_halves    = "n * h * w * c // 2"
+// dout_halves     = "n * p * q * k // 2"
+// largest         = "c + k"
+// image_exponents = "c"
+// dout_exponents  = "k"
+//
+// [rung.nhwc_wgmma_split_f16.tensor_maps.map_image]
+// tensor          = "image_halves"
+// type            = "f16"
+// dims            = ["c", "w", "h", "n"]
+// element_strides = [1, "stride", "stride", 1]
+// swizzle         = "'64B' if PIECE == 32 else '128B'"
+//
+// [rung.nhwc_wgmma_split_f16.tensor_maps.map_image.im2col]
+// lower    = ["-padding", "-padding"]
+// upper    = ["padding - s + 1", "padding - r + 1"]
+// channels = "PIECE"
+// pixels   = 64
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // zero = "largest"
@@ -72,7 +105,8 @@
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
 // args   = [
-//     "map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding",
+//     "map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c",
+//     "r", "s", "stride", "padding",
 // ]
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float32 accuracy from f16: dout and image in two planes, three products, both transposed by the instruction"
+// title     = "float32 accuracy from f16: dout and image in two planes, three products, transposed by the instruction"
 // builds_on = "nhwc_wgmma_split_f16"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",
@@ -8,8 +8,12 @@
 // product   = "f16x3"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
-//     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
-//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31", "max(h * w * c, p * q * k) < 2 ** 31",
+//     "c % 8 == 0 and k % 8 == 0",
+//     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8",
+//     "n * p * q + 64 < 2 ** 31",
+//     "PARTS * k * (c * r * s + 1) <= 2 ** 28",
+//     "SPLIT * cdiv(n * p * q, 64) < 2 ** 31",
+//     "max(h * w * c, p * q * k) < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], SPLIT = [11, 44, 22, 4, 1] }
@@ -36,8 +40,13 @@
 // type   = "f16"
 // dims   = ["c", "w", "h", "2 * n"]
 // element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }
 // swizzle = "'64B' if PIECE == 32 else '128B'"
+//
+// [tensor_maps.map_image.im2col]
+// lower    = ["-padding", "-padding"]
+// upper    = ["padding - s + 1", "padding - r + 1"]
+// channels = "PIECE"
+// pixels   = 64
 //
 // [[launch]]
 // zero = "largest"
@@ -60,7 +69,8 @@
 // block  = [384]
 // shared = "STAGES * ((BM + 128) * 256 + 16) + 1024"
 // args   = [
-//     "map_dout", "map_image", "exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding",
+//     "map_dout", "map_image", "exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride",
+//     "padding",
 // ]
 //
 // [[launch]]
@@ -70,9 +80,10 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 // ///
 //
-// nhwc_wgmma_split with image and dout in two f16 planes each, as conv2d/nhwc_wgmma_patch_planes has them: a power of two
-// a tensor, three products, those of high parts added in float after every 64 pixels while the small ones run. Limit: 192
-// sums a thread, so that tiles are 128 x 128; the passes that split, which the forward pass and dgrad make as well.
+// nhwc_wgmma_split with image and dout in two f16 planes each, as conv2d/nhwc_wgmma_patch_planes has them: a power of
+// two a tensor, three products, those of high parts added in float after every 64 pixels while the small ones run.
+// Limit: 192 sums a thread, so that tiles are 128 x 128; the passes that split, which the forward pass and dgrad make
+// as well.
 
 #include <opbench/gradients.cuh>
 #include <opbench/planes.cuh>

@@ -4,7 +4,11 @@
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { NARROW = "to == 'bf16'" }
 // supports = { to = ["bf16", "f32"] }
-// launch   = [{ kernel = "convert_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "convert_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: contiguous, but 4 bytes on one side and 2 on the other per thread leave too few bytes in flight.

@@ -5,7 +5,11 @@
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { NARROW = "to == 'bf16'" }
 // supports  = { to = ["bf16", "f32"] }
-// launch    = [{ kernel = "convert_vec8", grid = ["cdiv(cdiv(n, 8), BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "convert_vec8"
+// grid   = ["cdiv(cdiv(n, 8), BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // Every access moves 16 bytes a lane, 64 KB per SM are in flight, and a pair is rounded by one instruction. The two

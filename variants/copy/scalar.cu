@@ -2,7 +2,11 @@
 // title  = "one thread per element"
 // mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 128, 512, 1024] }
-// launch = [{ kernel = "copy_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "copy_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: coalesced, but a full SM has only 2048 threads x 4 B = 8 KB in flight. Latency limits it.

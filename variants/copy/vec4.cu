@@ -3,7 +3,11 @@
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// launch    = [{ kernel = "copy_vec4", grid = ["cdiv(n, 4 * BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "copy_vec4"
+// grid   = ["cdiv(n, 4 * BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // A 16-byte load per thread puts 32 KB in flight per SM (Luitjens, "CUDA Pro Tip: Increase Performance with Vectorized

@@ -3,7 +3,11 @@
 // builds_on = "vec4"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8], STREAMING = [0, 1] }
-// launch    = [{ kernel = "copy_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "copy_vec4_unrolled"
+// grid   = ["cdiv(n, 4 * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The probe of DRAM bandwidth (STREAMING=1, arrays far above the L2) and of L2 bandwidth (STREAMING=0, both arrays

@@ -2,7 +2,11 @@
 // title  = "one element per thread"
 // mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 512, 1024] }
-// launch = [{ kernel = "fill_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "fill_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // A warp writes 128 neighbouring bytes, four whole sectors, so nothing has to be read first. Limit: the number of

@@ -3,7 +3,11 @@
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access"]
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [{ kernel = "fill_vec4", grid = ["cdiv(n, 4 * BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "fill_vec4"
+// grid   = ["cdiv(n, 4 * BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // A quarter of the threads and of the store instructions of the rung below, each of 16 bytes (Luitjens, "CUDA Pro Tip:

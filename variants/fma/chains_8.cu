@@ -3,7 +3,11 @@
 // builds_on = "chains_4"
 // mechanism = ["coalesced", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [32, 8, 16, 64] }
-// launch    = [{ kernel = "fma_chains_8", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "fma_chains_8"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The probe of the fp32 FMA rate: 8 FMAs in flight per warp and 16 warps per scheduler, an issue slot for each of them,

@@ -15,11 +15,12 @@
 //   "(ROWS, THREADS, STAGES) in ((4, 128, 8), (4, 256, 4), (2, 256, 8), (2, 128, 8))",
 //   "BLOCKS == (4 if ROWS * THREADS == 256 else 3) or (BLOCKS == 2 and ROWS * THREADS == 1024)",
 // ]
-// launch    = [
-//   { kernel = "linear_stream", grid = [
-//     "min(sm_count * BLOCKS, cdiv(m, 8) * cdiv(n, ROWS))",
-//   ], block = ["THREADS"], shared = "STAGES * ROWS * THREADS * 16" },
-// ]
+//
+// [[launch]]
+// kernel = "linear_stream"
+// grid   = ["min(sm_count * BLOCKS, cdiv(m, 8) * cdiv(n, ROWS))"]
+// block  = ["THREADS"]
+// shared = "STAGES * ROWS * THREADS * 16"
 // ///
 //
 // STAGES steps of a row group are under way at any time, 64 KB per block, without a register to hold them; and as the

@@ -4,7 +4,11 @@
 // define    = { BF16 = "1 if dtype == 'bf16' else 0", RELU = "1 if epilogue == 'bias_relu' else 0" }
 // tune      = { ROWS = [1, 8] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]
-// launch    = [{ kernel = "linear_naive", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
+//
+// [[launch]]
+// kernel = "linear_naive"
+// grid   = ["cdiv(n, 32)", "cdiv(m, ROWS)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // The sum as it is written. A warp's 32 threads read the same x, which is broadcast, but 32 different rows of the

@@ -9,9 +9,11 @@
 //   "(ROWS, DEPTH, THREADS) in ((4, 2, 128), (4, 2, 256), (4, 1, 256), (2, 4, 128), (2, 2, 256), (1, 2, 512))",
 // ]
 // define.EARLY = 0
-// launch    = [
-//   { kernel = "linear_block_rows", grid = ["cdiv(m, 8) * cdiv(n, ROWS)"], block = ["THREADS"] },
-// ]
+//
+// [[launch]]
+// kernel = "linear_block_rows"
+// grid   = ["cdiv(m, 8) * cdiv(n, ROWS)"]
+// block  = ["THREADS"]
 //
 // [rung.split_k_stream]
 // title     = "the warps of a block share ROWS rows of weights: k split over them, parts added at the end"
@@ -37,7 +39,8 @@
 // room for others before the last have begun to. A layer of 10 outputs still has 10 * THREADS threads at work. The
 // parts are added in the order of the warps, so the result is the same bits every time. Limit: each block reads x anew
 // (from L1 or L2), ends in a reduction, and starts with nothing in flight; with EARLY that start lies within the layer
-// before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM notes.
+// before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
+// notes.
 
 #if BF16
 #include <cuda_bf16.h>

@@ -6,7 +6,11 @@
 // define    = { BF16 = "1 if dtype == 'bf16' else 0", RELU = "1 if epilogue == 'bias_relu' else 0" }
 // tune      = { WARPS = [4, 8] }
 // requires  = ["m <= 65535"]
-// launch    = [{ kernel = "linear_warp_per_output", grid = ["cdiv(n, WARPS)", "m"], block = [32, "WARPS"] }]
+//
+// [[launch]]
+// kernel = "linear_warp_per_output"
+// grid   = ["cdiv(n, WARPS)", "m"]
+// block  = [32, "WARPS"]
 // ///
 //
 // A warp reads 32 neighbours of one row of the weights, whole sectors and each byte once. With one row of x this is the

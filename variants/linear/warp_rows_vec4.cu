@@ -8,9 +8,11 @@
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 else 8"
 // tune      = { ROWS = [4, 2, 8], DEPTH = [2, 1], WARPS = [4, 8] }
 // where     = ["ROWS * DEPTH in (4, 8)", "ROWS != 4 or DEPTH == 2"]
-// launch    = [
-//   { kernel = "linear_warp_rows", grid = ["cdiv(m, 8) * cdiv(n, ROWS * WARPS)"], block = [32, "WARPS"] },
-// ]
+//
+// [[launch]]
+// kernel = "linear_warp_rows"
+// grid   = ["cdiv(m, 8) * cdiv(n, ROWS * WARPS)"]
+// block  = [32, "WARPS"]
 // ///
 //
 // A lane has ROWS * DEPTH loads of 16 bytes under way before it needs the first, so 16 warps keep 32 to 64 KB in flight

@@ -10,9 +10,11 @@
 // define    = { RELU = "1 if epilogue == 'bias_relu' else 0" }
 // tune      = { BM = [128, 64], BN = [256, 128, 64], BK = [8, 16], TM = [8], TN = [16, 8] }
 // where     = ["(BM, BN, BK, TN) in ((64, 64, 16, 8), (128, 128, 8, 8), (128, 256, 8, 16), (128, 256, 16, 16))"]
-// launch    = [
-//   { kernel = "linear_warp_tile", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
-// ]
+//
+// [[launch]]
+// kernel = "linear_warp_tile"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
+// block  = ["BM * BN // (TM * TN)"]
 // ///
 //
 // For batches large enough to be a matrix product. Each weight that a block loads serves BM rows of x; both operands
@@ -118,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
         for (int r = 0; r < TM; r += 4)
             *reinterpret_cast<float4*>(&a_part[r]) =
                 *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, down) + r * LANES_M]);
-        // `across` has bit 4 clear, c * LANES_N no bit below it: each takes its part of the xor, the second when compiled.
+        // `across` has bit 4 clear, c * LANES_N no bit below it: each takes its part of the xor, the second when
+        // compiled.
         const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
         for (int c = 0; c < TN; c += 4)

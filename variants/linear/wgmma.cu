@@ -48,9 +48,9 @@
 // ///
 //
 // matmul/wgmma_persistent, whose file says what each step of it buys, with b by columns, as the weights are. Bias and
-// ReLU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded and leave by
-// TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few there are too few
-// tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
+// ReLU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded
+// and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few
+// there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

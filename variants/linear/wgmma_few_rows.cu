@@ -28,7 +28,7 @@
 // args         = ["map_weight", "map_x", "bias", "out", "m", "n", "k"]
 //
 // [rung.wgmma_few_rows_bf16]
-// title     = "few rows: weights are wgmma's rows, k split over a cluster, the next layer's weights come while this one ends"
+// title     = "few rows: weights are wgmma's rows, k split over a cluster, the next layer's weights come meanwhile"
 // builds_on = "mma_bf16_split_k"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -42,14 +42,15 @@
 // ///
 //
 // A layer of few rows is a stream of weights: DRAM limits it, and what is lost is the start and the end of ten
-// microseconds. So weights are the instruction's 64 rows and the batch its columns (8 to 128), of which nothing is padded
-// to a tile; one thread keeps up to twelve stages of copies under way, 100 KB a block, so that two blocks fill a
+// microseconds. So weights are the instruction's 64 rows and the batch its columns (8 to 128), of which nothing is
+// padded to a tile; one thread keeps up to twelve stages of copies under way, 100 KB a block, so that two blocks fill a
 // multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, copy each other's
-// share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the order
-// of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
-// those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is ready.
-// Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a tenth behind cuBLAS on an H200.
-// Ideas: CUTLASS's stream-K; the CUDA Programming Guide, "Programmatic Dependent Launch"; DeepGEMM's kernels for few rows.
+// share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the
+// order of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
+// those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is
+// ready. Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a tenth behind cuBLAS on
+// an H200. Ideas: CUTLASS's stream-K; the CUDA Programming Guide, "Programmatic Dependent Launch"; DeepGEMM's kernels
+// for few rows.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;

@@ -22,8 +22,14 @@
 // parts       = "(BLOCKS + TILES) * 16384"
 //
 // [tensor_maps]
-// map_x      = { tensor = "x_planes", type = "f16", dims = ["k", "m", 2], strides = ["2 * PITCH", "2 * PITCH * m"], box = [64, 128, 2] }
 // map_weight = { tensor = "weight", box = [64, 128], swizzle = "none" }
+//
+// [tensor_maps.map_x]
+// tensor  = "x_planes"
+// type    = "f16"
+// dims    = ["k", "m", 2]
+// strides = ["2 * PITCH", "2 * PITCH * m"]
+// box     = [64, 128, 2]
 //
 // [[launch]]
 // kernel = "linear_split_x"
@@ -50,10 +56,11 @@
 //
 // The products of matmul/wgmma_planes for a batch of training or less, where a pass that splits the weights would move
 // them three times more: here they leave DRAM once, as floats. Copies bring 128 x 64 of them, a warpgroup finds their
-// largest number, whose power of two is theirs alone, and writes both planes for the two warpgroups that multiply. A layer
-// has too few tiles for all multiprocessors, or too many for one wave and too few for two: blocks share the steps of all
-// tiles evenly, and a second kernel adds their parts in order, then bias and ReLU. Limit: DRAM and the matrix units alike
-// at 128 rows; with fewer rows DRAM alone, and there the columns of zeros cost nothing. Ideas: Stream-K, block floating point.
+// largest number, whose power of two is theirs alone, and writes both planes for the two warpgroups that multiply. A
+// layer has too few tiles for all multiprocessors, or too many for one wave and too few for two: blocks share the steps
+// of all tiles evenly, and a second kernel adds their parts in order, then bias and ReLU. Limit: DRAM and the matrix
+// units alike at 128 rows; with fewer rows DRAM alone, and there the columns of zeros cost nothing. Ideas: Stream-K,
+// block floating point.
 
 #include <opbench/streamed_weights.cuh>
 #include <opbench/tma.cuh>

@@ -5,7 +5,11 @@
 // define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
 // tune     = { BLOCK = [128, 64, 256] }
 // requires = ["m <= 65535"]
-// launch   = [{ kernel = "linear_dgrad_naive", grid = ["cdiv(k, BLOCK)", "m"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "linear_dgrad_naive"
+// grid   = ["cdiv(k, BLOCK)", "m"]
+// block  = ["BLOCK"]
 // ///
 //
 // The sum as it is written. Unlike in the forward layer, a warp's loads of the weights are whole sectors: neighbours in

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "few rows: weights are wgmma's rows, transposed by it; n split over a cluster, whose blocks add their sums"
+// title     = "few rows: weights are wgmma's rows, transposed by it; n split over a cluster, whose blocks add sums"
 // builds_on = "wgmma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",
@@ -30,10 +30,10 @@
 // args    = ["map_weight", "map_dout", "out?", "dx", "m", "n", "k"]
 // ///
 //
-// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch is
-// its columns, so that no tile is padded. Beside Stream-K (the rung below) there are no parts in memory and no second
-// kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit: DRAM, and
-// at 128 rows dout's way out of L2, once for each 64 columns.
+// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch
+// is its columns, so that no tile is padded. Beside Stream-K (the rung below) there are no parts in memory and no
+// second kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit:
+// DRAM, and at 128 rows dout's way out of L2, once for each 64 columns.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;

@@ -21,8 +21,14 @@
 // parts          = "(BLOCKS + TILES) * 16384"
 //
 // [tensor_maps]
-// map_dout   = { tensor = "dout_planes", type = "f16", dims = ["n", "m", "PLANES"], strides = ["2 * PITCH", "2 * PITCH * m"], box = [64, 128, "PLANES"] }
 // map_weight = { tensor = "weight", box = [64, 64], swizzle = "none" }
+//
+// [tensor_maps.map_dout]
+// tensor  = "dout_planes"
+// type    = "f16"
+// dims    = ["n", "m", "PLANES"]
+// strides = ["2 * PITCH", "2 * PITCH * m"]
+// box     = [64, 128, "PLANES"]
 //
 // [[launch]]
 // kernel = "linear_dgrad_split_dout"
@@ -47,7 +53,7 @@
 // programmatic = true
 //
 // [rung.wgmma_halves]
-// title     = "TF32's accuracy from f16: the block rounds the weights that stream through it, the instruction transposes"
+// title     = "TF32's accuracy from f16: a block rounds the weights that it streams, the instruction transposes them"
 // builds_on = "mma_tf32_split"
 // product   = "f16"
 // precision = "tf32"
@@ -60,8 +66,9 @@
 // ///
 //
 // linear/wgmma_planes with the weights by rows: as floats, wgmma could not read them so, and would need a pass that
-// transposes them; as the f16 planes that the block writes anyhow it can. Rows of dout have a power of two each, patches of 64 x
-// 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the matrix units with two planes.
+// transposes them; as the f16 planes that the block writes anyhow it can. Rows of dout have a power of two each,
+// patches of 64 x 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the matrix
+// units with two planes.
 
 #include <opbench/gradients.cuh>
 #include <opbench/streamed_weights.cuh>

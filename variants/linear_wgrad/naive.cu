@@ -4,7 +4,11 @@
 // supports = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // define   = { BF16 = "dtype == 'bf16'", BIAS = "bias == 'yes'" }
 // tune     = { BLOCK = [128, 64, 256] }
-// launch   = [{ kernel = "linear_wgrad_naive", grid = ["n * cdiv(k, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "linear_wgrad_naive"
+// grid   = ["n * cdiv(k, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The sum as it is written, in the order of the batch: a warp reads neighbours of a row of x and one number of dout;

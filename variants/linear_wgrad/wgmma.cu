@@ -17,8 +17,20 @@
 //
 // [tensor_maps]
 // map_dweight = { tensor = "dweight", box = [32, 16] }
-// map_dout    = { tensor = "dout_planes", type = "f16", dims = ["n", "m", "PLANES"], strides = ["2 * N_PITCH", "2 * N_PITCH * m"], box = [64, 64, "PLANES"] }
-// map_x       = { tensor = "x_planes", type = "f16", dims = ["k", "m", "PLANES"], strides = ["2 * K_PITCH", "2 * K_PITCH * m"], box = [64, 64, "PLANES"] }
+//
+// [tensor_maps.map_dout]
+// tensor  = "dout_planes"
+// type    = "f16"
+// dims    = ["n", "m", "PLANES"]
+// strides = ["2 * N_PITCH", "2 * N_PITCH * m"]
+// box     = [64, 64, "PLANES"]
+//
+// [tensor_maps.map_x]
+// tensor  = "x_planes"
+// type    = "f16"
+// dims    = ["k", "m", "PLANES"]
+// strides = ["2 * K_PITCH", "2 * K_PITCH * m"]
+// box     = [64, 64, "PLANES"]
 //
 // [[launch]]
 // zero = "largest"
@@ -67,7 +79,13 @@
 // product   = "f16"
 // precision = "tf32"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
-// workspace = { dout_planes = "m * N_PITCH // 2", x_planes = "m * K_PITCH // 2", dout_exponents = "n", x_exponents = "k", largest = "n + k" }
+//
+// [rung.wgmma_f16.workspace]
+// dout_planes    = "m * N_PITCH // 2"
+// x_planes       = "m * K_PITCH // 2"
+// dout_exponents = "n"
+// x_exponents    = "k"
+// largest        = "n + k"
 //
 // [rung.wgmma_planes]
 // title     = "float32 accuracy from f16: both operands in two planes, a power of two a column, three products"
@@ -75,16 +93,22 @@
 // mechanism = ["vectorised_access", "operand_split", "overlapped_launch", "converted_ahead"]
 // product   = "f16x3"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
-// workspace = { dout_planes = "m * N_PITCH", x_planes = "m * K_PITCH", dout_exponents = "n", x_exponents = "k", largest = "n + k" }
+//
+// [rung.wgmma_planes.workspace]
+// dout_planes    = "m * N_PITCH"
+// x_planes       = "m * K_PITCH"
+// dout_exponents = "n"
+// x_exponents    = "k"
+// largest        = "n + k"
 // ///
 //
 // The batch is the depth, by which both operands are stored: as 16-bit numbers wgmma takes both as they lie, 64 columns
-// of 64 rows a copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats to write, and
-// DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while blocks that stay
-// multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small beside the weights.
-// The matrix unit truncates as it adds: its sums are added in float every 512 rows; with planes, of high parts, every 64.
-// Warps that do not copy add up the bias's gradient, a column a lane, from dout itself. Limit: writing dweight; with large
-// batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+// of 64 rows a copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats to write,
+// and DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while blocks that
+// stay multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small beside the
+// weights. The matrix unit truncates as it adds: its sums are added in float every 512 rows; with planes, of high
+// parts, every 64. Warps that do not copy add up the bias's gradient, a column a lane, from dout itself. Limit: writing
+// dweight; with large batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>

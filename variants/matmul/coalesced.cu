@@ -4,7 +4,11 @@
 // mechanism = ["coalesced"]
 // tune      = { ROWS = [8, 4, 32] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]
-// launch    = [{ kernel = "matmul_coalesced", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
+//
+// [[launch]]
+// kernel = "matmul_coalesced"
+// grid   = ["cdiv(n, 32)", "cdiv(m, ROWS)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // Swapping the two indices is the whole change: a warp now reads 128 contiguous bytes of b (4 sectors instead of 32

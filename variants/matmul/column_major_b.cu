@@ -13,9 +13,11 @@
 //   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
 // supports  = { b_order = ["col"] }
-// launch    = [
-//   { kernel = "matmul_column_major_b", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_column_major_b"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
+// block  = ["BM * BN // (TM * TN)"]
 // ///
 //
 // With b stored [n, k] both operands are contiguous along k, the axis that is summed: b is loaded as a is, by float4
@@ -121,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
         for (int r = 0; r < TM; r += 4)
             *reinterpret_cast<float4*>(&a_part[r]) =
                 *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
-        // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile time.
+        // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile
+        // time.
         const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
         for (int c = 0; c < TN; c += 4)

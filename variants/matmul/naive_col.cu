@@ -3,7 +3,11 @@
 // tune     = { ROWS = [4, 8, 32] }
 // supports = { b_order = ["col"] }
 // requires = ["cdiv(m, ROWS) <= 65535"]
-// launch   = [{ kernel = "matmul_naive_col", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
+//
+// [[launch]]
+// kernel = "matmul_naive_col"
+// grid   = ["cdiv(n, 32)", "cdiv(m, ROWS)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // The first rung for b stored [n, k]. The column stays on threadIdx.x so that out is written in full lines, but then

@@ -2,7 +2,11 @@
 // title    = "one thread per output, the row on threadIdx.x: every access strided"
 // tune     = { COLS = [8] }
 // requires = ["cdiv(n, COLS) <= 65535"]
-// launch   = [{ kernel = "matmul_naive_row_x", grid = ["cdiv(m, 32)", "cdiv(n, COLS)"], block = [32, "COLS"] }]
+//
+// [[launch]]
+// kernel = "matmul_naive_row_x"
+// grid   = ["cdiv(m, 32)", "cdiv(n, COLS)"]
+// block  = [32, "COLS"]
 // ///
 //
 // The wrong innermost index, kept to show its cost. The 32 lanes of a warp hold 32 rows of one column: each load of a

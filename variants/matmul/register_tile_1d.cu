@@ -6,9 +6,11 @@
 // tune      = { BM = [64, 128], BN = [64], BK = [16, 8], TM = [16, 8] }
 // where     = ["BK * TM % BN == 0", "BK * TM % BM == 0"]
 // requires  = ["cdiv(m, BM) <= 65535"]
-// launch    = [
-//   { kernel = "matmul_register_tile_1d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // TM"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_register_tile_1d"
+// grid   = ["cdiv(n, BN)", "cdiv(m, BM)"]
+// block  = ["BM * BN // TM"]
 // ///
 //
 // A thread keeps TM outputs of one column, so a value of b read once from shared memory serves TM multiply-adds: TM + 1

@@ -6,9 +6,11 @@
 // tune      = { BM = [128, 64], BN = [128, 64], BK = [16, 8], TM = [8, 4], TN = [8, 4] }
 // where     = ["(BM, BN, TM, TN) in ((64, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 8))"]
 // requires  = ["cdiv(m, BM) <= 65535"]
-// launch    = [
-//   { kernel = "matmul_register_tile_2d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_register_tile_2d"
+// grid   = ["cdiv(n, BN)", "cdiv(m, BM)"]
+// block  = ["BM * BN // (TM * TN)"]
 // ///
 //
 // An outer product in registers: TM + TN shared words feed TM * TN multiply-adds, so an 8x8 tile needs a quarter of a

@@ -4,7 +4,11 @@
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { TILE = [32, 16, 8] }
 // requires  = ["cdiv(m, TILE) <= 65535"]
-// launch    = [{ kernel = "matmul_shared_tile", grid = ["cdiv(n, TILE)", "cdiv(m, TILE)"], block = ["TILE", "TILE"] }]
+//
+// [[launch]]
+// kernel = "matmul_shared_tile"
+// grid   = ["cdiv(n, TILE)", "cdiv(m, TILE)"]
+// block  = ["TILE", "TILE"]
 // ///
 //
 // Each value loaded from global memory is used TILE times by the block, so global traffic falls by that factor. Limit:

@@ -7,11 +7,18 @@
 // tune      = { SPLIT = [8, 32, 128, 512] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // workspace = { parts = "SPLIT * m * n" }
-// launch    = [
-//   { kernel = "sum_stretch", grid = ["cdiv(m, 64) * cdiv(n, 64)", "SPLIT"], block = [128], args = [
-//     "a", "b", "parts", "m", "n", "k"] },
-//   { kernel = "add_parts", grid = ["cdiv(m * n, 32)"], block = [32, 8], args = ["parts", "out", "m * n"] },
-// ]
+//
+// [[launch]]
+// kernel = "sum_stretch"
+// grid   = ["cdiv(m, 64) * cdiv(n, 64)", "SPLIT"]
+// block  = [128]
+// args   = ["a", "b", "parts", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "add_parts"
+// grid   = ["cdiv(m * n, 32)"]
+// block  = [32, 8]
+// args   = ["parts", "out", "m * n"]
 // ///
 //
 // A small output has few tiles, and one block per tile leaves most multiprocessors idle however long k is. Here SPLIT

@@ -8,11 +8,11 @@
 // define.M_STEP = "4 if dtype == 'bf16' else 8"
 // tune      = { LANES = [8, 4, 16], DEPTH = [4, 8], THREADS = [512, 256] }
 // where     = ["(LANES, DEPTH, THREADS) in ((8, 4, 512), (8, 8, 256), (4, 8, 256), (16, 4, 512))"]
-// launch    = [
-//   { kernel = "matmul_stream_strip", grid = [
-//     "cdiv(m, 4 if dtype == 'bf16' else 8) * cdiv(n, LANES * (8 if dtype == 'bf16' else 4))",
-//   ], block = ["THREADS"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_stream_strip"
+// grid   = ["cdiv(m, 4 if dtype == 'bf16' else 8) * cdiv(n, LANES * (8 if dtype == 'bf16' else 4))"]
+// block  = ["THREADS"]
 // ///
 //
 // With few rows of a the product is the reading of b, which this reads once, for up to 8 rows of a at a time (4 in

@@ -8,9 +8,11 @@
 //   "(BM, BN, BK, TM, TN) in ((64, 64, 16, 4, 4), (128, 64, 16, 8, 4), (128, 128, 8, 8, 8), (128, 128, 16, 8, 8))",
 // ]
 // requires  = ["cdiv(m, BM) <= 65535"]
-// launch    = [
-//   { kernel = "matmul_vectorised", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_vectorised"
+// grid   = ["cdiv(n, BN)", "cdiv(m, BM)"]
+// block  = ["BM * BN // (TM * TN)"]
 // ///
 //
 // Sixteen bytes per load, global and shared: a quarter of the load instructions of the rung below, and their index

@@ -12,9 +12,11 @@
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",
 //   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
-// launch    = [
-//   { kernel = "matmul_warp_tiles", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
-// ]
+//
+// [[launch]]
+// kernel = "matmul_warp_tiles"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
+// block  = ["BM * BN // (TM * TN)"]
 // ///
 //
 // A warp owns a compact 64 x 32 or 64 x 64 tile, so its lanes read few distinct words of shared memory and the hardware

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TF32's accuracy from f16, at twice its rate: passes round floats, with a power of two a row; b either way"
+// title     = "TF32's accuracy from f16, at twice its rate: passes round floats, a power of two per row; b either way"
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
@@ -8,7 +8,10 @@
 // product   = "f16"
 // precision = "tf32"
 // supports  = { b_order = ["row", "col"] }
-// requires  = ["k % 4 == 0 and n % (4 if B_ROWS else 2) == 0", "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31"]
+// requires  = [
+//     "k % 4 == 0 and n % (4 if B_ROWS else 2) == 0",
+//     "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31",
+// ]
 // compute_capability = "9.0a"
 // tune      = { BN = [256, 128, 192], GROUP = [8, 16] }
 // where     = ["GROUP == 8 or BN == 256"]
@@ -62,11 +65,11 @@
 // programmatic = true
 // ///
 //
-// f16 has as many digits as TF32 and its products twice the rate; what it lacks is range, which a power of two for each row
-// of a and each column of b brings: elements down to 2^-28 of the largest of their row keep all digits. So a pass over
-// a and b pays from 2048 on, and b by rows needs no transposing: 16-bit operands are read either way. The first pass rounds a
-// and finds the largest of b's columns, the second rounds b, out of L2 where it fits; each launch begins as the one before
-// ends. Tiles of 128 x 256 as in the rung below. Limit: power; at 2048 the passes.
+// f16 has as many digits as TF32 and its products twice the rate; what it lacks is range, which a power of two for each
+// row of a and each column of b brings: elements down to 2^-28 of the largest of their row keep all digits. So a pass
+// over a and b pays from 2048 on, and b by rows needs no transposing: 16-bit operands are read either way. The first
+// pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits; each launch begins
+// as the one before ends. Tiles of 128 x 256 as in the rung below. Limit: power; at 2048 the passes.
 
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>

@@ -19,7 +19,7 @@
 // map_b = { tensor = "b", type = "PRODUCT", box = ["BK", "64 if B_ROWS else BN // CLUSTER"] }
 //
 // [rung.wgmma_persistent_bf16]
-// title     = "blocks that stay: the next tile's copies run while a tile is stored, by TMA; clusters may share b's copies"
+// title     = "persistent blocks: the next tile is copied while one is stored by TMA; clusters may share copies of b"
 // builds_on = "wgmma_ring_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -77,11 +77,12 @@
 //
 // One block a multiprocessor walks over tiles: the copying warp is at the next tile's first stages while the other two
 // warpgroups still store, so that the matrix units wait only for the stores' instructions. A bf16 tile leaves through
-// 2 KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the block.
-// Groups of GROUP rows of tiles keep what runs at one time in L2. A cluster of two blocks fetches each half of b for both,
-// though b's way out of L2 is not the limit of 128 x 256 tiles. Behind the pass that transposes b the product starts as its
-// blocks leave, and waits with a on its way to L2. Shapes: the least waves times the time of a tile. Limit: power; the
-// clock falls under load, for cuBLAS alike. After CUTLASS's persistent schedules and P. Shah, Outperforming cuBLAS (2024).
+// 2 KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the
+// block. Groups of GROUP rows of tiles keep what runs at one time in L2. A cluster of two blocks fetches each half of b
+// for both, though b's way out of L2 is not the limit of 128 x 256 tiles. Behind the pass that transposes b the product
+// starts as its blocks leave, and waits with a on its way to L2. Shapes: the least waves times the time of a tile.
+// Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's persistent schedules and P. Shah,
+// Outperforming cuBLAS (2024).
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

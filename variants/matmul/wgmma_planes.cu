@@ -7,7 +7,10 @@
 // ]
 // product   = "f16x3"
 // supports  = { b_order = ["row", "col"] }
-// requires  = ["k % 4 == 0 and n % (4 if B_ROWS else 2) == 0", "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31"]
+// requires  = [
+//     "k % 4 == 0 and n % (4 if B_ROWS else 2) == 0",
+//     "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31",
+// ]
 // compute_capability = "9.0a"
 // tune      = { GROUP = [8, 16] }
 //
@@ -23,8 +26,12 @@
 // b_exponents = "cdiv(n, 4) * 4"
 // b_largest   = "cdiv(n, 4) * 4"
 //
-// [tensor_maps]
-// map_a = { tensor = "a_planes", type = "f16", dims = ["k", "m", 2], strides = ["2 * A_PITCH", "2 * A_PITCH * m"], box = [64, 128, 2] }
+// [tensor_maps.map_a]
+// tensor  = "a_planes"
+// type    = "f16"
+// dims    = ["k", "m", 2]
+// strides = ["2 * A_PITCH", "2 * A_PITCH * m"]
+// box     = [64, 128, 2]
 //
 // [tensor_maps.map_b]
 // tensor  = "b_planes"
@@ -63,12 +70,12 @@
 // ///
 //
 // Two f16 numbers hold 22 digits of a float once a power of two brings its row into f16's range; three products of them
-// then are as good as float32's, at a third of f16's rate: f16 has three digits more than bf16, which needs six products, and
-// twice TF32's rate. The matrix unit truncates as it adds: products of high parts start anew every 64 k and are added in
-// float while the small products of the same stage run; those, 2^-11 as large, need no such care. Copies bring both
-// planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums a thread, so that tiles are
-// 128 x 128; the passes that split, 35 to 50 us a matrix of 4096 x 4096. After Ootomo and Yokota, Recovering single
-// precision accuracy from Tensor Cores (2022).
+// then are as good as float32's, at a third of f16's rate: f16 has three digits more than bf16, which needs six
+// products, and twice TF32's rate. The matrix unit truncates as it adds: products of high parts start anew every 64 k
+// and are added in float while the small products of the same stage run; those, 2^-11 as large, need no such care.
+// Copies bring both planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums a
+// thread, so that tiles are 128 x 128; the passes that split, 35 to 50 us a matrix of 4096 x 4096. After Ootomo and
+// Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>

@@ -5,7 +5,11 @@
 // tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }
-// requires  = ["n * c * h * w <= 4294966272", "c * h * w < 2 ** 31", "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72"]
+// requires  = [
+//     "n * c * h * w <= 4294966272",
+//     "c * h * w < 2 ** 31",
+//     "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72",
+// ]
 //
 // [define]
 // BF16           = "dtype == 'bf16'"

@@ -35,10 +35,10 @@
 // ///
 //
 // A lane takes the widest vector of up to 16 bytes that divides a pixel's channels, for a tile of ROWS x COLUMNS
-// strides. At 2x2 windows that touch, a thread reads one vector of gradients and its places and writes four vectors: the
-// least that there is; with a gradient that is there already (UNet's way down) it reads four of those. All sizes are
-// known to the compiler, so that which window may have its maximum in which pixel is, too: a comparison with a constant
-// for each. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM.
+// strides. At 2x2 windows that touch, a thread reads one vector of gradients and its places and writes four vectors:
+// the least that there is; with a gradient that is there already (UNet's way down) it reads four of those. All sizes
+// are known to the compiler, so that which window may have its maximum in which pixel is, too: a comparison with a
+// constant for each. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

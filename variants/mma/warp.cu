@@ -47,8 +47,8 @@
 // ///
 //
 // The probe of mma.sync: eight warps with 32 x 64 outputs each, so that a scheduler has two warps with sixteen
-// independent sums each. With fragments in registers nothing but the matrix instructions is issued; from shared memory a
-// warp needs 6 ldmatrix for 16 matrix instructions, as a matrix product would. Limit: the issue rate of mma.sync, the
+// independent sums each. With fragments in registers nothing but the matrix instructions is issued; from shared memory
+// a warp needs 6 ldmatrix for 16 matrix instructions, as a matrix product would. Limit: the issue rate of mma.sync, the
 // full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest).
 
 #include <cuda_bf16.h>

@@ -1,7 +1,11 @@
 // /// opbench
 // title  = "one thread per loss, of which one is new"
 // tune   = { BLOCK = [256] }
-// launch = [{ kernel = "record_scalar", grid = ["cdiv(steps, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "record_scalar"
+// grid   = ["cdiv(steps, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The host reads the list when it likes, and no step waits for it. Where old and new list are one memory, a single

@@ -2,7 +2,11 @@
 // title  = "one thread per element"
 // mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 128, 512, 1024] }
-// launch = [{ kernel = "relu_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "relu_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: neighbouring threads touch neighbouring floats, so every sector is used whole. A full SM has

@@ -3,7 +3,11 @@
 // builds_on = "vec4"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8] }
-// launch    = [{ kernel = "relu_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "relu_vec4_unrolled"
+// grid   = ["cdiv(n, 4 * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
 // ///
 //
 // A thread issues all its loads before the first is used: UNROLL x 16 B in flight per thread, 64 KB per SM and more,

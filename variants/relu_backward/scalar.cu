@@ -4,7 +4,11 @@
 // tune     = { BLOCK = [256, 128, 512, 1024] }
 // define   = { BF16 = "dtype == 'bf16'" }
 // supports = { dtype = ["f32", "bf16"] }
-// launch   = [{ kernel = "relu_backward_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "relu_backward_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from the

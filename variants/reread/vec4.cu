@@ -4,10 +4,18 @@
 // tune      = { BLOCKS_PER_SM = [2, 4, 8] }
 // requires  = ["n <= 2 ** 31 - 2 ** 20"]
 // workspace = { partial = "sm_count * BLOCKS_PER_SM" }
-// launch    = [
-//   { kernel = "reread_vec4", grid = ["sm_count * BLOCKS_PER_SM"], block = ["256"], args = ["x", "partial", "n", "rounds"] },
-//   { kernel = "reread_finish", grid = ["1"], block = ["256"], args = ["partial", "out", "sm_count * BLOCKS_PER_SM"] },
-// ]
+//
+// [[launch]]
+// kernel = "reread_vec4"
+// grid   = ["sm_count * BLOCKS_PER_SM"]
+// block  = ["256"]
+// args   = ["x", "partial", "n", "rounds"]
+//
+// [[launch]]
+// kernel = "reread_finish"
+// grid   = ["1"]
+// block  = ["256"]
+// args   = ["partial", "out", "sm_count * BLOCKS_PER_SM"]
 // ///
 //
 // Every load is a 16-byte `__ldcg`, which caches in L2 only, so after the first round the array streams from L2 and

@@ -3,10 +3,18 @@
 // mechanism = ["coalesced", "vectorised_access", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }
 // workspace = { partial = "cdiv(n, 16 * BLOCK)" }
-// launch    = [
-//   { kernel = "shared_reread", grid = ["cdiv(n, 16 * BLOCK)"], block = ["BLOCK"], args = ["x", "partial", "n", "rounds"] },
-//   { kernel = "shared_finish", grid = ["1"], block = ["256"], args = ["partial", "out", "cdiv(n, 16 * BLOCK)"] },
-// ]
+//
+// [[launch]]
+// kernel = "shared_reread"
+// grid   = ["cdiv(n, 16 * BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n", "rounds"]
+//
+// [[launch]]
+// kernel = "shared_finish"
+// grid   = ["1"]
+// block  = ["256"]
+// args   = ["partial", "out", "cdiv(n, 16 * BLOCK)"]
 // ///
 //
 // Each block stages 16 elements per thread once and then reads them `rounds` times with 16 bytes a lane: four

@@ -26,7 +26,8 @@
 // ///
 //
 // A thread issues all its loads before it computes. STREAM marks what is read and written evict-first, for a gradient
-// that is larger than the L2 cache. Limit: HBM, at three arrays, and with bf16 the exponential and the logarithm; of the second kernel the launch.
+// that is larger than the L2 cache. Limit: HBM, at three arrays, and with bf16 the exponential and the logarithm; of
+// the second kernel the launch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

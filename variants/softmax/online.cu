@@ -5,7 +5,11 @@
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }
-// launch    = [{ kernel = "softmax_online", grid = ["rows"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "softmax_online"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
 // ///
 //
 // Two passes in place of three, for one more exponential where a thread's maximum grows. Each thread keeps its own

@@ -5,7 +5,11 @@
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }
-// launch    = [{ kernel = "softmax_backward_block_per_row", grid = ["rows"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "softmax_backward_block_per_row"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
 // ///
 //
 // Lanes read along the rows. The second pass finds them in the L1 cache if they fit there, else in the L2 cache.

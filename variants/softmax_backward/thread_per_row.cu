@@ -3,7 +3,11 @@
 // tune     = { BLOCK = [64, 128, 256] }
 // define   = { BF16 = "dtype == 'bf16'" }
 // supports = { dtype = ["f32", "bf16"] }
-// launch   = [{ kernel = "softmax_backward_thread_per_row", grid = ["cdiv(rows, BLOCK)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "softmax_backward_thread_per_row"
+// grid   = ["cdiv(rows, BLOCK)"]
+// block  = ["BLOCK"]
 // ///
 //
 // The first rung: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so that

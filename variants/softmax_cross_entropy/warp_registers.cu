@@ -25,8 +25,9 @@
 // ///
 //
 // All of a row's loads are in flight together and its elements stay in the lanes' registers, so that logits are read
-// once and the gradient is written once: half the bytes of softmax and loss apart. The logit of the label comes from the
-// cache, as no index can choose a register. Limits: 4 bytes (2) per access; at 2048 columns a lane holds 64 elements.
+// once and the gradient is written once: half the bytes of softmax and loss apart. The logit of the label comes from
+// the cache, as no index can choose a register. Limits: 4 bytes (2) per access; at 2048 columns a lane holds 64
+// elements.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

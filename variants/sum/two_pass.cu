@@ -48,8 +48,9 @@
 //
 // The same reading as the rung below, but the block sums go to a workspace and a second kernel adds them in a fixed
 // order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
-// 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides: with
-// OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit: HBM, reading only.
+// 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides:
+// with OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit:
+// HBM, reading only.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

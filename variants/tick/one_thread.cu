@@ -2,7 +2,11 @@
 // title    = "one thread: a sum, a look-up and two powers in double"
 // supports = { factor = ["one", "later"] }
 // define   = { FACTOR = "factor == 'one'" }
-// launch   = [{ kernel = "tick", grid = ["1"], block = ["1"] }]
+//
+// [[launch]]
+// kernel = "tick"
+// grid   = ["1"]
+// block  = ["1"]
 // ///
 //
 // What a host would do between two steps, done on the device, so that a step is one graph and waits for no host. The

@@ -4,9 +4,11 @@
 // mechanism = ["coalesced_stores"]
 // tune      = { COLS = [4, 8, 16] }
 // requires  = ["cdiv(cols, COLS) <= 65535"]
-// launch    = [
-//   { kernel = "transpose_naive_read_strided", grid = ["cdiv(rows, 32)", "cdiv(cols, COLS)"], block = [32, "COLS"] },
-// ]
+//
+// [[launch]]
+// kernel = "transpose_naive_read_strided"
+// grid   = ["cdiv(rows, 32)", "cdiv(cols, COLS)"]
+// block  = [32, "COLS"]
 // ///
 //
 // The other choice: the lane runs along out, so writes are full lines and reads touch 32 sectors. Usually the better of

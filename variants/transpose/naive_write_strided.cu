@@ -2,9 +2,11 @@
 // title    = "one thread per element, reads coalesced, writes a row apart"
 // tune     = { ROWS = [4, 8, 16] }
 // requires = ["cdiv(rows, ROWS) <= 65535"]
-// launch   = [
-//   { kernel = "transpose_naive_write_strided", grid = ["cdiv(cols, 32)", "cdiv(rows, ROWS)"], block = [32, "ROWS"] },
-// ]
+//
+// [[launch]]
+// kernel = "transpose_naive_write_strided"
+// grid   = ["cdiv(cols, 32)", "cdiv(rows, ROWS)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // A warp reads 128 contiguous bytes and writes them to 32 different rows of out: 32 sectors of 32 bytes for 4 useful

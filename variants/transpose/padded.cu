@@ -3,7 +3,11 @@
 // builds_on = "shared"
 // mechanism = ["coalesced", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [4, 8, 16, 32] }
-// launch    = [{ kernel = "transpose_padded", grid = ["cdiv(rows, 32) * cdiv(cols, 32)"], block = [32, "ROWS"] }]
+//
+// [[launch]]
+// kernel = "transpose_padded"
+// grid   = ["cdiv(rows, 32) * cdiv(cols, 32)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // With 33 words per row, the words of a column lie in 32 different banks; that is the only change. Limit: the number of

@@ -3,7 +3,11 @@
 // builds_on = "naive_read_strided"
 // mechanism = ["coalesced", "shared_memory_transpose"]
 // tune      = { ROWS = [4, 8, 16, 32] }
-// launch    = [{ kernel = "transpose_shared", grid = ["cdiv(rows, 32) * cdiv(cols, 32)"], block = [32, "ROWS"] }]
+//
+// [[launch]]
+// kernel = "transpose_shared"
+// grid   = ["cdiv(rows, 32) * cdiv(cols, 32)"]
+// block  = [32, "ROWS"]
 // ///
 //
 // The tile is read by rows and written by rows of the result; the turn happens in shared memory, where a stride costs

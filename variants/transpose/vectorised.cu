@@ -3,7 +3,11 @@
 // builds_on = "padded"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [8, 4, 16], BAND = [1, 8] }
-// launch    = [{ kernel = "transpose_vectorised", grid = ["cdiv(rows, 64) * cdiv(cols, 64)"], block = ["16 * ROWS"] }]
+//
+// [[launch]]
+// kernel = "transpose_vectorised"
+// grid   = ["cdiv(rows, 64) * cdiv(cols, 64)"]
+// block  = ["16 * ROWS"]
 // ///
 //
 // A thread reads four float4 below each other, turns the 4x4 in registers (which costs nothing: it is naming) and

@@ -51,7 +51,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
 // [rung.nhwc_four_filters_tf32_corrected]
-// title     = "float32 accuracy: summed 2x2 filters, one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy: summed 2x2 filters, one tf32 product and two in bf16 of the digits that tf32 drops"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"
@@ -63,12 +63,13 @@
 //
 // In an image that is enlarged twice by the nearest pixel, the three pixels under a row of the filter are two of the
 // small one: below an output pixel of even y one pixel of the row above and two of its own, of odd y two of its own and
-// one of the row beneath. So weights that meet the same pixel are added first (in float32), and a 2x2 filter of the sums
-// goes over the small image: 4 products for 9, and 17 for 27 where the skip has half as many channels, whose 9 stay.
-// The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities, and its
-// rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of layers of few
-// pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as if weights were given so: within what outputs are rounded by.
-// Limit: that of the rung below. The idea is that of "sub-pixel" convolutions: Shi et al. (2016), read backwards.
+// one of the row beneath. So weights that meet the same pixel are added first (in float32), and a 2x2 filter of the
+// sums goes over the small image: 4 products for 9, and 17 for 27 where the skip has half as many channels, whose 9
+// stay. The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities,
+// and its rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of
+// layers of few pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as
+// if weights were given so: within what outputs are rounded by. Limit: that of the rung below. The idea is that of
+// "sub-pixel" convolutions: Shi et al. (2016), read backwards.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/parity_rows.cuh>

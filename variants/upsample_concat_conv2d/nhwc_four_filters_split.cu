@@ -55,7 +55,7 @@
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "3 if BM == 64 else 2" }
 //
 // [rung.nhwc_four_filters_tf32_corrected_split]
-// title     = "nhwc_four_filters_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_four_filters_tf32_corrected with its depth split over SPLIT blocks, parts added in fixed order"
 // builds_on = "nhwc_four_filters_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

@@ -6,7 +6,9 @@
 // tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
-//     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "4 * n * h * w < 2 ** 31",
+//     "r == 3 and s == 3 and padding == 1",
+//     "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31",
+//     "4 * n * h * w < 2 ** 31",
 // ]
 // flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
 // compute_capability = "9.0a"
@@ -28,7 +30,13 @@
 // [tensor_maps]
 // map_skip    = { tensor = "skip", type = "PRODUCT", element_strides = [1, 2, 2, 1], box = ["BK", 16, "BM // 4", 1] }
 // map_low     = { tensor = "low", type = "PRODUCT", box = ["BK", 8, "BM // 8", 1] }
-// map_of_skip = { tensor = "filters", type = "PRODUCT", dims = ["c2", 9, "4 * k"], strides = ["BYTES * c2", "BYTES * DEPTH"], box = ["BK", 1, "BN"] }
+//
+// [tensor_maps.map_of_skip]
+// tensor  = "filters"
+// type    = "PRODUCT"
+// dims    = ["c2", 9, "4 * k"]
+// strides = ["BYTES * c2", "BYTES * DEPTH"]
+// box     = ["BK", 1, "BN"]
 //
 // [tensor_maps.map_of_low]
 // tensor  = "filters"

@@ -30,7 +30,13 @@
 //
 // [tensor_maps]
 // map_low  = { tensor = "low_planes", type = "f16", dims = ["c1", "w", "h", "PLANES * n"], box = [64, 8, 16, 1] }
-// map_skip = { tensor = "skip_planes", type = "f16", dims = ["c2", "2 * w", "2 * h", "PLANES * n"], element_strides = [1, 2, 2, 1], box = [64, 16, 32, 1] }
+//
+// [tensor_maps.map_skip]
+// tensor          = "skip_planes"
+// type            = "f16"
+// dims            = ["c2", "2 * w", "2 * h", "PLANES * n"]
+// element_strides = [1, 2, 2, 1]
+// box             = [64, 16, 32, 1]
 //
 // [tensor_maps.map_of_skip]
 // tensor  = "filter_planes"
@@ -82,12 +88,12 @@
 // block  = [384]
 // shared = "STAGES * (PLANES * (BM + BN) * 128 + 16)"
 // args   = [
-//     "map_low", "map_skip", "map_of_low", "map_of_skip", "images_exponent", "filter_exponents", "bias?", "out", "n", "c1",
-//     "c2", "h", "w", "k",
+//     "map_low", "map_skip", "map_of_low", "map_of_skip", "images_exponent", "filter_exponents", "bias?", "out", "n",
+//     "c1", "c2", "h", "w", "k",
 // ]
 //
 // [rung.nhwc_wgmma_four_filters_f16]
-// title     = "TF32's accuracy from f16, at twice its rate: summed 2x2 filters, passes that round and scale both images"
+// title     = "TF32's accuracy from f16, at twice its rate: summed 2x2 filters, passes that round and scale images"
 // builds_on = "nhwc_wgmma_four_filters_tf32"
 // product   = "f16"
 // precision = "tf32"
@@ -104,10 +110,10 @@
 // ///
 //
 // The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
-// anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a power
-// of two a filter; both images share one, that of the larger magnitude, so that one sum takes products of both. Limit: the
-// passes over the images, for the largest magnitude and to split, which kernels that write them could spare; those over
-// filters are apart from them, as a network whose weights stay needs them once.
+// anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a
+// power of two a filter; both images share one, that of the larger magnitude, so that one sum takes products of both.
+// Limit: the passes over the images, for the largest magnitude and to split, which kernels that write them could spare;
+// those over filters are apart from them, as a network whose weights stay needs them once.
 
 #include <opbench/parity_rows.cuh>
 #include <opbench/parity_tiles.cuh>

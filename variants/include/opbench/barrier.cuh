@@ -52,8 +52,9 @@ __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) 
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
 }
-// On a barrier of another block. Without `.release.cluster`, which would be a fence of the whole GPU at each arrival and
-// cost a quarter of the kernel: what it gives back was read by wgmma and waited for, so that there is nothing to order.
+// On a barrier of another block. Without `.release.cluster`, which would be a fence of the whole GPU at each arrival
+// and cost a quarter of the kernel: what it gives back was read by wgmma and waited for, so that there is nothing to
+// order.
 __device__ __forceinline__ void arrive_there(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -69,7 +70,8 @@ __device__ __forceinline__ void send(unsigned to, unsigned from, unsigned bytes,
         "r"(from), "r"(bytes), "r"(barrier)
         : "memory");
 }
-// All threads of the cluster: before the first access to another block, and before leaving where others may still write.
+// All threads of the cluster: before the first access to another block, and before leaving where others may still
+// write.
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -91,8 +93,8 @@ __device__ __forceinline__ void sync_some(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// ---- what ordinary stores wrote to shared memory becomes visible to copies and wgmma: by every thread that wrote, before
-// the barrier behind which those run
+// ---- what ordinary stores wrote to shared memory becomes visible to copies and wgmma: by every thread that wrote,
+// before the barrier behind which those run
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- registers: a launch gives every thread the same number; a warpgroup (128 threads) that copies needs few. The

@@ -29,7 +29,8 @@ struct FewRows {
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
-    // finish(sum, early(column, own()), column) for the columns of the batch; what early() loads comes with the weights.
+    // finish(sum, early(column, own()), column) for the columns of the batch; what early() loads comes with the
+    // weights.
     template <class Early, class Finish>
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_weights,
                                                     const TensorMap* map_batch, int m, int outputs, int depth,

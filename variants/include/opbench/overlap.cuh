@@ -19,8 +19,8 @@ __device__ __forceinline__ void let_next_launch_start() {
 #endif
 }
 
-// Ahead of the wait: `bytes` from `from` on, which no launch writes, come into L2 meanwhile; of `shares` blocks that need
-// them each asks for its own share.
+// Ahead of the wait: `bytes` from `from` on, which no launch writes, come into L2 meanwhile; of `shares` blocks that
+// need them each asks for its own share.
 __device__ __forceinline__ void fetch_ahead(const void* from, size_t bytes, unsigned share, unsigned shares) {
 #if __CUDA_ARCH__ >= 900
     for (size_t at = (share * blockDim.x + threadIdx.x) * 128u; at < bytes; at += shares * blockDim.x * 128u)

@@ -1,5 +1,5 @@
-// Tiles of 3 x 3 filters over a skip and a small image enlarged twice, as wgmma takes them: all pixels of a tile have one
-// parity of y and of x, so that four 2 x 2 filters of summed weights serve the small image (parity_rows says why).
+// Tiles of 3 x 3 filters over a skip and a small image enlarged twice, as wgmma takes them: all pixels of a tile have
+// one parity of y and of x, so that four 2 x 2 filters of summed weights serve the small image (parity_rows says why).
 #pragma once
 #include <opbench/sums.cuh>
 

@@ -1,9 +1,9 @@
 // Convolution with stride 1 whose image is read once: a patch of it in shared memory serves all filter positions.
 //
 // 64 filters are wgmma's rows, height x 8 pixels its columns. One copy brings a patch of these pixels and their border,
-// 128 bytes of channels each. The pixels that filter position (i, j) meets are the same bytes, begun (i, j) pixels later:
-// the next eight pixels are a row of the patch further on, and the swizzle follows the address. So L2 is read 1.4 times
-// instead of nine. Two warpgroups take turns, so that one stores while the other multiplies.
+// 128 bytes of channels each. The pixels that filter position (i, j) meets are the same bytes, begun (i, j) pixels
+// later: the next eight pixels are a row of the patch further on, and the swizzle follows the address. So L2 is read
+// 1.4 times instead of nine. Two warpgroups take turns, so that one stores while the other multiplies.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/wgmma.cuh>

@@ -1,5 +1,5 @@
-// What becomes of a patch's sums, whose rows are filters and whose columns are pixels: bias, ReLU or another operand, and
-// stores with the filters innermost.
+// What becomes of a patch's sums, whose rows are filters and whose columns are pixels: bias, ReLU or another operand,
+// and stores with the filters innermost.
 #pragma once
 #include <opbench/patch.cuh>
 #include <opbench/sums.cuh>
@@ -28,8 +28,8 @@ __device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias
     }
 }
 
-// visit(sum, offset) for each sum whose pixel and filter lie inside [images][p][q][filters]: eight lanes touch 32 bytes of
-// floats, a sector.
+// visit(sum, offset) for each sum whose pixel and filter lie inside [images][p][q][filters]: eight lanes touch 32 bytes
+// of floats, a sector.
 template <int count, class Visit>
 __device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& at, int p, int q, int filters,
                                            const Visit& visit) {
@@ -46,8 +46,8 @@ __device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& 
     }
 }
 
-// A tile of bf16 in shared memory, [pixels][64 filters] under the swizzle, of a warpgroup's own: what TMA stores, or has
-// loaded. Sums are transposed on the way: lanes name rows of pixels.
+// A tile of bf16 in shared memory, [pixels][64 filters] under the swizzle, of a warpgroup's own: what TMA stores, or
+// has loaded. Sums are transposed on the way: lanes name rows of pixels.
 template <class Patch>
 struct PixelSlab {
     static constexpr int bytes = Patch::pixels * 128;

@@ -1,8 +1,8 @@
 // float32 accuracy from 16-bit matrix instructions: a float times a power of two is a high and a low f16 number.
 //
 // With the power such that a row's largest element lies in [2^14, 2^15), both together keep 22 digits of every element
-// within 2^-17 of it, and 2^-40 of it for smaller ones, as subnormals count. high * high + high * low + low * high then lacks
-// 2^-22 of each product. Powers are taken off at the end, which is exact. An infinity becomes NaN in its row.
+// within 2^-17 of it, and 2^-40 of it for smaller ones, as subnormals count. high * high + high * low + low * high then
+// lacks 2^-22 of each product. Powers are taken off at the end, which is exact. An infinity becomes NaN in its row.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -77,8 +77,8 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
     }
 }
 
-// 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns and
-// every so many rows. Blocks along y share the rows.
+// 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns
+// and every so many rows. Blocks along y share the rows.
 struct ColumnThread {
     int column, row, step;  // no row of a thread that is left over
 

@@ -6,8 +6,8 @@
 
 namespace opbench {
 
-// A choice that the compiler knows, as an argument: wgmma under a condition that only the block knows would be serialised,
-// so that what is multiplied is chosen around the whole loop.
+// A choice that the compiler knows, as an argument: wgmma under a condition that only the block knows would be
+// serialised, so that what is multiplied is chosen around the whole loop.
 template <bool chosen>
 struct Choice {
     static constexpr bool value = chosen;
@@ -17,7 +17,8 @@ struct Choice {
 constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
 
 // `full` of a stage ends a phase when its bytes have landed, `empty` when every consumer of the cluster has read it.
-// `readers` warpgroups of a block multiply; `copied` of a stage's bytes arrive, the rest fills up to a multiple of 1024.
+// `readers` warpgroups of a block multiply; `copied` of a stage's bytes arrive, the rest fills up to a multiple of
+// 1024.
 template <int stages, int stage_bytes, int blocks = 1, int readers = consumers, int copied = stage_bytes>
 struct Ring {
     static constexpr int bytes = stages * stage_bytes, barrier_bytes = 16 * stages;
@@ -96,9 +97,9 @@ struct Ring {
     }
 };
 
-// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of b's
-// columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start anew at each stage
-// and are added in float while the small ones run. Rows have `span` bytes.
+// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of
+// b's columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start anew at
+// each stage and are added in float while the small ones run. Rows have `span` bytes.
 template <bool by_n, int span = 128, class Ring, int count>
 __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
     constexpr int plane = 128 * span, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * span;

@@ -1,7 +1,7 @@
-// patch.cuh without a pass that splits the image, or rounds it: patches arrive as floats, and three warps of the warpgroup
-// that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch of 64
-// channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of one plane, all
-// channels go to one sum: the power only falls from patch to patch, and the sum follows.
+// patch.cuh without a pass that splits the image, or rounds it: patches arrive as floats, and three warps of the
+// warpgroup that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch
+// of 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of one
+// plane, all channels go to one sum: the power only falls from patch to patch, and the sum follows.
 #pragma once
 #include <opbench/patch.cuh>
 #include <opbench/planes.cuh>
@@ -44,7 +44,8 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
             fetch(shared_address(shared) + Base::bytes, raw_full(), slice, this->place(index));
         };
         start(blockIdx.x, 0);
-        // visit(four floats, their number), loads ahead of stores, which might be to the same place for all the compiler knows
+        // visit(four floats, their number), loads ahead of stores, which might be to the same place for all the
+        // compiler knows
         const auto each_four = [&](const auto& visit) {
 #pragma unroll 1
             for (int first = thread; first < quads; first += batch * threads) {

@@ -46,8 +46,8 @@ struct FloatTile {
     }
 };
 
-// `raws` stages of floats and `stages` of planes, of which `readers` warpgroups multiply; `tiles` of a stage have powers
-// of two. `copies`: one thread of the splitting warpgroup copies to the stages of planes as well.
+// `raws` stages of floats and `stages` of planes, of which `readers` warpgroups multiply; `tiles` of a stage have
+// powers of two. `copies`: one thread of the splitting warpgroup copies to the stages of planes as well.
 template <int raws, int raw_bytes, int stages, int stage_bytes, int tiles, int readers, bool copies>
 struct SplitRing {
     static_assert(raw_bytes % 128 == 0 && stage_bytes % 1024 == 0, "as copies and the swizzle want them");
@@ -71,9 +71,10 @@ struct SplitRing {
         barrier_init_fence();
     }
 
-    // The splitting warpgroup's part. fetch(address, barrier), by one thread and for each step in turn, issues copies of
-    // raw_bytes in all; most(floats, magnitudes) says the largest of each tile's, of this thread; split(floats, stage,
-    // barrier, exponents) writes planes. The next step's largest are found while this one is split: one barrier a step.
+    // The splitting warpgroup's part. fetch(address, barrier), by one thread and for each step in turn, issues copies
+    // of raw_bytes in all; most(floats, magnitudes) says the largest of each tile's, of this thread; split(floats,
+    // stage, barrier, exponents) writes planes. The next step's largest are found while this one is split: one barrier
+    // a step.
     template <class Fetch, class Most, class Split>
     __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Most& most, const Split& split) const {
         const int thread = threadIdx.x % 128;

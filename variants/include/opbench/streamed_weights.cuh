@@ -6,8 +6,8 @@
 
 namespace opbench {
 
-// rows [m][depth] in f16 planes, an exponent a row, times weights [n][depth], or [depth][n] where `by_n`, in floats. The
-// map of rows has boxes of 64 x 128 x planes, that of weights of 64 x (by_n ? 64 : 128), without a swizzle.
+// rows [m][depth] in f16 planes, an exponent a row, times weights [n][depth], or [depth][n] where `by_n`, in floats.
+// The map of rows has boxes of 64 x 128 x planes, that of weights of 64 x (by_n ? 64 : 128), without a swizzle.
 template <int planes, bool by_n>
 struct StreamedWeights {
     typedef FloatTile<128, 64> Weights;  // 64 of the depth of 128 columns; by n 64 columns twice, of 64 of the depth

@@ -1,6 +1,6 @@
-// Few tiles of much depth: blocks share the steps of all tiles evenly, whatever tiles they belong to, and a second kernel
-// adds up what each summed of a tile, in the order of depth. How many blocks is the kernel's choice, not the GPU's, so that
-// the bits are the same everywhere. After Osama et al., Stream-K (2023).
+// Few tiles of much depth: blocks share the steps of all tiles evenly, whatever tiles they belong to, and a second
+// kernel adds up what each summed of a tile, in the order of depth. How many blocks is the kernel's choice, not the
+// GPU's, so that the bits are the same everywhere. After Osama et al., Stream-K (2023).
 #pragma once
 #include <opbench/sums.cuh>
 

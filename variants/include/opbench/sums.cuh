@@ -1,4 +1,5 @@
-// What becomes of wgmma's sums: bias, ReLU, and stores, by each warp for its own 16 rows, without a barrier of the block.
+// What becomes of wgmma's sums: bias, ReLU, and stores, by each warp for its own 16 rows, without a barrier of the
+// block.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/tma.cuh>

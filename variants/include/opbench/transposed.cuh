@@ -3,8 +3,8 @@
 
 namespace opbench {
 
-// out [columns][rows] = in [rows][columns], both divisible by 4, as are the pitches, from the next row's first element to
-// this one's: 64 x 64 of them by 256 threads, by float4 both ways.
+// out [columns][rows] = in [rows][columns], both divisible by 4, as are the pitches, from the next row's first element
+// to this one's: 64 x 64 of them by 256 threads, by float4 both ways.
 __device__ __forceinline__ void transpose_tile(const float* __restrict__ in, float* __restrict__ out, int rows,
                                                int columns, int in_pitch, int out_pitch) {
     __shared__ float tile[64][65];

@@ -19,9 +19,10 @@ struct Stored<Format::tf32> {
 };
 
 // Where an operand lies, in rows of 128 bytes under the 128-byte swizzle. By k: a row holds k of one m or n, eight rows
-// are `stride` bytes from the next eight. By m or n: a row holds 64 of them of one k, eight k are `stride` bytes from the
-// next eight, and `leading` leads to the next 64 of m or n. Descriptors are in units of 16 bytes: the next 32 bytes of a
-// row are descriptor + 2, and a tile may begin at any row, as the swizzle follows the address. Rows may have 64 bytes, too.
+// are `stride` bytes from the next eight. By m or n: a row holds 64 of them of one k, eight k are `stride` bytes from
+// the next eight, and `leading` leads to the next 64 of m or n. Descriptors are in units of 16 bytes: the next 32 bytes
+// of a row are descriptor + 2, and a tile may begin at any row, as the swizzle follows the address. Rows may have 64
+// bytes, too.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned stride = 1024,
                                                          unsigned leading = 16, int span = 128) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
@@ -30,7 +31,8 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsig
 // Before the first instruction of a group, when registers of the sums were touched.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until all groups but the last `pending` are done. Never under a condition: ptxas would then wait at every instruction.
+// Until all groups but the last `pending` are done. Never under a condition: ptxas would then wait at every
+// instruction.
 template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
@@ -60,8 +62,8 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_96(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_32(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
 
-// d = a * b, or d += a * b where `add` is not 0, on 64 x N x 32 bytes of k; a and b are descriptors, by m and by n where
-// by_m and by_n say so, which 16-bit operands may.
+// d = a * b, or d += a * b where `add` is not 0, on 64 x N x 32 bytes of k; a and b are descriptors, by m and by n
+// where by_m and by_n say so, which 16-bit operands may.
 template <Format operand, bool by_m = false, bool by_n = false, int count>
 __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, unsigned long long b, int add) {
     static_assert(operand != Format::tf32 || !by_m && !by_n, "wgmma reads TF32 by k alone");
@@ -89,8 +91,8 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
 }
 // clang-format on
 
-// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b by
-// k, or 64 rows of k by n.
+// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b
+// by k, or 64 rows of k by n.
 template <Format operand, bool by_n = false, int span = 128, int slices = span / 32, int tiles, int count>
 __device__ __forceinline__ void multiply_stage(float (&sum)[tiles][count], unsigned a, unsigned b, int add) {
     static_assert(span == 128 || !by_n, "rows of k by n have 128 bytes");
