@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbench.shipping.words import support
+from opbench.shipping.fixed_text import template
 
 
 def code_of(arch: str) -> str:
@@ -22,13 +22,13 @@ def cmake_of(arch: str) -> str:
 
 def makefile(name: str, arch: str, kind: str, cubin: str) -> str:
     """A plain Makefile of a library or a network's program."""
-    text = support.text(f"makefile_{kind}")
+    text = template(f"makefile_{kind}")
     return _filled(text, name, arch, cubin) + "\n"
 
 
 def cmakelists(name: str, arch: str, kind: str) -> str:
     """The same for CMake from 3.24."""
-    return _filled(support.text(f"cmake_{kind}"), name, arch, "") + "\n"
+    return _filled(template(f"cmake_{kind}"), name, arch, "") + "\n"
 
 
 def _filled(text: str, name: str, arch: str, cubin: str) -> str:

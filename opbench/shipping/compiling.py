@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from elftools.elf.elffile import ELFFile
-
 from opbench.errors import CompileError, EnvironmentFault
 from opbench.gpu.compile import standard
+from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.compile.nvrtc import include_options, library
-from opbench.shipping.pieces import DeviceText, KernelText
-from opbench.source.sources import includes
+from opbench.shipping.kernel_text import DeviceText, KernelText
 
 OPTIONS = ("--std=c++17", "-default-device")
-_PARAMETER = b"\x04\x17\x0c\x00"
-"""An attribute of `.nv.info.KERNEL` that tells of one parameter: three words, the last with its bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +49,13 @@ def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> Co
     except EnvironmentFault as error:
         return CompiledText(arch, why_not=str(error))
     kernels, variables = roots(pieces)
-    source = str(text)
-    headers = {**standard.headers(name[1:-1] for _, name in includes(source)), **text.headers}
+    headers = {**standard.headers(name[1:-1] for name in text.system), **text.headers}
     options = [f"-arch={arch}", *OPTIONS, *folders]
     expressions = [*kernels, *(f"&{name}" for name in variables)]
-    code, log, names = compiler.compile(source.encode(), "kernels.cu", options, headers, expressions)
+    code, log, names = compiler.compile(str(text).encode(), "kernels.cu", options, headers, expressions)
     if code is None:
         raise CompileError(f"the kernels do not compile together for {arch}:\n{log}")
     lowered = {key.removeprefix("&"): value for key, value in names.items()}
-    sizes = parameter_bytes(code)
+    sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).items()}
     found_sizes = {kernel: sizes[lowered[kernel]] for kernel in kernels if lowered[kernel] in sizes}
     return CompiledText(arch, code, lowered, found_sizes)
-
-
-def parameter_bytes(cubin: bytes) -> dict[str, tuple[int, ...]]:
-    """The bytes of each kernel's parameters, in order; a kernel that takes none is left out."""
-    found: dict[str, tuple[int, ...]] = {}
-    for section in ELFFile(io.BytesIO(cubin)).iter_sections():
-        name, content = str(section.name), section.data()
-        if not name.startswith(".nv.info."):
-            continue
-        by_ordinal: dict[int, int] = {}
-        place = content.find(_PARAMETER)
-        while place >= 0:
-            _, ordinal, _, word = struct.unpack_from("<IHHI", content, place + 4)
-            by_ordinal[ordinal] = word >> 18
-            place = content.find(_PARAMETER, place + 16)
-        found[name.removeprefix(".nv.info.")] = tuple(by_ordinal[i] for i in sorted(by_ordinal))
-    return found

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Tensor
-from opbench.shipping.held import Held, Library, axes_of, names_of, parameters
+from opbench.shipping.fixed_text import banner, comment, quoted, template, wrapped
 from opbench.shipping.launching import safe
-from opbench.shipping.words import banner, comment, quoted, support, wrapped
+from opbench.shipping.library import Library, LibraryCase, axes_of, names_of, parameters
 
 SHOWN = 8
 """Problems that a refusal names."""
@@ -18,21 +18,21 @@ SHOWN = 8
 def header_text(library: Library) -> str:
     """The header."""
     n, upper = library.name, library.name.upper()
-    top = support.text("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
+    top = template("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
-    for operator, held in library.held.items():
+    for operator, held in library.cases.items():
         lines += ["", wrapped("\n".join(_operator_header(library, operator, held)))]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 
 
-def _operator_header(library: Library, operator: str, held: Sequence[Held]) -> list[str]:
+def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase]) -> list[str]:
     n, kind, o = library.name, library.operator(operator), safe(operator)
     doc = (inspect.getdoc(kind) or "").split("\n\n", maxsplit=1)[0]
     lines = [f"/* ---- {operator}", *comment(doc), "   Tensors:"]
     tensors = {t.name: (t, "in ", one) for one in reversed(held) for t in one.code.inputs}
     tensors |= {t.name: (t, "out", one) for one in reversed(held) for t in one.code.outputs}
-    order = [name for name in (*names_of(held),) if name in {safe(t) for t in tensors}]
+    order = [name for name in names_of(held) if name in {safe(t) for t in tensors}]
     by_name = {safe(name): value for name, value in tensors.items()}
     lines += [f"     {by_name[name][1]} {_told(by_name[name][2].case.problem, by_name[name][0])}" for name in order]
     lines += ["   Problems:"]
@@ -45,7 +45,7 @@ def _operator_header(library: Library, operator: str, held: Sequence[Held]) -> l
     lines += ["typedef struct {", *(_field(kind, *axis) for axis in axes_of(kind)), f"}} {n}_{o}_problem;"]
     function = f"{n}_status {n}_{o}"
     problem = f"const {n}_{o}_problem* problem"
-    rest = f"({problem}, {', '.join(parameters(held))}, void* workspace, cudaStream_t stream);"
+    rest = f"({problem}, {parameters(held)}, void* workspace, cudaStream_t stream);"
     lines += [
         "/* How many problems there are, and the one of a number. */",
         f"int {n}_{o}_count(void);",
@@ -92,17 +92,17 @@ def common_text(library: Library) -> str:
         "exact": str(library.arch.endswith("a")).lower(),
         "arch": library.arch,
     }
-    text = support.text("interface")
+    text = template("interface")
     for key, value in known.items():
         text = text.replace(f"@{key}@", value)
     return text
 
 
-def functions_text(library: Library, operator: str, held: Sequence[Held]) -> str:
+def functions_text(library: Library, operator: str, held: Sequence[LibraryCase]) -> str:
     """The functions of one operator."""
     n, o, upper = library.name, safe(operator), library.name.upper()
     names, kind = names_of(held), f"{library.name}_{safe(operator)}_problem"
-    given = f"const {kind}* problem, {', '.join(parameters(held))}, void* workspace"
+    given = f"const {kind}* problem, {parameters(held)}, void* workspace"
     lines = [
         f"// ---- {operator} " + "-" * (110 - len(operator)),
         f"static int find(const {kind}* problem) {{",
@@ -156,7 +156,7 @@ def functions_text(library: Library, operator: str, held: Sequence[Held]) -> str
     return "\n".join(lines)
 
 
-def row(library: Library, operator: str, one: Held) -> str:
+def row(library: Library, operator: str, one: LibraryCase) -> str:
     """A problem's initialiser."""
     values = one.case.problem.axes
     listed = (
@@ -169,7 +169,7 @@ def _axes(library: Library, operator: str) -> list[tuple[str, str | None]]:
     return axes_of(library.operator(operator))
 
 
-def _test(library: Library, one: Held) -> str:
+def _test(library: Library, one: LibraryCase) -> str:
     values = one.case.problem.axes
     tests = [
         f"problem->{safe(name)} == {values[name]}"
@@ -180,7 +180,7 @@ def _test(library: Library, one: Held) -> str:
     return " && ".join(tests)
 
 
-def _refusal(library: Library, operator: str, held: Sequence[Held]) -> str:
+def _refusal(library: Library, operator: str, held: Sequence[LibraryCase]) -> str:
     axes = _axes(library, operator)
     shown = ", ".join(f"{name}=%{'lld' if mode is None else 's'}" for name, mode in axes)
     values = ", ".join(
@@ -195,7 +195,7 @@ def _refusal(library: Library, operator: str, held: Sequence[Held]) -> str:
     return f"say({quoted(words)}, {values});"
 
 
-def _call(number: int, one: Held, upper: str) -> list[str]:
+def _call(number: int, one: LibraryCase, upper: str) -> list[str]:
     names = one.tensors
     needed = [*names, *(["workspace"] if one.code.workspace else [])]
     checks = " && ".join(f"given({quoted(name)}, {name})" for name in needed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +16,8 @@ from opbench.kernels.scalar import Argument, Scalar, Struct, element
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import next_command
-from opbench.shipping.pieces import KernelText
+from opbench.shipping.fixed_text import Needs
+from opbench.shipping.kernel_text import KernelText
 
 ALIGNMENT = 256
 """Bytes at which each workspace begins."""
@@ -40,6 +43,8 @@ class StepLines:
     lines: tuple[str, ...]
     reads: frozenset[str] = frozenset()
     """The buffers that they name."""
+    needs: Needs = Needs.NOTHING
+    """The parts of the support that they call."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class LaunchCode:
     """Workspaces that `once` fills and `rest` reads."""
     updates: Mapping[str, str] = field(default_factory=dict)
     """Outputs that begin as an input."""
+
+    @property
+    def needs(self) -> Needs:
+        """The parts of the support that its launches call."""
+        return self.once.needs | self.rest.needs
 
     @property
     def workspace_bytes(self) -> int:
@@ -110,8 +120,12 @@ def launch_code(
     }
 
     def part(steps: Sequence[KernelLaunch]) -> StepLines:
-        lines = [line for launch in steps for line in _lines(launch, case, piece, shapes, sizes)]
-        return StepLines(tuple(lines), frozenset(name for launch in steps for name in launch.buffers()))
+        found = [launch_step(launch, case, piece, shapes, sizes) for launch in steps]
+        return StepLines(
+            tuple(line for step in found for line in step.lines),
+            frozenset(name for step in found for name in step.reads),
+            functools.reduce(operator.or_, (step.needs for step in found), Needs.NOTHING),
+        )
 
     return LaunchCode(
         case,
@@ -137,23 +151,25 @@ def _as_followed(launches: Sequence[KernelLaunch], written: set[str]) -> list[Ke
     return found
 
 
-def _lines(
+def launch_step(
     launch: KernelLaunch,
     case: Case,
     piece: KernelText,
     tensors: Mapping[str, Tensor],
     sizes: Mapping[str, Sequence[int]],
-) -> list[str]:
-    """One step: a kernel, a buffer that is filled, or a constant that is written."""
+) -> StepLines:
+    """Return one step: a kernel, a buffer that is filled, or a constant that is written."""
+    reads = frozenset(launch.buffers())
     if launch.zero:
-        return [f"TRY({_fill(launch, tensors[launch.zero])});"]
+        needs = Needs.FILL if launch.value else Needs.NOTHING
+        return StepLines((f"TRY({_fill(launch, tensors[launch.zero])});",), reads, needs)
     if launch.constant:
-        return _constant(launch, piece, tensors)
+        return StepLines(tuple(_constant(launch, piece, tensors)), reads)
     maps = [line for tensor in launch.tensor_maps for line in _map(tensor, tensors)]
     given = ", ".join(_arguments(launch, case, tensors, sizes.get(piece.qualified(launch.kernel))))
     shape = _shape(launch)
     call = f"TRY(launch({handle(piece, launch.kernel)}(), {shape}, stream{', ' if given else ''}{given}));"
-    return [*maps, call]
+    return StepLines((*maps, call), reads, Needs.MAPS if maps else Needs.NOTHING)
 
 
 def _shape(launch: KernelLaunch) -> str:

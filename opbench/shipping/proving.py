@@ -9,11 +9,11 @@ import numpy as np
 
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, Tensor, from_storage, to_storage
-from opbench.shipping.held import Held, Library, axes_of, names_of
+from opbench.shipping.fixed_text import banner, template, wrapped
 from opbench.shipping.interface import row
 from opbench.shipping.launching import safe
+from opbench.shipping.library import Library, LibraryCase, axes_of, names_of
 from opbench.shipping.numbers_file import Numbers
-from opbench.shipping.words import banner, support, wrapped
 
 COMPARED = 1 << 18
 """The most elements of an output that the reference is kept of."""
@@ -63,7 +63,7 @@ def step_of(tensor: Tensor) -> int:
     return step
 
 
-def expectation(one: Held, number: int, numbers: Numbers) -> None:
+def expectation(one: LibraryCase, number: int, numbers: Numbers) -> None:
     """Put what the test of a case needs into the file."""
     problem, seed = one.case.problem, 1 + 16 * number
     inputs = inputs_of(problem, seed)
@@ -87,7 +87,7 @@ def expectation(one: Held, number: int, numbers: Numbers) -> None:
 def expectations(library: Library, tell: Callable[[str], None]) -> bytes:
     """The file of all tests."""
     numbers = Numbers()
-    for number, one in enumerate(library.every):
+    for number, one in enumerate(library.all_cases):
         tell(one.case.name)
         expectation(one, number, numbers)
     return numbers.content({"made by": library.command, "reference": "float64, NumPy"})
@@ -97,13 +97,13 @@ def test_text(library: Library) -> str:
     """The test program."""
     n = library.name
     tests, calls, number = [], [], 0
-    for operator, held in library.held.items():
+    for operator, held in library.cases.items():
         for one in held:
             tests.append(_test(library, operator, held, one, number))
             calls.append(f"    wrong += !test_{one.function}(file);")
             number += 1
-    tests += [_refusals(library, operator, held) for operator, held in library.held.items()]
-    calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.held]
+    tests += [_refusals(library, operator, held) for operator, held in library.cases.items()]
+    calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.cases]
     includes = ["algorithm", "cmath", "cstdint", "cstdio", "cstdlib", "cstring", "string", "vector"]
     parts = [
         "\n".join(
@@ -115,10 +115,10 @@ def test_text(library: Library) -> str:
             ]
         ),
         "\n".join([f'#include "{n}.h"', *(f"#include <{name}>" for name in includes)]),
-        support.text("memory"),
-        support.text("tensors"),
-        support.text("judge"),
-        support.text("timing"),
+        template("memory"),
+        template("tensors"),
+        template("judge"),
+        template("timing"),
         *map(wrapped, tests),
         "\n".join(
             [
@@ -135,7 +135,7 @@ def test_text(library: Library) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _test(library: Library, operator: str, held: tuple[Held, ...], one: Held, number: int) -> str:
+def _test(library: Library, operator: str, held: tuple[LibraryCase, ...], one: LibraryCase, number: int) -> str:
     n, o = library.name, safe(operator)
     lines = [
         f"// {one.case.name}",
@@ -176,7 +176,7 @@ def _test(library: Library, operator: str, held: tuple[Held, ...], one: Held, nu
     return "\n".join(lines)
 
 
-def _refusals(library: Library, operator: str, held: tuple[Held, ...]) -> str:
+def _refusals(library: Library, operator: str, held: tuple[LibraryCase, ...]) -> str:
     """A problem that is not held and a null pointer must be refused by their status."""
     n, o = library.name, safe(operator)
     nothing = ", ".join(["nullptr"] * len(names_of(held)))

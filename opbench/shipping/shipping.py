@@ -13,12 +13,12 @@ from opbench.kernels.folders import Catalog
 from opbench.results.book import read_book
 from opbench.shipping.building import cmakelists, makefile, table
 from opbench.shipping.choosing import chosen, target
+from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
-from opbench.shipping.held import Library, make_library
 from opbench.shipping.interface import header_text
+from opbench.shipping.library import Library, make_library
 from opbench.shipping.proving import expectations, test_text
 from opbench.shipping.source import source_text
-from opbench.shipping.words import licence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,8 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     if library.compiled.why_not:
         notes.append(f"no cubin: {library.compiled.why_not}")
     write_folder(options.out, files, manifest(library), options.replace)
-    texts = len(library.found)
-    problems = sum(len(held) for held in library.held.values())
+    texts = len(library.kernels)
+    problems = sum(len(held) for held in library.cases.values())
     size = units.si(sum(map(len, files.values())), "B")
     counted = f"{problems} problem{'s' * (problems != 1)}, {texts} kernel text{'s' * (texts != 1)}"
     summary = f"wrote {options.out}: {counted}, {size}"
@@ -95,13 +95,13 @@ def manifest(library: Library) -> dict[str, object]:
         "command": library.command,
         "gpu": library.gpu,
         "arch": library.arch,
-        "cases": {one.case.name: one.case.variant.source_sha256 for one in library.every},
+        "cases": {one.case.name: one.case.variant.source_sha256 for one in library.all_cases},
     }
 
 
 def readme(library: Library, cubin: str) -> str:
     """How it is built, proved and called."""
-    n, first = library.name, library.every[0]
+    n, first = library.name, library.all_cases[0]
     axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first.case.problem.axes.items())
     call = ", ".join(t.name for t in (*first.code.inputs, *first.code.outputs))
     o = first.case.problem.name
@@ -113,7 +113,7 @@ def readme(library: Library, cubin: str) -> str:
             units.si(one.code.workspace_bytes, "B") if one.code.workspace_bytes else "–",
             one.said or "–",
         )
-        for one in library.every
+        for one in library.all_cases
     ]
     lines = [
         f"# {n}: kernels for {library.gpu} ({library.arch})",

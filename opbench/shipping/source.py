@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 
 from opbench.shipping.compiling import CompiledText
-from opbench.shipping.held import Held, Library
+from opbench.shipping.fixed_text import Needs, banner, includes, launch_support, template, wrapped
 from opbench.shipping.interface import common_text, functions_text
+from opbench.shipping.kernel_text import DeviceText, KernelText
 from opbench.shipping.launching import LaunchCode, StepLines, aligned, handle, safe
-from opbench.shipping.pieces import DeviceText, KernelText
-from opbench.shipping.words import banner, support, wrapped
+from opbench.shipping.library import Library, LibraryCase
 
 STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
 
 
 def source_text(library: Library) -> str:
     """The whole of it."""
-    codes = [one.code for one in library.every]
+    codes = [one.code for one in library.all_cases]
     parts = [
         "\n".join([*banner(library.gpu, library.arch, library.command), "//", *_contents(library)]),
         f'#include "{library.name}.h"',
-        *kernels_and_launching(library.text, library.found, library.compiled, codes),
+        *kernels_and_launching(library.text, library.kernels, library.compiled, codes),
         "// ---- launches: a function a problem " + "-" * 84,
         STEPS,
-        *(wrapped(_function(one)) for one in library.every),
+        *(wrapped(_function(one)) for one in library.all_cases),
         common_text(library),
-        *(wrapped(functions_text(library, operator, held)) for operator, held in library.held.items()),
+        *(wrapped(functions_text(library, operator, held)) for operator, held in library.cases.items()),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -34,19 +36,19 @@ def kernels_and_launching(
     text: DeviceText, found: Sequence[KernelText], compiled: CompiledText, codes: Sequence[LaunchCode]
 ) -> list[str]:
     """The kernels, their handles, and of the support what the launches need."""
-    lines = [line for code in codes for line in (*code.once.lines, *code.rest.lines)]
+    needs = functools.reduce(operator.or_, (code.needs for code in codes), Needs.NOTHING)
     return [
-        "\n".join(support.includes(lines)),
+        "\n".join(includes(needs)),
         f"#ifdef __CUDACC__  // -------- kernels: for the GPU's compiler\n{text}#endif  // kernels",
-        support.text("cubin") + "\n" + "\n".join(_handles(found, compiled)),
-        support.launching(lines),
+        template("cubin") + "\n" + "\n".join(_handles(found, compiled)),
+        launch_support(needs),
     ]
 
 
 def _contents(library: Library) -> list[str]:
     lines = ["// In this order: kernels, each in a namespace of its own; what launches them; a function a problem; the"]
     lines += ["// functions of the header. The kernels:"]
-    return lines + [f"//   {piece.space}: {piece.variant.title}" for piece in library.found]
+    return lines + [f"//   {piece.space}: {piece.variant.title}" for piece in library.kernels]
 
 
 def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
@@ -60,7 +62,7 @@ def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
     return lines
 
 
-def _function(one: Held) -> str:
+def _function(one: LibraryCase) -> str:
     """The function that launches one case."""
     code = one.code
     given = [*(f"const void* {safe(t.name)}" for t in code.inputs), *(f"void* {safe(t.name)}" for t in code.outputs)]

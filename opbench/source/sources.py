@@ -156,6 +156,11 @@ def without_idle_macros(code: str) -> str:
     return _DEFINITION.sub(lambda m: m[0] if m[1] in used else "\n" * m[0].count("\n"), code)
 
 
+def defined_macros(text: str) -> list[str]:
+    """Return the names that a text defines as macros, in order."""
+    return [match[1] for match in _DEFINITION.finditer(text)]
+
+
 def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
     """What tensor cores multiply in a closure: each operand type with the file:line of its first instruction."""
     classes: dict[str, str] = {}

@@ -17,7 +17,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Tensor
 from opbench.results.book import Book, BookEntry, BookTime
-from opbench.shipping import held
+from opbench.shipping import library as shipped_library
 from opbench.shipping.choosing import chosen, target
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
@@ -188,10 +188,10 @@ def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_n
     catalog = Catalog()
     other = WINOGRAD.replace("BM=64,BN=64,STAGES=4", "BM=128,BN=64,STAGES=3").replace("w=6", "w=8")
     cases = [catalog.case(WINOGRAD), catalog.case(other)]
-    monkeypatch.setattr(held, "compile_text", lambda text, found, arch: CompiledText(arch))
-    made = held.make_library(cases, "kernels", target("h200"), {}, "a test")
+    monkeypatch.setattr(shipped_library, "compile_text", lambda text, found, arch: CompiledText(arch))
+    made = shipped_library.make_library(cases, "kernels", target("h200"), {}, "a test")
     source, header = source_text(made), header_text(made)
-    assert [piece.space for piece in made.found] == ["conv2d_nhwc_winograd_3xtf32", "conv2d_nhwc_winograd_3xtf32_2"]
+    assert [piece.space for piece in made.kernels] == ["conv2d_nhwc_winograd_3xtf32", "conv2d_nhwc_winograd_3xtf32_2"]
     assert source.count("#define BM ") == source.count("#undef BM\n") == 2
     assert "kernels_conv2d_prepare(" in header and "what is made of weight alone" in header
     prepare = source.partition("if (steps & PREPARE) {")[2].partition("}")[0]

@@ -17,7 +17,7 @@ ENTRY = 0x10
 """Bit of a symbol's `st_other` that marks a kernel."""
 RESERVED_SHARED = 1024
 """From compute capability 9.0 on `.nv.shared.NAME` begins with what the driver keeps for itself."""
-MAX_THREADS, FRAME_SIZE, MIN_STACK_SIZE, REGISTERS = 0x05, 0x11, 0x12, 0x2F
+MAX_THREADS, FRAME_SIZE, MIN_STACK_SIZE, PARAMETER, REGISTERS = 0x05, 0x11, 0x12, 0x17, 0x2F
 """Attributes of `.nv.info`: EIATTR_MAX_THREADS and so on in the tools' own listings."""
 WORDS = 0x04
 """Format of an attribute with a length and that many bytes; the others have a value in the length's place."""
@@ -42,6 +42,8 @@ class CubinKernel:
     code_bytes: int
     constants: bytes
     """What the compiler and `__constant__` put beside the code, which SASS only refers to."""
+    parameter_bytes: tuple[int, ...] = ()
+    """The size of each parameter, in order."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,9 @@ def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -
         if len(value) == 2 and value[0] < len(symbols) and symbols[value[0]] == symbol
     }
     own = by_name.get(f".nv.info.{symbol.name}")
-    bounds = next((v for k, v in _attributes(own.content) if k == MAX_THREADS), ()) if own else ()
+    told_of_it = list(_attributes(own.content)) if own else []
+    bounds = next((v for k, v in told_of_it if k == MAX_THREADS), ())
+    sizes = {value[1] & 0xFFFF: value[2] >> 18 for kind, value in told_of_it if kind == PARAMETER and len(value) == 3}
     shared = by_name.get(f".nv.shared.{symbol.name}")
     reserved = RESERVED_SHARED if ".nv.shared.reserved.0" in by_name else 0
     constants = (by_name.get(name) for name in (f".nv.constant2.{symbol.name}", ".nv.constant3"))
@@ -183,6 +187,7 @@ def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -
         bounds[0] * bounds[1] * bounds[2] if len(bounds) == 3 else 0,
         code.size,
         b"".join(section.content for section in constants if section),
+        tuple(sizes[ordinal] for ordinal in sorted(sizes)),
     )
 
 

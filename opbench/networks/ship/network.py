@@ -16,10 +16,10 @@ from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from opbench.networks.plan.preparing import constants, prepared_once, workspace_of
 from opbench.shipping.choosing import ShipTarget, require_own
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
+from opbench.shipping.fixed_text import banner, quoted, template, wrapped
+from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
 from opbench.shipping.launching import LaunchCode, aligned, launch_code, safe
-from opbench.shipping.pieces import DeviceText, KernelText, device_text, pieces
 from opbench.shipping.source import kernels_and_launching, updates
-from opbench.shipping.words import banner, quoted, support, wrapped
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     require_fitting(graph, cases)
     for case in cases.values():
         require_own(case, gpu)
-    by_request = pieces(cases[node.name] for node in graph.nodes)
+    by_request = kernel_texts(cases[node.name] for node in graph.nodes)
     found = tuple(by_request.values())
     text = device_text(found)
     arch = architecture(found, gpu.arch)
@@ -123,7 +123,7 @@ def program_text(program: NetworkProgram) -> str:
         "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_contents(program)]),
         "\n".join(f"#include <{name}>" for name in includes),
         *kernels_and_launching(program.text, program.found, program.compiled, [one.code for one in program.nodes]),
-        *(support.text(part) for part in ("memory", "tensors", "judge", "timing", "program")),
+        *(template(part) for part in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
         "namespace layer {\n\n"
         + "\n\n".join(wrapped(_layer(one)) for one in program.nodes)

@@ -24,10 +24,10 @@ from opbench.networks.plan.running import END_TO_END, make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
 from opbench.shipping.building import cmakelists, makefile, table
 from opbench.shipping.choosing import ShipTarget, target
+from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.numbers_file import Numbers
 from opbench.shipping.shipping import Shipped
-from opbench.shipping.words import licence
 
 
 def ship_network(

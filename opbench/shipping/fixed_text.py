@@ -1,11 +1,11 @@
-"""What every shipped source begins with, and the parts of it that never change."""
+"""The parts of a shipped source that are the same in all: its first lines, its licence and the host's support."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import re
 import textwrap
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -66,31 +66,30 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-class Support:
-    """Texts beside this module."""
+class Needs(enum.Flag):
+    """The optional parts of the support that a launch uses."""
 
-    def text(self, name: str) -> str:
-        """One of them."""
-        return (TEMPLATES / f"{name}.inc").read_text(encoding="utf-8").strip("\n")
-
-    def includes(self, lines: Iterable[str]) -> list[str]:
-        """What the host's part includes for these lines."""
-        names = ["cmath", "cstdarg", "cstdint", "cstdio", "cstring", "initializer_list"]
-        words = "\n".join(lines)
-        own = ["#include <cuda.h>"] if "_map(" in words or "fill<" in words else []
-        return [*own, "#include <cuda_runtime_api.h>", *(f"#include <{name}>" for name in names)]
-
-    def launching(self, lines: Iterable[str]) -> str:
-        """The parts that these lines need."""
-        words = "\n".join(lines)
-        maps, fills = "_map(" in words, "fill<" in words
-        parts = [
-            "support",
-            *(["driver"] if maps or fills else []),
-            *(["fill"] if fills else []),
-            *(["maps"] if maps else []),
-        ]
-        return "\n\n".join(self.text(part) for part in parts)
+    NOTHING = 0
+    FILL = enum.auto()
+    """A buffer is filled with other bytes than zeros, by the driver."""
+    MAPS = enum.auto()
+    """A tensor map is encoded, by the driver."""
 
 
-support = Support()
+def template(name: str) -> str:
+    """Return one of the fixed texts in the folder `templates`."""
+    return (TEMPLATES / f"{name}.inc").read_text(encoding="utf-8").strip("\n")
+
+
+def includes(needs: Needs) -> list[str]:
+    """Return what the host's part of a source includes."""
+    names = ["cmath", "cstdarg", "cstdint", "cstdio", "cstring", "initializer_list"]
+    driver = ["#include <cuda.h>"] if needs else []
+    return [*driver, "#include <cuda_runtime_api.h>", *(f"#include <{name}>" for name in names)]
+
+
+def launch_support(needs: Needs) -> str:
+    """Return the functions that launches call."""
+    parts = ["support", *(["driver"] if needs else [])]
+    parts += [name for name, need in (("fill", Needs.FILL), ("maps", Needs.MAPS)) if need in needs]
+    return "\n\n".join(map(template, parts))

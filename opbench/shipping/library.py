@@ -10,12 +10,12 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.shipping.choosing import ShipTarget
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
+from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
 from opbench.shipping.launching import LaunchCode, launch_code, safe
-from opbench.shipping.pieces import DeviceText, KernelText, device_text, pieces
 
 
 @dataclass(frozen=True)
-class Held:
+class LibraryCase:
     """A case as the library holds it."""
 
     function: str
@@ -44,36 +44,36 @@ class Library:
     gpu: str
     arch: str
     sm_count: int
-    held: Mapping[str, tuple[Held, ...]]
+    cases: Mapping[str, tuple[LibraryCase, ...]]
     """By operator."""
-    found: tuple[KernelText, ...]
+    kernels: tuple[KernelText, ...]
     text: DeviceText
     compiled: CompiledText
     command: str = ""
 
     def operator(self, name: str) -> type[Operator]:
         """The class of an operator of which problems are held."""
-        return type(self.held[name][0].case.problem)
+        return type(self.cases[name][0].case.problem)
 
     @property
-    def every(self) -> list[Held]:
+    def all_cases(self) -> list[LibraryCase]:
         """All cases, in their order."""
-        return [one for held in self.held.values() for one in held]
+        return [one for cases in self.cases.values() for one in cases]
 
 
 def make_library(cases: Sequence[Case], name: str, gpu: ShipTarget, said: Mapping[str, str], command: str) -> Library:
     """A library of some cases, one a problem; `said` are words on their times by case."""
-    by_request = pieces(cases)
+    by_request = kernel_texts(cases)
     found = tuple(by_request.values())
     text = device_text(found)
     arch = architecture(found, gpu.arch)
     compiled = compile_text(text, found, arch)
-    held: dict[str, list[Held]] = {}
+    held: dict[str, list[LibraryCase]] = {}
     for case in cases:
         of_operator = held.setdefault(case.problem.name, [])
         code = launch_code(case, by_request[case.request()], gpu.sm_count, compiled.sizes)
         function = f"{safe(case.problem.name)}_{len(of_operator) + 1}"
-        of_operator.append(Held(function, code, said.get(case.name, "")))
+        of_operator.append(LibraryCase(function, code, said.get(case.name, "")))
     fixed = {operator: tuple(each) for operator, each in held.items()}
     return Library(name, gpu.name, arch, gpu.sm_count, fixed, found, text, compiled, command)
 
@@ -84,16 +84,19 @@ def axes_of(operator: type[Operator]) -> list[tuple[str, str | None]]:
     return [(name, modes.get(name)) for name in inspect.signature(operator).parameters]
 
 
-def parameters(held: Iterable[Held]) -> list[str]:
-    """The tensors that any of the problems has, inputs first, as an operator's function takes them."""
-    inputs: dict[str, None] = {}
-    outputs: dict[str, None] = {}
-    for one in held:
-        inputs |= dict.fromkeys(f"const void* {safe(tensor.name)}" for tensor in one.code.inputs)
-        outputs |= dict.fromkeys(f"void* {safe(tensor.name)}" for tensor in one.code.outputs)
-    return [*inputs, *outputs]
+def names_of(cases: Iterable[LibraryCase]) -> dict[str, str]:
+    """Return the C type of each tensor that any of the problems has, by name, in the order of the operator's function.
+
+    Inputs come first.
+    """
+    inputs: dict[str, str] = {}
+    outputs: dict[str, str] = {}
+    for one in cases:
+        inputs |= {safe(tensor.name): "const void*" for tensor in one.code.inputs}
+        outputs |= {safe(tensor.name): "void*" for tensor in one.code.outputs}
+    return {**inputs, **{name: kind for name, kind in outputs.items() if name not in inputs}}
 
 
-def names_of(held: Iterable[Held]) -> list[str]:
-    """The names of those alone."""
-    return [parameter.rpartition(" ")[2] for parameter in parameters(held)]
+def parameters(cases: Iterable[LibraryCase]) -> str:
+    """Return these tensors as parameters of a function in C."""
+    return ", ".join(f"{kind} {name}" for name, kind in names_of(cases).items())

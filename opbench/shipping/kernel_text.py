@@ -11,9 +11,9 @@ from pathlib import Path
 from opbench import paths
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.variant import Variant
+from opbench.kernels.variant import Config, Variant, print_config
 from opbench.source import device_part
-from opbench.source.sources import Source, includes
+from opbench.source.sources import Source, defined_macros, includes
 
 HEADERS = "opbench"
 """The folder of the headers that kernels share, as they are included: <opbench/tile.cuh>."""
@@ -21,8 +21,9 @@ RULE = "=" * 110
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|\"[^\"\n]+\")[^\n]*\n?", re.MULTILINE)
 _ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*\n?", re.MULTILINE)
-_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-_NAMED_AS_C = re.compile(r"\bextern\s+\"C\"\s*(\{)?")
+_NAMED_AS_C = re.compile(r"(?:^[ \t]+)?\bextern\s+\"C\"\s*(\{)?", re.MULTILINE)
+_COMMENT = re.compile(r"(?://[^\n]*\n)+")
+_BLANK = re.compile(r"\n{3,}")
 _HEADER = re.compile(r"\A// /// opbench\n.*?^// ///[ \t]*\n(//[ \t]*\n)?", re.MULTILINE | re.DOTALL)
 
 
@@ -34,15 +35,15 @@ class KernelText:
     """The namespace that it lies in."""
     variant: Variant
     request: BuildRequest
-    cases: tuple[str, ...]
-    """The cases that launch it."""
+    config: Config
+    """The values of its tunables."""
 
     def qualified(self, kernel: str) -> str:
         """What a kernel, or a variable, is called from outside."""
         return f"{self.space}::{kernel.removeprefix('::')}"
 
 
-def pieces(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
+def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
     """The pieces of some cases, each once, by what is to be compiled."""
     requests: dict[BuildRequest, list[Case]] = {}
     for case in cases:
@@ -57,8 +58,7 @@ def pieces(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
             number += 1
             space = f"{stem}_{number}"
         taken.add(space)
-        names = tuple(dict.fromkeys(case.name for case in sharing))
-        found[request] = KernelText(space, variant, request, names)
+        found[request] = KernelText(space, variant, request, sharing[0].config)
     return found
 
 
@@ -149,41 +149,34 @@ def _of_the_system(texts: Iterable[Source], found: Sequence[Source]) -> list[str
 def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
     """One namespace, with what it is and where it is from above it."""
     variant = piece.variant
-    body = _HEADER.sub("", own.text)
+    text = _HEADER.sub("", own.text).lstrip("\n")
+    why = match[0] if (match := _COMMENT.match(text)) else ""
     headers = {source.path.name: source for source in private}
 
     def inlined(match: re.Match[str]) -> str:
         source = headers.pop(Path(match[1][1:-1]).name, None)
         return _INCLUDE.sub(inlined, _ONCE.sub("", source.text)) + "\n" if source else ""
 
-    body = _INCLUDE.sub(inlined, body)
+    body = _INCLUDE.sub(inlined, text[len(why) :])
     body = _NAMED_AS_C.sub(lambda match: "inline namespace c_names {" if match[1] else "", body).strip("\n")
-    body = re.sub(r"^[ \t]+(?=__global__)", "", body, flags=re.MULTILINE)
-    why = re.match(r"(?://[^\n]*\n)+", body)
-    words = why[0] if why else ""
-    body = re.sub(r"\n{3,}", "\n\n", body[len(words) :]).strip("\n")
-    set_here = [name for name, _ in piece.request.macros]
-    defined = [name for name in dict.fromkeys(_DEFINED.findall(body)) if name not in set_here]
-    config = next((case for case in piece.cases), "")
+    body = _BLANK.sub("\n\n", body).strip("\n")
+    macros = dict.fromkeys(name for name, _ in piece.request.macros)
+    for source in (own, *private):
+        macros |= dict.fromkeys(defined_macros(source.text))
     lines = [
         f"// {RULE}",
-        f"// {variant.id}{_config_of(config)}: {variant.title}",
+        f"// {variant.id}{print_config(piece.config)}: {variant.title}",
         f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
         "//",
-        *words.rstrip("\n").split("\n"),
+        *why.rstrip("\n").split("\n"),
         *(f"#define {name} {value}" for name, value in piece.request.macros),
         f"namespace {piece.space} {{",
         *(f'#include "{HEADERS}/{name}"' for name in shared),
         body,
         f"}}  // namespace {piece.space}",
-        *(f"#undef {name}" for name in (*set_here, *defined)),
+        *(f"#undef {name}" for name in macros),
     ]
-    return "\n".join(line for line in lines if line is not None)
-
-
-def _config_of(case: str) -> str:
-    match = re.match(r"[^\[(]*(\[[^\]]*\])?", case)
-    return (match[1] or "") if match else ""
+    return "\n".join(lines)
 
 
 def _origin(variant: Variant) -> str:
