@@ -6,7 +6,7 @@ import enum
 import json
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -44,18 +44,27 @@ def read_json(path: Path, remedy: str) -> Any:
         raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
 
 
-def read_record(kind: type[T], path: Path, version: int, remedy: str, key: str = "format") -> T:
+def read_record(
+    kind: type[T],
+    path: Path,
+    version: int,
+    remedy: str,
+    *,
+    key: str = "format",
+    decode: Callable[[Mapping[str, Any]], T] | None = None,
+) -> T:
     """Return the record of a JSON file whose `key` holds its format's version.
 
-    Raises UsageError, which ends with `remedy`, for a file that cannot be read, of another format or not whole.
+    `decode` makes it of the file's content, which raises ValueError; without one `from_json` does. Raises UsageError,
+    which ends with `remedy`, for a file that cannot be read, of another format or not whole.
     """
     value = read_json(path, remedy)
     seen = value.get(key) if isinstance(value, dict) else type(value).__name__
     if seen != version:
         raise UsageError(f"{path}: {key} {seen!r} cannot be read; this opbench reads {key} {version}; {remedy}")
     try:
-        return from_json(kind, value)
-    except ValueError as error:
+        return decode(value) if decode else from_json(kind, value)
+    except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error}; {remedy}") from None
 
 

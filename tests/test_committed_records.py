@@ -11,6 +11,8 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.gpu.limits.ceilings import read_ceilings
+from opbench.networks.records.network import read_network
+from opbench.networks.records.training import read_training
 from opbench.report.selftest import read_selftest
 from opbench.results.files import FILE, read_lines, read_run, run_files
 from support.common import ROOT
@@ -59,6 +61,16 @@ def test_a_run_keeps_its_header_and_its_ceilings(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json")), ids=named)
 def test_a_selftest(path: Path) -> None:
     assert missing(content(path), read_selftest(path).to_json()) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("network.json")), ids=named)
+def test_a_network(path: Path) -> None:
+    assert missing(content(path), read_network(path).to_json()) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("train.json")), ids=named)
+def test_a_training(path: Path) -> None:
+    assert missing(content(path), read_training(path).to_json()) == []
 
 
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("ceilings.json")), ids=named)

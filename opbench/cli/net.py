@@ -134,7 +134,7 @@ def finish(options: NetOptions, as_json: bool) -> None:
     click.echo(f"report: {page}", err=True)
     code = 0 if is_right(record) else 1
     if as_json:
-        leave(code, lambda: click.echo(json.dumps(record)))
+        leave(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
         leave(code, lambda: print_network(record, stdout_console()))
 

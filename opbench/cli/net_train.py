@@ -67,12 +67,12 @@ def train_command(
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
     with told_on_stderr() as (tell, progress):
         record = api.train(graph, data, options, tell=tell, progress=progress)
-    for line in record["told"]:
+    for line in record.told:
         click.echo(f"note: {line}", err=True)
     click.echo(f"report: {folder / PAGE}", err=True)
-    code = 0 if "comparison" not in record or record["comparison"]["first_step"]["right"] else 1
+    code = 0 if record.comparison is None or record.comparison.first_step.right else 1
     if as_json:
-        leave(code, lambda: click.echo(json.dumps(record)))
+        leave(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
         leave(code, lambda: click.echo(summary(record, folder)))
 
@@ -81,7 +81,7 @@ def summary(record: TrainingRecord, out: Path) -> str:
     """What came of it, and what to do with it."""
     from opbench.networks.report.training import headline
 
-    return "\n".join([*headline(record), f"use it: {next_command('net run', record['network'], weights=out)}"])
+    return "\n".join([*headline(record), f"use it: {next_command('net run', record.network, weights=out)}"])
 
 
 def told_score(name: str, score: float) -> str:

@@ -68,7 +68,7 @@ def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
     record = read_training(run)
     for path in write_training(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
-    return lambda: click.echo(json.dumps(record) if as_json else "\n".join(headline(record)))
+    return lambda: click.echo(json.dumps(record.to_json()) if as_json else "\n".join(headline(record)))
 
 
 def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
@@ -102,7 +102,7 @@ def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
     record = read_network(run)
     for path in write_network(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
-    return lambda: click.echo(json.dumps(record)) if as_json else print_network(record, stdout_console())
+    return lambda: click.echo(json.dumps(record.to_json())) if as_json else print_network(record, stdout_console())
 
 
 @click.command("ceiling")

@@ -77,7 +77,7 @@ def tune(
             raise EnvironmentFault(NO_COUNTER)
         begun = _begun(variant, problem, options, space, environment)
         if earlier is None:
-            writer.write("tuning", to_json(begun))
+            writer.write("tuning", {**to_json(begun), "environment": begun.environment.to_json()})
         else:
             _require_same(earlier.begun, begun, options.out)
         target = _target(environment)

@@ -73,7 +73,7 @@ def test_run_hands_on_its_options_and_writes_the_page(seen: list[NetOptions], tm
 def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     record = fabricate_network.record(NETWORKS["lenet"]())
     record["nodes"][0]["check"]["right"] = False
-    monkeypatch.setattr(running, "run_network", lambda options, tell: record)
+    monkeypatch.setattr(running, "run_network", lambda options, tell: fabricate_network.typed(record))
     done = invoke("run", "lenet", "--out", str(tmp_path), "--json")
     assert done.exit_code == 1 and json.loads(done.stdout)["nodes"][0]["check"]["right"] is False
 

@@ -20,9 +20,9 @@ LENET = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
 def test_each_node_is_an_event_of_its_own_time_after_the_one_before(cli: Cli, tmp_path: Path) -> None:
     assert cli("export", LENET, "--format", "chrome-trace", "--out", "trace.json").returncode == 0
     trace = json.loads((tmp_path / "trace.json").read_text())
-    nodes = read_network(LENET)["nodes"]
+    nodes = read_network(LENET).nodes
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert [event["name"] for event in events] == [node["name"] for node in nodes]
+    assert [event["name"] for event in events] == [node.name for node in nodes]
     for event, after in itertools.pairwise(events):
         assert after["ts"] == pytest.approx(event["ts"] + event["dur"], abs=0.002)
     last = events[-1]

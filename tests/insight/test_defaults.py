@@ -20,7 +20,6 @@ from opbench.networks.plan.choosing import gather, laid_out
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
 from opbench.networks.records.network import read_network
-from opbench.records import from_json
 from support.common import ROOT
 
 RUNS = ("unet-16-tf32", "alexnet-1-f32", "alexnet-128-bf16", "unet-1-bf16")
@@ -29,9 +28,7 @@ CATALOG = Catalog()
 
 @cache
 def h200() -> ChosenFor:
-    found = target(
-        from_json(Environment, read_network(ROOT / "reports" / "h200" / "networks" / RUNS[0])["environment"])
-    )
+    found = target(read_network(ROOT / "reports" / "h200" / "networks" / RUNS[0]).environment)
     assert found and found.capability == (9, 0) and found.sm_count == 132
     return found
 

@@ -117,4 +117,4 @@ def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
     record: dict[str, Any] = run_network(
         NetOptions("unet", SIZES, backend="cpu", plan=tmp_path / "plan.json", out=tmp_path / "out")
     )
-    assert record["check"]["right"] and [n["name"] for n in record["nodes"]] == [n.name for n in graph.nodes]
+    assert record.check.right and [n.name for n in record.nodes] == [n.name for n in graph.nodes]

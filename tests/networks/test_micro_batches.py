@@ -55,8 +55,8 @@ def test_micro_batches_are_a_batch_of_all_their_pictures(tmp_path: Path, count: 
     parts = trainer(tmp_path / "parts", tiny(12 // count), accumulate=count)
     whole = trainer(tmp_path / "whole", tiny(12))
     records = [run.run() for run in (parts, whole)]
-    assert records[0]["losses"] == pytest.approx(records[1]["losses"], rel=1e-5)
-    assert records[0]["steps_per_epoch"] == records[1]["steps_per_epoch"] == 2
+    assert records[0].losses == pytest.approx(records[1].losses, rel=1e-5)
+    assert records[0].steps_per_epoch == records[1].steps_per_epoch == 2
     one, other = arrays(tmp_path / "parts"), arrays(tmp_path / "whole")
     assert one.keys() == other.keys()
     assert all(one[name] == pytest.approx(other[name], rel=1e-3, abs=2e-6) for name in one)
@@ -87,7 +87,7 @@ def check_steps(folder: Path, name: str) -> None:
         wanted = sum(values["gradients"] for values in exact)
         off = np.linalg.norm(found["gradients.sum"] - wanted) / np.linalg.norm(wanted)
         assert off <= 1e-5, f"the gradients are {off:.2g} off"
-        assert found["losses"][done] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
+        assert found.losses[done] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
         assert found["micro"][0] == 3 * (done + 1) and found["step"][0] == done + 1
         for running, (arena, start) in run.training.statistics.items():
             mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)

@@ -23,7 +23,9 @@ from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
 from opbench.networks.report.terminal import print_network
 from opbench.networks.report.words import fastest, headline, is_right, peers, smallest_peer
-from support.builders.network_runs import record
+from opbench.records import from_json
+from opbench.timing.host import HostTime
+from support.builders.network_runs import record, typed
 from support.checks.chromium import needs_chromium, opened
 
 UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
@@ -48,7 +50,7 @@ def made(name: str = "lenet", **sizes: int) -> Graph:
 
 
 def written(tmp_path: Path, told: dict[str, Any]) -> str:
-    return write_network(told, tmp_path)[0].read_text()
+    return write_network(typed(told), tmp_path)[0].read_text()
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("lenet", {}), ("alexnet", {"batch": 4}), UNET, ("branches", {})])
@@ -130,19 +132,19 @@ def test_without_a_clock_a_gpu_whose_ceilings_are_known_has_a_least_time(tmp_pat
 )
 def test_pictures_of_known_classes_are_counted(found: list[int], words: str) -> None:
     labels = [7, 2] if len(found) == 2 else [7] * len(found)
-    assert headline(record(made(), classes={"found": found, "labels": labels}))[-1] == words
+    assert headline(typed(record(made(), classes={"found": found, "labels": labels})))[-1] == words
 
 
 def test_a_wrong_node_is_named_first_hand() -> None:
     told = record(made())
-    assert is_right(told) and headline(told)[-1].startswith("All 11 nodes agree")
+    assert is_right(typed(told)) and headline(typed(told))[-1].startswith("All 11 nodes agree")
     told["nodes"][3]["check"] |= {"right": False, "reason": "17 of 40 elements"}
-    assert not is_right(told) and headline(told)[-1] == "Wrong: node `conv2`."
+    assert not is_right(typed(told)) and headline(typed(told))[-1] == "Wrong: node `conv2`."
 
 
 def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_path: Path) -> None:
     told = record(made())
-    first, second, third, *_ = headline(told)
+    first, second, third, *_ = headline(typed(told))
     best = told["peers"]["torch.compile, channels_last"]
     ratio = best["median_s"] / told["total"]["median_s"]
     assert first.startswith(f"Speedup over the fastest PyTorch (torch.compile, channels_last): {ratio:.2f}× [")
@@ -152,15 +154,15 @@ def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_
     page = written(tmp_path, told)
     assert "GPU time, cold L2 <small>" in page and "call from Python <small>" in page
     told["options"]["graph"] = False
-    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(told)[0]
+    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(typed(told))[0]
 
 
 def test_a_slower_opbench_is_called_slower() -> None:
     told = record(made())
     half = {key: told["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
     told["peers"]["PyTorch eager"] |= half
-    assert headline(told)[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
-    assert "so opbench is slower" in headline(told)[0]
+    assert headline(typed(told))[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
+    assert "so opbench is slower" in headline(typed(told))[0]
 
 
 def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
@@ -168,11 +170,13 @@ def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
     same = {**told["total"], "norm_error": 0.0, "captured": True}
     called = {**told["peers"]["PyTorch eager"]["host"]}
     told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
-    eager, compiled = peers(told)
-    assert eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == called
+    eager, compiled = peers(typed(told))
+    assert (
+        eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == from_json(HostTime, called)
+    )
     page = written(tmp_path, told)
     assert "no compiler" in page and "a tie: the 95 % intervals overlap" in page
-    assert "Not compared: torch.compile (no compiler)." in headline(told)
+    assert "Not compared: torch.compile (no compiler)." in headline(typed(told))
 
 
 def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: Path) -> None:
@@ -180,8 +184,8 @@ def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: P
     del told["host"]
     for peer in told["peers"].values():
         del peer["captured"], peer["host"]
-    assert all(peer.ratio is None and peer.measured for peer in peers(told))
-    text = " ".join(headline(told))
+    assert all(peer.ratio is None and peer.measured for peer in peers(typed(told)))
+    text = " ".join(headline(typed(told)))
     assert "Speedup" not in text and "call from Python" not in text
     assert "include launches from the host" in text and "--compare torch" in text
     assert "not comparable: its time includes launches from the host" in written(tmp_path, told)
@@ -203,7 +207,7 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
     for peer in older["peers"].values():
         del peer["captured"]
     for name, told in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
-        keep_network(told, tmp_path / "h100" / name)
+        keep_network(typed(told), tmp_path / "h100" / name)
     table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
     head, _, *rows = table.splitlines()
     assert head.split(" | ")[3] == "speedup" and len(rows) == 2
@@ -219,11 +223,11 @@ def test_memory_is_compared_with_the_smallest_way_of_pytorch(tmp_path: Path) -> 
     told = record(made())
     compiled = told["peers"]["torch.compile, channels_last"]
     compiled["peak_bytes"] = told["memory"]["peak_bytes"]
-    peer = smallest_peer(told)
+    peer = smallest_peer(typed(told))
     assert peer is not None and peer.name == "torch.compile, channels_last"
-    keep_network(told, tmp_path / "lenet")
+    keep_network(typed(told), tmp_path / "lenet")
     assert networks_overview([tmp_path / "lenet"], tmp_path).splitlines()[-1].endswith("| 100 % |")
-    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(told))
+    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(typed(told)))
 
 
 def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
@@ -232,19 +236,19 @@ def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
     told = record(made())
     told["peers"]["torch.compile"] = {**told["total"], "warnings": ["not_held"]}
     told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
-    notices = [line for line in words.notices(told) if line.startswith(("not held", "noisy"))]
+    notices = [line for line in words.notices(typed(told)) if line.startswith(("not held", "noisy"))]
     assert [line.partition(":")[0] for line in notices] == [
         "not held (PyTorch eager; torch.compile)", "noisy (PyTorch eager)",
     ]  # fmt: skip
     assert all(f'<p class="notice">{line}' in written(tmp_path, told) for line in notices)
-    print_network(told, Console(width=80))
+    print_network(typed(told), Console(width=80))
     lines = capsys.readouterr().out.splitlines()
     assert all(f"! {line}" in lines for line in notices), "each on a line of its own"
 
 
 def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
     told = record(made())
-    place = {life.value: life for life in lives(told)}
+    place = {life.value: life for life in lives(typed(told))}
     names = [node["name"] for node in told["nodes"]]
     assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
 
@@ -252,22 +256,25 @@ def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
 def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
     told = record(made())
     told["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
-    (life,) = (life for life in lives(told) if life.value == "workspace of fc3")
+    (life,) = (life for life in lives(typed(told)) if life.value == "workspace of fc3")
     assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
     assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
-    assert any(said.startswith("Activations and workspaces take") for said in headline(told))
+    assert any(said.startswith("Activations and workspaces take") for said in headline(typed(told)))
     told["options"]["memory_bytes"] = 950_000_000
-    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(told))
+    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(typed(told)))
 
 
 def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
     told = record(made())
-    keep_network(told, tmp_path)
-    assert read_network(tmp_path) == json.loads(json.dumps(told))
+    keep_network(typed(told), tmp_path)
+    assert read_network(tmp_path) == typed(told)
     for text, message in (
         ('{"format": 2}', "format 2 cannot be read; this opbench reads format 1"),
         ("{", "is no JSON"),
-        ('{"format": 1}', "'network' is missing"),
+        ('{"format": 1}', "network is missing"),
+        ("[]", "format 'list' cannot be read"),
+        (json.dumps({**told, "nodes": [{"name": 3}]}), r"nodes\[0\]\.name = 3 is not allowed; expected str"),
+        (json.dumps({**told, "peers": {"x": 3}}), r"peers\.x = 3 is not allowed; expected object"),
     ):
         (tmp_path / "network.json").write_text(text)
         with pytest.raises(UsageError, match=message):
@@ -278,7 +285,7 @@ def test_the_terminal_has_a_line_a_node(capsys: pytest.CaptureFixture[str]) -> N
     from rich.console import Console
 
     told = record(made())
-    print_network(told, Console(width=200))
+    print_network(typed(told), Console(width=200))
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in told["nodes"]) == len(told["nodes"])
     assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)

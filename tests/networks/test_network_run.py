@@ -15,6 +15,7 @@ from opbench.graph.zoo import lenet
 from opbench.networks.records.network_run import network_run, read_any_run
 from opbench.results.comparison import RunComparison, compare_runs
 from support.builders.network_runs import record as fabricated
+from support.builders.network_runs import typed
 from support.builders.runs import result, run, written
 from support.common import ROOT, Cli
 
@@ -36,7 +37,7 @@ def record(factors: dict[str, float] | None = None, noise: float = 0.002, **chan
 
 
 def compared(base: dict[str, Any], new: dict[str, Any]) -> tuple[RunComparison, dict[str, str]]:
-    found = compare_runs(network_run(base, Path("base")), network_run(new, Path("new")))  # type: ignore[arg-type]
+    found = compare_runs(network_run(typed(base), Path("base")), network_run(typed(new), Path("new")))
     return found, {case.case.removeprefix(NAME).removeprefix("/"): str(case.change) for case in found.cases}
 
 
@@ -80,7 +81,7 @@ def test_another_problem_is_not_compared(changed: dict[str, Any]) -> None:
 
 
 def test_a_network_is_not_compared_with_single_cases() -> None:
-    network = network_run(record(), Path("net"))  # type: ignore[arg-type]
+    network = network_run(typed(record()), Path("net"))
     with pytest.raises(UsageError, match=r"net is the run of a network, .* compare two of one kind"):
         compare_runs(run([result("vec4", 1e-6)]), network)
     other = record()

@@ -130,16 +130,22 @@ def test_a_network_that_is_wrong_while_it_is_timed_has_no_time_and_its_record_sa
     monkeypatch.setattr(running, "TIMING", OPTIONS)
     monkeypatch.setattr(running, "_ceilings", lambda *_: None)
     honest = run_network(NetOptions("lenet", backend="cpu", out=tmp_path / "honest"))
-    assert honest["check"]["right"] and "timed" not in honest["check"] and honest["total"]["median_s"] == 1e-3
+    assert (
+        honest.check
+        and honest.check.right
+        and not honest.check.timed
+        and honest.total
+        and honest.total.median_s == 1e-3
+    )
     genuine = Context.launch
     replays = iter(range(10**6))
     monkeypatch.setattr(Context, "launch", lambda context: genuine(context) if next(replays) < 8 else None)
     record = run_network(NetOptions("lenet", backend="cpu", out=tmp_path / "cheat"))
-    check = record["check"]
-    assert not check["right"] and all(end["right"] for end in check["outputs"].values())
-    assert record["total"] is None and check["timed"].startswith("in timed replay")
+    check = record.check
+    assert check and not check.right and all(end.right for end in check.outputs.values())
+    assert record.total is None and check.timed.startswith("in timed replay")
     sentences = words.headline(record)
-    assert any(check["timed"] in sentence for sentence in sentences)
+    assert any(check.timed in sentence for sentence in sentences)
     assert not any("CPU" in sentence for sentence in sentences)
     whole = network_run(record, tmp_path).results[0]
-    assert whole.status == "wrong" and whole.reason == check["timed"] and whole.measurement is None
+    assert whole.status == "wrong" and whole.reason == check.timed and whole.measurement is None

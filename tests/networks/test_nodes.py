@@ -13,6 +13,7 @@ from opbench.graph.build import Builder
 from opbench.graph.saving import load, save
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.running import run_network
+from opbench.networks.records.network import NetworkVerdict
 from opbench.networks.report.words import headline
 from support.common import RELU, Cli
 
@@ -63,18 +64,18 @@ def test_a_node_that_is_not_right_costs_itself_and_is_named(network: Path, tmp_p
     image[0, 0, 0, 0] = 7.0
     options = NetOptions(str(network), inputs={"image": image}, time_limit_s=3.0, **planned(network, tmp_path, fault))
     record = run_network(options)
-    checks = {node["name"]: node["check"] for node in record["nodes"]}
-    assert FAULTS[fault][1] in checks["first"]["reason"]
-    assert checks["first"]["status"] == ("failed" if fault in ("hangs", "crashes", "no_kernel") else "wrong")
-    assert checks["sum"]["right"] and checks["second"]["right"], "judged on the reference's output of the first"
-    assert record["check"] == {"outputs": {}, "right": False, "missing": ["first"]} and record["classes"] is None
+    checks = {node.name: node.check for node in record.nodes if node.check}
+    assert FAULTS[fault][1] in checks["first"].reason
+    assert checks["first"].status == ("failed" if fault in ("hangs", "crashes", "no_kernel") else "wrong")
+    assert checks["sum"].right and checks["second"].right, "judged on the reference's output of the first"
+    assert record.check == NetworkVerdict(False, missing=("first",)) and record.classes is None
     assert any("Wrong: node `first`. The network was not run as a whole." in said for said in headline(record))
 
 
 def test_nodes_are_looked_at_as_cases_are(network: Path, tmp_path: Path) -> None:
     record = run_network(NetOptions(str(network), backend="cpu", out=tmp_path / "out"))
-    assert [node["check"]["integers"] for node in record["nodes"]] == ["exact"] * 3
-    assert record["check"]["right"] and record["check"]["missing"] == [] and record["check"]["outputs"]
+    assert [node.check.integers for node in record.nodes] == ["exact"] * 3
+    assert record.check.right and record.check.missing == () and record.check.outputs
 
 
 def test_the_command_names_node_and_case_and_leaves_with_1(network: Path, tmp_path: Path, cli: Cli) -> None:

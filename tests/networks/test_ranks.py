@@ -58,7 +58,7 @@ def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str,
     record = train(tmp_path / "ranks", name, told.append, ranks=count, clip=clip)
     train(tmp_path / "turns", name, accumulate=count, clip=clip)
     assert files(tmp_path / "ranks") == files(tmp_path / "turns")
-    assert record["recipe"]["ranks"] == str(count) and told[-1].step == 4
+    assert record.recipe["ranks"] == str(count) and told[-1].step == 4
     names = {path.name for path in (tmp_path / "ranks").iterdir()}
     assert names == {path.name for path in (tmp_path / "turns").iterdir()}
 
@@ -79,10 +79,10 @@ def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
         found = read_checkpoint(tmp_path / folder)
         assert found and int(found.facts["step"]) >= 1 and found.facts["ranks"] == 2  # type: ignore[call-overload]
     same = train(tmp_path / "same", "unet", accumulate=2, resume=True)
-    assert same["told"] == [] and files(tmp_path / "same") == files(tmp_path / "whole")
+    assert same.told == () and files(tmp_path / "same") == files(tmp_path / "whole")
     other = train(tmp_path / "other", "unet", resume=True)
-    assert [("not to the same bits; for those: --accumulate 2" in line) for line in other["told"]] == [True]
-    assert len(other["losses"]) == 4 and np.isfinite(other["losses"]).all()
+    assert [("not to the same bits; for those: --accumulate 2" in line) for line in other.told] == [True]
+    assert len(other.losses) == 4 and np.isfinite(other.losses).all()
 
 
 def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(

@@ -103,7 +103,7 @@ def test_two_gpus_give_the_bits_of_two_micro_batches_in_turn(tmp_path: Path, nam
     record = train(tmp_path / "ranks", name, ranks=2, graph=graph)
     train(tmp_path / "turns", name, accumulate=2, graph=graph)
     assert files(tmp_path / "ranks") == files(tmp_path / "turns")
-    assert len(record["exchange"]["parts"]) > 1 and record["exchange"]["step_s"] > 0
+    assert len(record.exchange.parts) > 1 and record.exchange.step_s > 0
     train(tmp_path / "again", name, ranks=2, graph=graph, parallel=graph)
     assert files(tmp_path / "again") == files(tmp_path / "turns")
 

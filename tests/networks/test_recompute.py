@@ -36,25 +36,25 @@ def test_within_three_quarters_of_the_memory_every_bit_is_the_same(accumulate: i
     recipe = replace(RECIPE, accumulate=accumulate)
     free = trainer(tmp_path / "free", recipe=recipe)
     record = free.run()
-    limit = record["memory"]["activations_bytes"] * 3 // 4
+    limit = record.memory.activations_bytes * 3 // 4
     tight = trainer(tmp_path / "tight", recipe=recipe, memory_bytes=limit)
     assert all(tight.cases[name].name == case.name for name, case in free.cases.items())
     again = [node.name for node in tight.training.graph.nodes if node.name.endswith(AGAIN)]
     assert again and all(tight.cases[name].name == tight.cases[original(name)].name for name in again)
     second = tight.run()
-    assert second["memory"]["activations_bytes"] <= limit
-    assert second["losses"] == record["losses"]
+    assert second.memory.activations_bytes <= limit
+    assert second.losses == record.losses
     one, other = (read_checkpoint(tmp_path / name) for name in ("free", "tight"))
     assert one and other and one.arrays.keys() == other.arrays.keys()
     assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
     page = write_training(second, tmp_path / "tight")[0].read_text()
     assert "computed again" in page and again[0] in page
-    (said,) = (p["said"] for p in second["passes"] if p["name"] == "recompute")
-    assert len(said) == len(again) and "recompute" not in [p["name"] for p in record["passes"]]
+    (said,) = (p.said for p in second.passes if p.name == "recompute")
+    assert len(said) == len(again) and "recompute" not in [p.name for p in record.passes]
     # It goes on within that memory, its plan serves elsewhere, and with all of the memory it is the same training.
     for options in ({"resume": True}, {"plan": tmp_path / "tight" / PLAN}):
         other = trainer(tmp_path / ("tight" if "resume" in options else "planned"), recipe=recipe, **options)
-        assert other.run()["memory"]["activations_bytes"] <= limit
+        assert other.run().memory.activations_bytes <= limit
         assert other.told == []
     (tmp_path / "tight" / PLAN).unlink()
     whole = trainer(tmp_path / "tight", recipe=recipe, resume=True)
@@ -67,7 +67,7 @@ def test_a_limit_that_cannot_be_met_is_refused_with_the_least_that_can(tmp_path:
         trainer(tmp_path / "run", memory_bytes=10_000)
     assert not (tmp_path / "run").exists()
     least = int(re.sub(r"\D", "", str(refused.value).rpartition("is ")[2]))
-    assert trainer(tmp_path / "run", memory_bytes=least).run()["memory"]["activations_bytes"] == least
+    assert trainer(tmp_path / "run", memory_bytes=least).run().memory.activations_bytes == least
     with pytest.raises(UsageError, match=f"the least that does is {least:,}"):
         trainer(tmp_path / "less", memory_bytes=least - 1)
     with pytest.raises(UsageError, match="--memory; the least that does is"):

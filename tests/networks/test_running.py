@@ -29,10 +29,10 @@ def run(tmp_path: Path, network: str, **changes: Any) -> dict[str, Any]:
 )
 def test_shipped_networks_are_right_on_the_cpu(tmp_path: Path, network: str, sizes: dict[str, int]) -> None:
     record = run(tmp_path, network, sizes=sizes)
-    assert record["check"]["right"] and all(node["check"]["right"] for node in record["nodes"])
-    assert record["total"] is None and all(node["kernel_s"] is None for node in record["nodes"]), "a cpu has no clock"
-    assert all(node["bound_s"] > 0 and node["bound"] for node in record["nodes"]), "but a GPU's ceilings are known"
-    memory = record["memory"]
+    assert record.check.right and all(node.check.right for node in record.nodes)
+    assert record.total is None and all(node.kernel_s is None for node in record.nodes), "a cpu has no clock"
+    assert all(node.bound_s > 0 and node.bound for node in record.nodes), "but a GPU's ceilings are known"
+    memory = record.memory
     assert memory["lower_bound_bytes"] <= memory["peak_bytes"] < memory["naive_bytes"]
     assert read_network(tmp_path / "out") == json.loads(json.dumps(record))
     assert (tmp_path / "out" / "plan.json").is_file()
@@ -41,24 +41,24 @@ def test_shipped_networks_are_right_on_the_cpu(tmp_path: Path, network: str, siz
 def test_a_plan_and_a_saved_network_repeat_a_run(tmp_path: Path) -> None:
     first = run(tmp_path, "lenet", sizes={"batch": 2})
     again = run(tmp_path, "lenet", sizes={"batch": 2}, plan=tmp_path / "out" / "plan.json")
-    assert [n["case"] for n in again["nodes"]] == [n["case"] for n in first["nodes"]]
+    assert [n.case for n in again.nodes] == [n.case for n in first.nodes]
     save(make_graph(NetOptions("lenet", {"batch": 2})), tmp_path / "mine.json")
     saved = run(tmp_path, str(tmp_path / "mine.json"))
-    assert saved["check"] == first["check"]
+    assert saved["check"] == first.check
 
 
 def test_what_nobody_knows_the_ceilings_of_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no ceilings are known for GPU 'abacus'; known: a100"):
         run(tmp_path, "lenet", gpu="abacus")
     assert not (tmp_path / "out").exists()
-    least = [sum(n["bound_s"] for n in run(tmp_path, "lenet", gpu=gpu)["nodes"]) for gpu in ("h200", "l4")]
+    least = [sum(n.bound_s for n in run(tmp_path, "lenet", gpu=gpu).nodes) for gpu in ("h200", "l4")]
     assert least[0] < least[1]
 
 
 def test_passes_can_be_left_out(tmp_path: Path) -> None:
     record = run(tmp_path, "lenet", without=("fuse_relu", "prepare_weights"))
-    assert record["check"]["right"] and any(node["operator"] == "relu" for node in record["nodes"])
-    on = {p["name"]: p["on"] for p in record["passes"]}
+    assert record.check.right and any(node.operator == "relu" for node in record.nodes)
+    on = {p.name: p.on for p in record.passes}
     assert not on["fuse_relu"] and not on["prepare_weights"] and on["fold_batchnorm"]
 
 
@@ -109,12 +109,12 @@ NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h200" / "network
 def test_a_committed_plan_still_fits_its_network(folder: Path) -> None:
     """Who reads of a time can have the very variants: none of them has gone or serves another problem now."""
     record = read_network(folder)
-    options = NetOptions(record["network"], record["sizes"], precision=record["precision"], plan=folder / "plan.json")
-    graph, plan, _ = planned(rewritten(make_graph(options), options)[0], options, {}, record["environment"]["gpu"], 132)
+    options = NetOptions(record.network, record.sizes, precision=record.precision, plan=folder / "plan.json")
+    graph, plan, _ = planned(rewritten(make_graph(options), options)[0], options, {}, record.environment.gpu, 132)
     cases = plan.cases(graph)
-    assert {n["name"]: n["case"] for n in record["nodes"]} == {n.name: cases[n.name].name for n in graph.nodes}
+    assert {n.name: n.case for n in record.nodes} == {n.name: cases[n.name].name for n in graph.nodes}
     for node in graph.nodes:
         axes = dict(node.problem.axes)
-        if (record["network"], node.name) == ("alexnet", "conv1"):  # padded by 1 when these runs were measured
+        if (record.network, node.name) == ("alexnet", "conv1"):  # padded by 1 when these runs were measured
             axes["padding"] = 1
         assert cases[node.name].problem.axes == axes and cases[node.name].unmet() is None

@@ -102,7 +102,7 @@ def test_it_learns(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run", network, data, recipe=Recipe(learning_rate=3e-3, steps=60))
     record = run.run()
     assert np.mean(run.losses[-10:]) < 0.6 * np.mean(run.losses[:10])
-    assert run.scores[-1][1] > 0.5 and record["score_name"] == "accuracy"
+    assert run.scores[-1][1] > 0.5 and record.score_name == "accuracy"
     weights = trained_weights(tmp_path / "run")
     assert run.score(weights) == run.scores[-1][1]
 
@@ -180,12 +180,12 @@ def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> No
 
 def test_a_pass_says_what_it_saves(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run")
-    saved = {item["name"]: item.get("saved") for item in run.run()["passes"]}["fuse_relu_backward"]
+    saved = {item.name: item.saved for item in run.run().passes}["fuse_relu_backward"]
     masked = [node for node in run.training.graph.nodes if node.problem.axes.get("epilogue") == "mask"]
-    assert saved and saved["nodes"] == len(masked) > 0 and saved["compulsory_bytes"] > 0
+    assert saved and saved.nodes == len(masked) > 0 and saved.compulsory_bytes > 0
     apart = trainer(tmp_path / "apart", recipe=dataclasses.replace(SMALL, without=("fuse_relu_backward",)))
-    assert len(apart.training.graph.nodes) == len(run.training.graph.nodes) + saved["nodes"]
-    assert all("saved" not in item for item in apart.run()["passes"] if item["name"] == "fuse_relu_backward")
+    assert len(apart.training.graph.nodes) == len(run.training.graph.nodes) + saved.nodes
+    assert all(item.saved is None for item in apart.run().passes if item.name == "fuse_relu_backward")
 
 
 def test_bad_data_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_it_learns_and_is_judged_in_bf16(tmp_path: Path) -> None:
     run = trainer(tmp_path / "run", network, data, recipe=Recipe(learning_rate=3e-3, steps=60))
     record = run.run()
     assert np.mean(run.losses[-10:]) < 0.6 * np.mean(run.losses[:10])
-    assert run.scores[-1][1] > 0.5 and record["precision"] == "bf16"
+    assert run.scores[-1][1] > 0.5 and record.precision == "bf16"
     weights = trained_weights(tmp_path / "run")
     assert all(array.dtype == np.float32 for array in weights.values())
     assert any((to_storage(a, "bf16").astype(np.uint32) << 16 != a.view(np.uint32)).any() for a in weights.values())

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opbench.errors import UsageError
 from opbench.networks.records.training import GROUPS, TrainingRecord, keep_training, read_training
 from opbench.networks.report.training import headline, write_training
+from opbench.records import from_json, to_json
+from support.builders.runs import measurement
 
 
-def record(timed: bool) -> TrainingRecord:
+def typed(told: dict[str, Any]) -> TrainingRecord:
+    return from_json(TrainingRecord, json.loads(json.dumps(told)))
+
+
+def times_of(median_s: float, low_s: float, high_s: float) -> dict[str, Any]:
+    return {**to_json(measurement(median_s)), "low_s": low_s, "high_s": high_s}
+
+
+def record(timed: bool) -> dict[str, Any]:
     losses = [2.3 / (1 + step / 10) for step in range(400)]
     nodes = [
         {
@@ -28,7 +40,7 @@ def record(timed: bool) -> TrainingRecord:
         }
         for number, group in enumerate(GROUPS)
     ]
-    took = {"median_s": 4e-4, "low_s": 3.9e-4, "high_s": 4.2e-4, "coverage": 0.95}
+    took = times_of(4e-4, 3.9e-4, 4.2e-4)
     times = {"cold": took, "hot": {**took, "median_s": 3.1e-4}, "nodes_s": {str(n["name"]): 1e-4 for n in nodes}}
     return {
         "format": 1,
@@ -60,13 +72,13 @@ def record(timed: bool) -> TrainingRecord:
         ],
         "nodes": nodes,
         "told": ["the checkpoint is of another device"],
-    }  # type: ignore[typeddict-item]
+    }
 
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None:
     written = record(timed)
-    page, picture, *others = write_training(written, tmp_path)
+    page, picture, *others = write_training(typed(written), tmp_path)
     assert [path.name for path in others] == ["step.png"] * timed
     text = page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -95,11 +107,11 @@ def test_the_exchange_between_gpus_stands_on_the_page(tmp_path: Path) -> None:
     parts = [
         {"after": f"node_of_{g}", "nbytes": 8 << 20, "alone_s": s} for g, s in (("loss", 5e-4), ("backward", 1e-4))
     ]
-    made["exchange"] = {"step_s": 1.1e-3, "ranks_without_s": [9e-4, 1e-3], "alone_s": 6e-4, "parts": parts}  # type: ignore[typeddict-item]
-    said = " ".join(headline(made))
+    made["exchange"] = {"step_s": 1.1e-3, "ranks_without_s": [9e-4, 1e-3], "alone_s": 6e-4, "parts": parts}
+    said = " ".join(headline(typed(made)))
     assert "12,346 images/s over 2 GPUs" in said and "400 steps of 2 x 32" in said
     assert "600 µs in 2 parts: 83 % of it is hidden" in said
-    write_training(made, tmp_path)
+    write_training(typed(made), tmp_path)
     page = (tmp_path / "train.html").read_text()
     assert "behind node_of_loss: 500 µs alone" in page and "<td>700 µs</td>" in page
     assert "begins as soon as gradients are there" in page
@@ -118,7 +130,7 @@ def test_the_memory_map_tells_what_backward_waits_for(tmp_path: Path) -> None:
     }  # fmt: skip
     written["memory"]["offsets"] = {"image": 0, "idle": 3000, "d.image": 3000}
     written["memory"]["workspaces"] = {backward: {"offset": 4000, "bytes": 96}}
-    page, *pictures = write_training(written, tmp_path)
+    page, *pictures = write_training(typed(written), tmp_path)
     assert [path.name for path in pictures] == ["loss.png", "training-memory.png"]
     text = page.read_text()
     assert "across the middle: 3.00 kB" in text, "the image, of which backward reads a view"
@@ -129,7 +141,7 @@ def test_the_memory_map_tells_what_backward_waits_for(tmp_path: Path) -> None:
 
 def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_path: Path) -> None:
     written = record(True)
-    took = {"median_s": 6.2e-4, "low_s": 6.1e-4, "high_s": 6.3e-4, "coverage": 0.95}
+    took = times_of(6.2e-4, 6.1e-4, 6.3e-4)
     ways = {
         "PyTorch eager": {"cold": took, "hot": {**took, "median_s": 1.2e-3, "high_s": 1.3e-3}, "peak_bytes": 6 * 10**6},
         "torch.compile": {"error": "not compiled within 60 s"},
@@ -140,8 +152,8 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
         "loss": 2.25, "peer_loss": 2.250001, "compared": 10,
         "allowed": {"loss": 1e-5, "gradients": 1e-3, "parameters": 1e-4},
     }  # fmt: skip
-    written["comparison"] = {"first_step": first, "ways": ways, "versions": {"PyTorch": "2.13"}}  # type: ignore[typeddict-item]
-    text = write_training(written, tmp_path)[0].read_text()
+    written["comparison"] = {"first_step": first, "ways": ways, "versions": {"PyTorch": "2.13"}}
+    text = write_training(typed(written), tmp_path)[0].read_text()
     places = [
         text.index(f"{name}</th>")
         for name in ("opbench", "channels_last, CUDA graph", "PyTorch eager", "torch.compile")
@@ -149,7 +161,7 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
     assert places == sorted(places)
     for words in ("not compiled within 60 s", "2.00×", "51,613", "10.0 MB", "over 10 weights", "PyTorch 2.13"):
         assert words in text, words
-    said = headline(written)
+    said = headline(typed(written))
     assert said[-3] == f"{first['said']}."
     assert said[-2].startswith(
         "Steps back to back: speedup over the fastest PyTorch (channels_last, CUDA graph): 2.00×"
@@ -158,18 +170,18 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
     assert said[-1] == "A step holds 3.00 MB, 50 % of the least of PyTorch's ways (6.00 MB)."
     written["comparison"]["first_step"] = {"right": False, "said": "PyTorch's step was not computed: OSError: no"}
     written["comparison"]["ways"] = {}
-    text = write_training(written, tmp_path)[0].read_text()
+    text = write_training(typed(written), tmp_path)[0].read_text()
     assert '<p class="notice">PyTorch&#39;s step was not computed: OSError: no.</p>' in text
-    assert "back to back" not in headline(written)[-1]
+    assert "back to back" not in headline(typed(written))[-1]
 
 
 def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
-    keep_training(record(True), tmp_path)
-    assert read_training(tmp_path) == record(True) == read_training(tmp_path / "train.json")
-    assert headline(record(False))[0].startswith("Test accuracy 98.50 % after 400 steps of 32")
+    keep_training(typed(record(True)), tmp_path)
+    assert read_training(tmp_path) == typed(record(True)) == read_training(tmp_path / "train.json")
+    assert headline(typed(record(False)))[0].startswith("Test accuracy 98.50 % after 400 steps of 32")
     (tmp_path / "train.json").write_text('{"format": 2}')
-    with pytest.raises(UsageError, match="a training of format 2; this opbench reads 1"):
+    with pytest.raises(UsageError, match="format 2 cannot be read; this opbench reads format 1"):
         read_training(tmp_path)
     (tmp_path / "train.json").write_text("{")
-    with pytest.raises(UsageError, match=r"cannot be read: .*a training ends with it: opbench net train --resume"):
+    with pytest.raises(UsageError, match=r"is no JSON .*a training ends with it: opbench net train --resume"):
         read_training(tmp_path)

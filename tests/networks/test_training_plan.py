@@ -34,7 +34,7 @@ def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
     record = first.run()
     plan = json.loads((tmp_path / "first" / PLAN).read_text())
     assert set(plan["choices"]) == {node.name for node in first.training.graph.nodes}
-    assert {node["source"] for node in record["nodes"]} == {"default"}
+    assert {node.source for node in record.nodes} == {"default"}
     node = first.training.graph.node("conv.conv2d_wgrad")
     other = f"conv2d_wgrad/thread_per_weight[BLOCK=128]{node.problem}"
     assert plan["choices"]["conv.conv2d_wgrad"]["case"] != other

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.torch_gpu import TimeIsUp, TorchGpu, in_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.plan.turns import norm_difference
-from opbench.networks.records.network import PeerRecord, Times
-from opbench.records import to_json
+from opbench.networks.records.network import PeerRecord
 from opbench.timing.clock import Clock, Launch, Turns
-from opbench.timing.host import host_times
+from opbench.timing.host import HostTime, host_times
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -152,7 +151,7 @@ class BothTimes:
     """Times of a network and of its peers, on the same clocks in the same minutes."""
 
     total: Measurement
-    host: Times | None
+    host: HostTime | None
     """Of one call from Python; None if there was no peer to compare it with."""
     peers: dict[str, PeerRecord]
 
@@ -171,9 +170,9 @@ def time_both(
     `facts` holds what else is recorded of each peer (`facts_of`); those with an error are not timed as graphs. `turns`
     renew the network before each of its samples.
     """
-    graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].get("error")}
+    graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in found.items() if peer.call}
-    told: dict[str, PeerRecord] = {name: {**facts[name]} for name in found}
+    told = {name: facts[name] for name in found}
     renewed = {OWN: turns} if turns else {}
     try:
         measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed)
@@ -182,14 +181,14 @@ def time_both(
         if not found:
             raise
         for name in found:
-            told[name].setdefault("error", in_one_line(error))
+            told[name] = replace(told[name], error=told[name].error or in_one_line(error))
         return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, told)
     for name in found:
         if name in measured:
-            told[name] |= {"captured": True, **cast(PeerRecord, to_json(measured[name]))}
+            told[name] = replace(told[name], captured=True, times=measured[name])
         if name in host:
-            told[name]["host"] = to_json(host[name])
-    return BothTimes(measured[OWN], to_json(host[OWN]) if host else None, told)
+            told[name] = replace(told[name], host=host[name])
+    return BothTimes(measured[OWN], host.get(OWN), told)
 
 
 def facts_of(
@@ -200,15 +199,17 @@ def facts_of(
     `allowed` is what the network's own outputs may be off, relative and in norm. Without a reference the peer's error
     is unknown.
     """
-    record: PeerRecord = {"peak_bytes": peer.peak_bytes, "versions": dict(versions)}
+    record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:
-        return {**record, "error": peer.error}
-    apart = _norm_difference(peer.outputs, outputs)
-    record |= {"difference": apart, "allowed_difference": AGREEMENT * allowed}
-    record["norm_error"] = _norm_difference(peer.outputs, reference) if reference else None
-    if not apart <= AGREEMENT * allowed:
-        record["error"] = f"its outputs differ from ours by {apart:.2g} in norm ({AGREEMENT * allowed:.2g} allowed)"
-    return record
+        return record
+    apart, limit = _norm_difference(peer.outputs, outputs), AGREEMENT * allowed
+    return replace(
+        record,
+        difference=apart,
+        allowed_difference=limit,
+        norm_error=_norm_difference(peer.outputs, reference) if reference else None,
+        error="" if apart <= limit else f"its outputs differ from ours by {apart:.2g} in norm ({limit:.2g} allowed)",
+    )
 
 
 def _norm_difference(outputs: Arrays, others: Mapping[str, np.ndarray]) -> float:

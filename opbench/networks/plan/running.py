@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,25 +39,29 @@ from opbench.networks.plan.torch_module import to_module
 from opbench.networks.plan.turns import NetworkTurns
 from opbench.networks.records.checkpoints import trained_weights
 from opbench.networks.records.network import (
+    FORMAT,
+    MemoryRecord,
     NetworkVerdict,
     NodeRecord,
     NodeVerdict,
+    OptionsRecord,
     OutputVerdict,
+    PassRecord,
     PeerRecord,
     Recognised,
     Record,
-    Times,
+    ValueRecord,
+    WorkspaceRecord,
     keep_network,
 )
 from opbench.paths import next_command
-from opbench.records import to_json
 from opbench.results.files import make_folder
 from opbench.running.header import now
 from opbench.running.protocol import Open
 from opbench.running.revision import revision
 from opbench.running.runner import Progress, Tell
 from opbench.running.worker import Worker
-from opbench.timing.measurement import Measurement
+from opbench.timing.host import HostTime
 
 END_TO_END = 4.0
 """Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
@@ -97,8 +102,11 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         record = _measured(network, options, original, inputs, environment, checks, tell)
     finally:
         network.close()
-    record["passes"] = [to_json(step) for step in (*said, *decided)]
-    _add_choices(record["nodes"], plan)
+    record = replace(
+        record,
+        passes=tuple(PassRecord(step.name, step.on, tuple(step.said)) for step in (*said, *decided)),
+        nodes=tuple(_chosen(node, plan) for node in record.nodes),
+    )
     keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
     return record
@@ -184,7 +192,7 @@ def _measured(
     ends: dict[str, OutputVerdict] = {}
     total, between_s = None, None
     samples_s: dict[str, list[float]] = {}
-    host: Times | None = None
+    host: HostTime | None = None
     told: dict[str, PeerRecord] = {}
     fault = ""
     try:
@@ -214,55 +222,47 @@ def _measured(
     memory = context.memory
     nodes_s = node_times(samples_s)
     nodes = [_node(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
-    own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
-    return {
-        "format": 1,
-        "opbench": __version__,
-        "started": now(),
-        "revision": to_json(revision()),
-        "command": list(options.command),
-        "network": graph.name,
-        "sizes": dict(options.sizes),
-        "batch": graph.values[graph.inputs[0]].shape[0],
-        "precision": options.precision,
-        "backend": backend.name,
-        "environment": environment.to_json(),
-        "ceilings": ceilings.to_json() if ceilings else {},
-        "options": {
-            "graph": options.graph,
-            "parallel": options.parallel,
-            "layout": options.layout,
-            "memory_bytes": options.memory_bytes,
-        },
-        "memory": {
-            "peak_bytes": memory.peak_bytes,
-            "naive_bytes": memory.naive_bytes,
-            "lower_bound_bytes": memory.lower_bound_bytes,
-            "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
-            "prepared_bytes": sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
-            "offsets": dict(memory.offsets),
-            "workspaces": {
-                name: {"offset": offset, "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name)))}
+    own = [node.kernel_s for node in nodes if node.kernel_s is not None]
+    return Record(
+        format=FORMAT,
+        opbench=__version__,
+        started=now(),
+        revision=revision(),
+        command=options.command,
+        network=graph.name,
+        sizes=dict(options.sizes),
+        batch=graph.values[graph.inputs[0]].shape[0],
+        precision=options.precision,
+        backend=backend.name,
+        environment=environment,
+        ceilings=ceilings,
+        options=OptionsRecord(options.graph, options.parallel, options.layout, options.memory_bytes),
+        memory=MemoryRecord(
+            peak_bytes=memory.peak_bytes,
+            naive_bytes=memory.naive_bytes,
+            lower_bound_bytes=memory.lower_bound_bytes,
+            weights_bytes=sum(graph.values[name].nbytes for name in graph.weights),
+            prepared_bytes=sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
+            offsets=dict(memory.offsets),
+            workspaces={
+                name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
                 for name, offset in memory.workspaces.items()
             },
-        },
-        "values": {
-            v.name: {"shape": list(v.shape), "dtype": v.dtype, "layout": v.layout, "bytes": v.nbytes, "of": v.of}
-            for v in graph.values.values()
-        },
-        "weights": sorted(graph.weights),
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        "nodes": nodes,
-        "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
-        "total": _times(total) if total else None,
-        "host": host,
-        "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
-        "between_s": between_s,
-        "classes": _classes(outputs, options.labels),
-        "check": _network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
-        "peers": told,
-    }
+        ),
+        values={v.name: ValueRecord(v.shape, v.dtype, v.layout, v.nbytes, v.of) for v in graph.values.values()},
+        weights=tuple(sorted(graph.weights)),
+        inputs=tuple(graph.inputs),
+        outputs=tuple(graph.outputs),
+        nodes=tuple(nodes),
+        conversions=tuple(node.name for node in graph.nodes if node.operator == "layout2d"),
+        total=total,
+        host=host,
+        gap_s=total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
+        between_s=between_s,
+        classes=_classes(outputs, options.labels),
+        check=_network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
+        peers=told,
+    )
 
 
 def prepared_words(network: Network) -> Rewrite:
@@ -321,47 +321,38 @@ def _node(
     bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
     kernel_s, whole = times.get(node.name), sum(times.values())
     check = checks.get(node.name)
-    return {
-        "name": node.name,
-        "operator": node.operator,
-        "problem": str(problem),
-        "case": case.name,
-        "title": case.variant.title,
-        "precision": case.precision,
-        "unit": case.unit,
-        "inputs": dict(node.inputs),
-        "outputs": dict(node.outputs),
-        "kernels": list(case.variant.kernels),
-        "launches_once": network.preparation(node).launches,
-        "prepared_bytes": sum(tensor.nbytes for tensor in network.prepared_tensors(node)),
-        "flops": problem.flops(),
-        "compulsory_bytes": problem.bytes(),
-        "kernel_s": kernel_s,
-        "samples_s": samples.get(node.name, []),
-        "share": kernel_s / whole if kernel_s is not None and whole else None,
-        "bound_s": bound[0] if bound else None,
-        "bound": bound[1] if bound else None,
-        "memory_level": problem.bandwidth(),
-        "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
-        "check": _verdict(check) if check else None,
-    }
+    return NodeRecord(
+        name=node.name,
+        operator=node.operator,
+        problem=str(problem),
+        case=case.name,
+        title=case.variant.title,
+        precision=case.precision,
+        unit=case.unit,
+        inputs=dict(node.inputs),
+        outputs=dict(node.outputs),
+        kernels=tuple(case.variant.kernels),
+        launches_once=network.preparation(node).launches,
+        prepared_bytes=sum(tensor.nbytes for tensor in network.prepared_tensors(node)),
+        flops=problem.flops(),
+        compulsory_bytes=problem.bytes(),
+        kernel_s=kernel_s,
+        samples_s=tuple(samples.get(node.name, ())),
+        share=kernel_s / whole if kernel_s is not None and whole else None,
+        bound_s=bound[0] if bound else None,
+        bound=bound[1] if bound else None,
+        memory_level=problem.bandwidth(),
+        roof_share=bound[0] / kernel_s if bound and kernel_s else None,
+        check=NodeVerdict(check.right, **asdict(check)) if check else None,
+    )
 
 
-def _times(measured: Measurement) -> Times:
-    told: Times = to_json(measured)
-    return told
-
-
-def _verdict(check: NodeCheck) -> NodeVerdict:
-    told: NodeVerdict = to_json(check)
-    return {"right": check.right, **told}
-
-
-def _add_choices(nodes: list[NodeRecord], plan: Plan) -> None:
-    for node in nodes:
-        choice = plan.choices[node["name"]]
-        node["source"], node["tied_with"], node["lead"] = choice.source, list(choice.tied_with), choice.lead
-        node["alone_s"] = choice.kernel_s
+def _chosen(node: NodeRecord, plan: Plan) -> NodeRecord:
+    """Return the record of a node with why its variant was chosen."""
+    choice = plan.choices[node.name]
+    return replace(
+        node, source=choice.source, tied_with=tuple(choice.tied_with), lead=choice.lead, alone_s=choice.kernel_s
+    )
 
 
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
@@ -379,7 +370,7 @@ def _ends(
     for name, out in outputs.items():
         want = reference[name]
         norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
-        found[name] = {"norm_error": norm, "allowed": allowed, "right": bool(norm <= allowed)}
+        found[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
     return found
 
 
@@ -388,12 +379,11 @@ def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
     scores = next(iter(outputs.values()), None)
     if not labels or scores is None or scores.ndim != 2:
         return None
-    return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
+    return Recognised(tuple(int(best) for best in scores.argmax(axis=1)), labels)
 
 
 def _network_verdict(
     checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
 ) -> NetworkVerdict:
-    right = all(c.right for c in checks.values()) and all(e["right"] for e in ends.values()) and not fault
-    found: NetworkVerdict = {"outputs": dict(ends), "right": right, "missing": list(missing)}
-    return {**found, "timed": fault} if fault else found
+    right = all(c.right for c in checks.values()) and all(e.right for e in ends.values()) and not fault
+    return NetworkVerdict(right, dict(ends), tuple(missing), fault)

@@ -4,209 +4,249 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Required, TypedDict
+from typing import Any, Protocol
 
-from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.backend.environment import Environment
+from opbench.errors import EnvironmentFault, writing_remedy
+from opbench.gpu.limits.ceilings import Ceilings
 from opbench.paths import write_atomically
+from opbench.records import from_json, read_record, to_json
+from opbench.results.header import Revision
+from opbench.timing.host import HostTime
+from opbench.timing.measurement import Measurement
 
 FILE = "network.json"
 FORMAT = 1
 
-NEEDED = ("network", "sizes", "precision", "backend", "memory", "values", "inputs", "outputs", "nodes")
-"""Keys of every record."""
+AGAIN = "run the network again: opbench net run"
 
 
-class Times(TypedDict, total=False):
-    """What was measured, as `Measurement` has it."""
-
-    median_s: float
-    low_s: float
-    high_s: float
-    coverage: float
-    kernel_s: float | None
-    mode: str
-    warnings: list[str]
+Times = Measurement | HostTime
+"""A median with its interval."""
 
 
-class PeerRecord(Times, total=False):
+@dataclass(frozen=True)
+class PeerRecord:
     """One of PyTorch's ways; `error` says why it was not timed as a CUDA graph."""
 
-    captured: bool
+    times: Measurement | None = None
+    """In the file its keys lie among the peer's own."""
+    captured: bool = False
     """Whether the times are those of one CUDA graph, on the clock that timed ours. Not in older records: their peers
     were called from Python, and their times include the launches."""
-    host: Times
+    host: HostTime | None = None
     """Of one call from Python until the GPU is done."""
-    difference: float
+    difference: float | None = None
     """Of its outputs from ours, relative and in norm."""
-    allowed_difference: float
-    peak_bytes: int | None
-    norm_error: float | None
-    versions: dict[str, str]
-    error: str
+    allowed_difference: float | None = None
+    peak_bytes: int | None = None
+    norm_error: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known, in one table."""
+        own = to_json(replace(self, times=None), sparse=True)
+        return {**(to_json(self.times) if self.times else {}), **own}
 
 
-class NodeVerdict(TypedDict, total=False):
+@dataclass(frozen=True)
+class NodeVerdict:
     """How a node compares with its reference."""
 
     right: bool
-    status: str
-    """"right", "wrong" or "failed"; not in older records."""
-    reason: str
-    worst_error: float | None
-    allowed_error: float | None
-    norm_error: float | None
-    allowed_norm_error: float | None
-    integers: str
+    status: str = ""
+    """"right", "wrong" or "failed"; empty in older records."""
+    reason: str = ""
+    worst_error: float | None = None
+    allowed_error: float | None = None
+    norm_error: float | None = None
+    allowed_norm_error: float | None = None
+    integers: str = ""
 
 
-class NodeRecord(TypedDict, total=False):
+@dataclass(frozen=True)
+class NodeRecord:
     """One node: what ran, how long, and why this variant."""
 
-    name: Required[str]
-    operator: Required[str]
-    problem: Required[str]
-    case: Required[str]
-    title: str
-    precision: str
-    unit: str
-    inputs: Required[dict[str, str]]
-    outputs: Required[dict[str, str]]
-    kernels: list[str]
-    launches_once: int
+    name: str
+    operator: str
+    problem: str
+    case: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    title: str = ""
+    precision: str = ""
+    unit: str = ""
+    kernels: tuple[str, ...] = ()
+    launches_once: int = 0
     """How many of its launches ran once, when the weights were written, and are in no time."""
-    prepared_bytes: int
+    prepared_bytes: int = 0
     """What those filled."""
-    flops: int
-    compulsory_bytes: int
-    kernel_s: float | None
+    flops: int = 0
+    compulsory_bytes: int = 0
+    kernel_s: float | None = None
     """The median of `samples_s`."""
-    samples_s: list[float]
-    """One of each chain of all nodes; empty where the device has no clock, not in older records."""
-    share: float | None
-    bound_s: float | None
-    bound: str | None
+    samples_s: tuple[float, ...] = ()
+    """One of each chain of all nodes; empty where the device has no clock, and in older records."""
+    share: float | None = None
+    bound_s: float | None = None
+    bound: str | None = None
     """What sets the least time: "memory" or "compute"."""
-    memory_level: str
+    memory_level: str = "dram"
     """Whose bandwidth bounds it, as `Result.memory_level`; not in older records."""
-    roof_share: float | None
-    check: NodeVerdict | None
-    source: str
-    tied_with: list[str]
-    lead: float | None
+    roof_share: float | None = None
+    check: NodeVerdict | None = None
+    source: str = ""
+    tied_with: tuple[str, ...] = ()
+    lead: float | None = None
     """The next best variant's time over this one's."""
-    alone_s: float | None
+    alone_s: float | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it was checked and is not right."""
+        return self.check is not None and not self.check.right
 
 
-class ValueRecord(TypedDict, total=False):
+@dataclass(frozen=True)
+class ValueRecord:
     """A value that nodes hand on; `of` is the one in whose memory it lies."""
 
-    shape: list[int]
-    dtype: str
-    layout: str
-    bytes: int
-    of: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    layout: str = ""
+    bytes: int = 0
+    of: str = ""
 
 
-class WorkspaceRecord(TypedDict):
+@dataclass(frozen=True)
+class WorkspaceRecord:
     """Where in the one buffer a node's workspaces lie."""
 
     offset: int
     bytes: int
 
 
-class MemoryRecord(TypedDict, total=False):
+@dataclass(frozen=True)
+class MemoryRecord:
     """The plan of the network's memory."""
 
-    peak_bytes: int | None
-    naive_bytes: int | None
-    lower_bound_bytes: int | None
-    weights_bytes: int | None
-    prepared_bytes: int | None
+    peak_bytes: int | None = None
+    naive_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    weights_bytes: int | None = None
+    prepared_bytes: int | None = None
     """What was made of weights once and is kept beside them; not in older records."""
-    offsets: dict[str, int]
-    workspaces: dict[str, WorkspaceRecord]
+    offsets: dict[str, int] = field(default_factory=dict)
+    workspaces: dict[str, WorkspaceRecord] = field(default_factory=dict)
 
 
-class OutputVerdict(TypedDict, total=False):
+@dataclass(frozen=True)
+class OutputVerdict:
     """An output against the float64 reference of the whole network."""
 
-    norm_error: float
-    allowed: float
-    right: bool
+    norm_error: float | None = None
+    allowed: float | None = None
+    right: bool = False
 
 
-class NetworkVerdict(TypedDict, total=False):
+@dataclass(frozen=True)
+class NetworkVerdict:
     """The outputs, and the nodes for whose sake the network was not run as a whole."""
 
-    outputs: dict[str, OutputVerdict]
     right: bool
-    missing: list[str]
-    timed: str
+    outputs: dict[str, OutputVerdict] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    timed: str = ""
     """What a timed replay got wrong, in which case there is no time of the whole; not in older records."""
 
 
-class Recognised(TypedDict):
+@dataclass(frozen=True)
+class Recognised:
     """What each picture is taken for, and what it is."""
 
-    found: list[int]
-    labels: list[int]
+    found: tuple[int, ...]
+    labels: tuple[int, ...]
 
 
-class OptionsRecord(TypedDict, total=False):
+@dataclass(frozen=True)
+class OptionsRecord:
     """How the network was run."""
 
-    graph: bool
-    parallel: bool
-    layout: str
-    memory_bytes: int | None
+    graph: bool = True
+    parallel: bool = False
+    layout: str = ""
+    memory_bytes: int | None = None
 
 
-class PassRecord(TypedDict):
+@dataclass(frozen=True)
+class PassRecord:
     """A pass over the graph, and what it did."""
 
     name: str
     on: bool
-    said: list[str]
+    said: tuple[str, ...]
 
 
-class Record(TypedDict, total=False):
+@dataclass(frozen=True)
+class Record:
     """One run of a network."""
 
     format: int
-    opbench: str
-    started: str
-    revision: dict[str, object] | None
+    network: str
+    sizes: dict[str, int]
+    precision: str
+    backend: str
+    memory: MemoryRecord
+    values: dict[str, ValueRecord]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[NodeRecord, ...]
+    opbench: str = ""
+    started: str = ""
+    revision: Revision | None = None
     """Commit of the user's project."""
-    command: list[str]
-    network: Required[str]
-    sizes: Required[dict[str, int]]
-    batch: int
-    precision: Required[str]
-    backend: Required[str]
-    environment: Mapping[str, object]
-    ceilings: dict[str, object]
-    options: OptionsRecord
-    memory: Required[MemoryRecord]
-    values: Required[dict[str, ValueRecord]]
-    weights: list[str]
-    inputs: Required[list[str]]
-    outputs: Required[list[str]]
-    nodes: Required[list[NodeRecord]]
-    conversions: list[str]
-    total: Times | None
-    host: Times | None
+    command: tuple[str, ...] = ()
+    batch: int | None = None
+    environment: Environment = field(default_factory=Environment)
+    ceilings: Ceilings | None = None
+    options: OptionsRecord = OptionsRecord()
+    weights: tuple[str, ...] = ()
+    conversions: tuple[str, ...] = ()
+    total: Measurement | None = None
+    host: HostTime | None = None
     """Of one call from Python until the GPU is done; only where peers were timed, not in older records."""
-    gap_s: float | None
+    gap_s: float | None = None
     """The whole less the sum of its nodes."""
-    between_s: float | None
-    classes: Recognised | None
-    check: NetworkVerdict | None
-    peers: dict[str, PeerRecord]
-    peer_versions: dict[str, str]
+    between_s: float | None = None
+    classes: Recognised | None = None
+    check: NetworkVerdict | None = None
+    peers: dict[str, PeerRecord] = field(default_factory=dict)
+    peer_versions: dict[str, str] = field(default_factory=dict)
     """In older records, of all peers."""
-    passes: list[PassRecord]
+    passes: tuple[PassRecord, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Record:
+        """Return the record of a file's content; raises ValueError."""
+        ceilings = Ceilings.from_json(value["ceilings"]) if value.get("ceilings") else None
+        peers = {
+            name: {**peer, "times": peer if peer.get("median_s") else None} if isinstance(peer, dict) else peer
+            for name, peer in (value.get("peers") or {}).items()
+        }
+        return replace(from_json(cls, {**value, "ceilings": None, "peers": peers}), ceilings=ceilings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file's content."""
+        return {
+            **to_json(replace(self, ceilings=None, peers={})),
+            "environment": self.environment.to_json(),
+            "ceilings": self.ceilings.to_json() if self.ceilings else {},
+            "peers": {name: peer.to_json() for name, peer in self.peers.items()},
+        }
 
 
 def is_network(path: Path) -> bool:
@@ -216,20 +256,7 @@ def is_network(path: Path) -> bool:
 
 def read_network(path: Path) -> Record:
     """The record in a run's folder, or the file itself; raises UsageError for one that is not whole."""
-    file = path if path.is_file() else path / FILE
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UsageError(f"{file}: is no JSON ({error}); run the network again: opbench net run") from None
-    seen = content.get("format") if isinstance(content, dict) else type(content).__name__
-    if seen != FORMAT:
-        raise UsageError(f"{file}: format {seen!r} cannot be read; this opbench reads format {FORMAT}")
-    if missing := [key for key in NEEDED if key not in content]:
-        raise UsageError(f"{file}: '{missing[0]}' is missing; run the network again: opbench net run")
-    record: Record = content
-    return record
+    return read_record(Record, path if path.is_file() else path / FILE, FORMAT, AGAIN, decode=Record.from_json)
 
 
 def keep_network(record: Record, folder: Path) -> Path:
@@ -237,7 +264,7 @@ def keep_network(record: Record, folder: Path) -> Path:
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(record, indent=1).encode())
+        write_atomically(path, json.dumps(record.to_json(), indent=1).encode())
     except OSError as error:
         raise EnvironmentFault(
             f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}"
@@ -248,8 +275,8 @@ def keep_network(record: Record, folder: Path) -> Path:
 
 def base(record: Record, name: str) -> str:
     """The value in whose memory a value lies: a flattened image is a view of it."""
-    of = (record["values"].get(name) or {}).get("of")
-    return base(record, of) if of else name
+    value = record.values.get(name)
+    return base(record, value.of) if value and value.of else name
 
 
 @dataclass(frozen=True)
@@ -263,24 +290,36 @@ class Life:
     offset: int
 
 
+class Placed(Protocol):
+    """A plan of memory: offsets of values, and of nodes' workspaces."""
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        """By value."""
+
+    @property
+    def workspaces(self) -> Mapping[str, WorkspaceRecord]:
+        """By node."""
+
+
 def lives(record: Record) -> list[Life]:
     """Every value and workspace that the memory plan gave a place, in the order in which they come to be."""
-    nodes = [(node["name"], node["inputs"].values(), node["outputs"].values()) for node in record["nodes"]]
-    return lives_of(nodes, record["values"], record["memory"], record["inputs"], record["outputs"])
+    nodes = [(node.name, node.inputs.values(), node.outputs.values()) for node in record.nodes]
+    return lives_of(nodes, record.values, record.memory, record.inputs, record.outputs)
 
 
 def lives_of(
     nodes: Sequence[tuple[str, Iterable[str], Iterable[str]]],
     values: Mapping[str, ValueRecord],
-    memory: MemoryRecord,
+    memory: Placed,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> list[Life]:
     """The same of any nodes in their order, each its name, the values that it reads and those that it makes."""
 
     def place(name: str) -> str:
-        of = (values.get(name) or {}).get("of")
-        return place(of) if of else name
+        value = values.get(name)
+        return place(value.of) if value and value.of else name
 
     born = {place(name): 0 for name in inputs}
     dies: dict[str, int] = {}
@@ -293,14 +332,14 @@ def lives_of(
     for name in outputs:
         dies[place(name)] = len(nodes) - 1
     found = [
-        Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name]["bytes"], offset)
-        for name, offset in (memory.get("offsets") or {}).items()
+        Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name].bytes, offset)
+        for name, offset in memory.offsets.items()
         if name in values
     ]
     numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
     found += [
-        Life(f"workspace of {name}", numbers[name], numbers[name], own["bytes"], own["offset"])
-        for name, own in (memory.get("workspaces") or {}).items()
+        Life(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset)
+        for name, own in memory.workspaces.items()
         if name in numbers
     ]
     return sorted(found, key=lambda life: (life.first, life.offset))
@@ -308,28 +347,28 @@ def lives_of(
 
 def batch(record: Record) -> int:
     """Images in one run: the first axis of the first input."""
-    shape = (record["values"].get(record["inputs"][0]) or {}).get("shape") if record["inputs"] else None
-    return int(shape[0]) if shape else 1
+    first = record.values.get(record.inputs[0]) if record.inputs else None
+    return first.shape[0] if first and first.shape else 1
 
 
 def by_time(record: Record) -> list[NodeRecord]:
     """The nodes, slowest first; in their own order where there are no times."""
-    return sorted(record["nodes"], key=lambda node: -(node.get("kernel_s") or 0.0))
+    return sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0))
 
 
 def node_sum(record: Record) -> float | None:
     """Seconds of all nodes' kernels; None without a clock."""
-    return _sum([node.get("kernel_s") for node in record["nodes"]])
+    return _sum([node.kernel_s for node in record.nodes])
 
 
 def least_time(record: Record) -> float | None:
     """Seconds that the measured roofs allow the nodes one after the other; None where one is not known."""
-    return _sum([node.get("bound_s") for node in record["nodes"]])
+    return _sum([node.bound_s for node in record.nodes])
 
 
 def alone_time(record: Record) -> float | None:
     """Seconds of the nodes' variants where they were measured, each alone; None where one was not."""
-    return _sum([node.get("alone_s") for node in record["nodes"]])
+    return _sum([node.alone_s for node in record.nodes])
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
@@ -339,6 +378,6 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def variant_of(node: NodeRecord) -> tuple[str, str]:
     """Variant and config of a node's case, such as ("nhwc_mma", "[BM=64]")."""
-    name = str(node["case"]).partition("(")[0].partition("/")[2]
+    name = node.case.partition("(")[0].partition("/")[2]
     variant, bracket, config = name.partition("[")
     return variant, bracket + config

@@ -9,16 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from opbench.backend.environment import Environment
-from opbench.errors import UsageError
-from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.axes import read_axes
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.variant import read_config
 from opbench.networks.records.network import NodeRecord, Record, is_network, read_network
-from opbench.records import from_json, to_json
+from opbench.records import to_json
 from opbench.results.files import Run, read_run, run_file
-from opbench.results.header import Revision, RunHeader
+from opbench.results.header import RunHeader
 from opbench.results.result import Result, Verdict
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
@@ -48,7 +45,7 @@ def read_case_run(place: Path) -> Run:
     folder = place if place.is_dir() else place.parent
     if is_network(place):
         record = read_network(place)
-        nodes = {node["name"]: node["case"] for node in record["nodes"]}
+        nodes = {node.name: node.case for node in record.nodes}
         run = network_run(record, folder)
         results = [replace(one, case=nodes[one.case.rpartition("/")[2]]) for one in run.results[1:]]
         return replace(run, results=results)
@@ -57,109 +54,93 @@ def read_case_run(place: Path) -> Run:
 
 def network_run(record: Record, folder: Path) -> Run:
     """A network's record as a run; a node of an older record has its median and no interval."""
-    sizes = {**record["sizes"], "precision": record["precision"]}
+    sizes = {**record.sizes, "precision": record.precision}
     problem = f"({','.join(f'{name}={value}' for name, value in sizes.items())})"
-    name = f"{record['network']}{problem}"
+    name = f"{record.network}{problem}"
     header = RunHeader(
-        network=record["network"],
-        suite=record["network"],
-        backend=record["backend"],
-        opbench=record.get("opbench", ""),
-        started=record.get("started", ""),
-        revision=from_json(Revision, record["revision"]) if record.get("revision") else None,
-        command=" ".join(record.get("command") or []),
-        environment=from_json(Environment, record.get("environment") or {}),
-        settings=to_json(record.get("options") or {}),
+        network=record.network,
+        suite=record.network,
+        backend=record.backend,
+        opbench=record.opbench,
+        started=record.started,
+        revision=record.revision,
+        command=" ".join(record.command),
+        environment=record.environment,
+        settings=to_json(record.options),
     )
-    results = [_whole(record, name, problem), *(_node(node, record, name) for node in record["nodes"])]
-    return Run(
-        folder,
-        header,
-        results,
-        ceilings=Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None,
-        finished=True,
-    )
+    results = [_whole(record, name, problem), *(_node(node, record, name) for node in record.nodes)]
+    return Run(folder, header, results, ceilings=record.ceilings, finished=True)
 
 
 def _whole(record: Record, name: str, problem: str) -> Result:
-    check, total = record.get("check"), record.get("total")
-    right, reason = not check or bool(check.get("right")), "" if check else "not checked"
+    check, total = record.check, record.total
+    right, reason = check is None or check.right, "" if check else "not checked"
     if check and not right:
-        missing = check.get("missing") or []
-        off = [end for end, verdict in (check.get("outputs") or {}).items() if not verdict["right"]]
-        bad = [node["name"] for node in record["nodes"] if not (node.get("check") or {"right": True}).get("right")]
+        missing = check.missing
+        off = [end for end, verdict in check.outputs.items() if not verdict.right]
+        bad = [node.name for node in record.nodes if node.is_wrong]
         reason = (
             f"outputs beyond what is allowed: {', '.join(off)}"
             if off
             else f"wrong nodes: {', '.join(missing or bad)}"
             if missing or bad
-            else check.get("timed", "")
+            else check.timed
         )
     return Result(
         case=name,
-        operator=record["network"],
+        operator=record.network,
         variant=WHOLE,
         config={},
         problem=problem,
-        axes={**record["sizes"], "precision": record["precision"]},
-        precision=record["precision"],
-        backend=record["backend"],
+        axes={**record.sizes, "precision": record.precision},
+        precision=record.precision,
+        backend=record.backend,
         status="right" if right else "wrong",
         reason=reason,
-        measurement=_measurement(total, name) if total and right else None,
+        measurement=total if right else None,
         title="all nodes, in one",
     )
 
 
-def _measurement(total: object, name: str) -> Measurement:
-    try:
-        return from_json(Measurement, total)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{name}: its times cannot be read ({error}); run the network again: opbench net run"
-        ) from None
-
-
 def _node(node: NodeRecord, record: Record, name: str) -> Result:
-    found = CASE_NAME.match(node["case"])
-    variant, config = (found["variant"], read_config(found["config"])) if found else (node["case"], {})
-    check = node.get("check")
-    right = check is None or bool(check.get("right"))
-    said = (check or {}).get("status") or "wrong"
+    found = CASE_NAME.match(node.case)
+    variant, config = (found["variant"], read_config(found["config"])) if found else (node.case, {})
+    check = node.check
+    right = not node.is_wrong
     return Result(
-        case=f"{name}/{node['name']}",
-        operator=node["operator"],
+        case=f"{name}/{node.name}",
+        operator=node.operator,
         variant=variant,
         config=config,
-        problem=node["problem"],
-        axes=read_axes(node["problem"]),
-        precision=node.get("precision") or record["precision"],
-        backend=record["backend"],
-        status="right" if right else "failed" if said == "failed" else "wrong",
-        reason="not checked" if check is None else check.get("reason") or ("" if right else "its outputs are wrong"),
+        problem=node.problem,
+        axes=read_axes(node.problem),
+        precision=node.precision or record.precision,
+        backend=record.backend,
+        status="right" if right else "failed" if check and check.status == "failed" else "wrong",
+        reason="not checked" if check is None else check.reason or ("" if right else "its outputs are wrong"),
         verdict=Verdict(
             right,
-            check.get("reason", ""),
-            check.get("worst_error"),
-            check.get("allowed_error"),
-            check.get("norm_error"),
-            check.get("allowed_norm_error"),
-            integers=check.get("integers", ""),
+            check.reason,
+            check.worst_error,
+            check.allowed_error,
+            check.norm_error,
+            check.allowed_norm_error,
+            integers=check.integers,
         )
         if check
         else None,
         measurement=_among_others(node) if right else None,
-        flops=node.get("flops", 0),
-        compulsory_bytes=node.get("compulsory_bytes", 0),
-        unit=node.get("unit", ""),
-        memory_level=node.get("memory_level", "dram"),
-        title=node.get("title", ""),
+        flops=node.flops,
+        compulsory_bytes=node.compulsory_bytes,
+        unit=node.unit,
+        memory_level=node.memory_level,
+        title=node.title,
     )
 
 
 def _among_others(node: NodeRecord) -> Measurement | None:
     """A node's own times in the chain of all; coverage 0 and no samples where the record has a median alone."""
-    kernel_s, samples = node.get("kernel_s"), tuple(node.get("samples_s") or ())
+    kernel_s, samples = node.kernel_s, node.samples_s
     if kernel_s is None:
         return None
     interval = stats.median_interval(samples) if samples else stats.Interval(kernel_s, kernel_s, 0.0)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any
 
-from opbench.errors import EnvironmentFault, UsageError, writing_remedy
-from opbench.networks.records.network import Times, ValueRecord, WorkspaceRecord
+from opbench.backend.environment import Environment
+from opbench.errors import EnvironmentFault, writing_remedy
+from opbench.networks.records.network import ValueRecord, WorkspaceRecord
 from opbench.paths import write_atomically
+from opbench.records import read_record, to_json
+from opbench.results.header import Revision
+from opbench.timing.measurement import Measurement
 
 FILE = "train.json"
 FORMAT = 1
@@ -23,7 +29,8 @@ def original(node: str) -> str:
     return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
 
 
-class TrainingNode(TypedDict):
+@dataclass(frozen=True)
+class TrainingNode:
     """One node of the step."""
 
     name: str
@@ -32,24 +39,16 @@ class TrainingNode(TypedDict):
     case: str
     inputs: dict[str, str]
     outputs: dict[str, str]
-    launches: NotRequired[int]
-    """In a step on one device, where that is not 1: of several micro-batches each is one."""
     flops: int
     compulsory_bytes: int
-    source: NotRequired[str]
+    launches: int = 1
+    """In a step on one device: of several micro-batches each is one."""
+    source: str = ""
     """The run that it was chosen from; "default" where nothing was measured."""
 
 
-class TrainingPass(TypedDict):
-    """One pass over the graph, and what it did."""
-
-    name: str
-    on: bool
-    said: list[str]
-    saved: NotRequired[PassSaving]
-
-
-class PassSaving(TypedDict):
+@dataclass(frozen=True)
+class PassSaving:
     """What a step would have more of without a pass."""
 
     nodes: int
@@ -57,64 +56,80 @@ class PassSaving(TypedDict):
     flops: int
 
 
-class StepTimes(TypedDict, total=False):
+@dataclass(frozen=True)
+class TrainingPass:
+    """One pass over the graph, and what it did."""
+
+    name: str
+    on: bool
+    said: tuple[str, ...]
+    saved: PassSaving | None = None
+
+
+@dataclass(frozen=True)
+class StepTimes:
     """What one step took; empty where there is no clock."""
 
-    cold: Times
+    cold: Measurement | None = None
     """From a cold L2."""
-    hot: Times
+    hot: Measurement | None = None
     """Steps back to back."""
-    nodes_s: dict[str, float]
+    nodes_s: dict[str, float] = field(default_factory=dict)
     """Each node's own, among the others."""
 
 
-class StepPeer(TypedDict, total=False):
+@dataclass(frozen=True)
+class StepPeer:
     """One of PyTorch's ways of a step; `error` says why it was not measured."""
 
-    captured: bool
+    captured: bool | None = None
     """Whether the step was one CUDA graph on a held stream, as ours is; else it was called from Python, and its times
-    include the launches. Not in older records, which held the stream for ours alone."""
-    cold: Times
-    hot: Times
-    peak_bytes: int | None
+    include the launches. None in older records, which held the stream for ours alone."""
+    cold: Measurement | None = None
+    hot: Measurement | None = None
+    peak_bytes: int | None = None
     """The most that a step holds: parameters, gradients, moments and all between."""
-    error: str
+    error: str = ""
 
 
-class FirstStepRecord(TypedDict, total=False):
+@dataclass(frozen=True)
+class FirstStepRecord:
     """How far our first step is from PyTorch's eager one, from the same weights on the same batch."""
 
     right: bool
     said: str
-    loss: float
-    peer_loss: float
-    errors: dict[str, float]
+    loss: float | None = None
+    peer_loss: float | None = None
+    errors: dict[str, float] = field(default_factory=dict)
     """Relative, in norm: loss, gradients (of the weight that is worst), what the step changes of all parameters."""
-    allowed: dict[str, float]
-    worst_gradient: str
-    compared: int
+    allowed: dict[str, float] = field(default_factory=dict)
+    worst_gradient: str = ""
+    compared: int = 0
     """Weights."""
 
 
-class StepMemory(TypedDict):
+@dataclass(frozen=True)
+class StepMemory:
     """What a step holds, and where in the one arena of activations and workspaces."""
 
     activations_bytes: int
     state_bytes: int
     data_bytes: int
-    offsets: NotRequired[dict[str, int]]
-    workspaces: NotRequired[dict[str, WorkspaceRecord]]
+    offsets: dict[str, int] = field(default_factory=dict)
+    workspaces: dict[str, WorkspaceRecord] = field(default_factory=dict)
 
 
-class Comparison(TypedDict):
-    """PyTorch beside our step, in the same run."""
+@dataclass(frozen=True)
+class Comparison:
+    """PyTorch compared with our step, in the same run."""
 
     first_step: FirstStepRecord
     ways: dict[str, StepPeer]
     versions: dict[str, str]
 
 
-class ExchangedPart(TypedDict):
+@dataclass(frozen=True)
+class ExchangedPart:
     """A range of the gradients that is exchanged by itself."""
 
     after: str
@@ -123,50 +138,77 @@ class ExchangedPart(TypedDict):
     alone_s: float
 
 
-class ExchangeTimes(TypedDict):
+@dataclass(frozen=True)
+class ExchangeTimes:
     """What passes between ranks, in seconds."""
 
     step_s: float
-    ranks_without_s: list[float]
+    ranks_without_s: tuple[float, ...]
     """The same step without it, on each rank: together they are no faster than the slowest."""
     alone_s: float
-    parts: list[ExchangedPart]
+    parts: tuple[ExchangedPart, ...]
     """One after the other."""
 
 
-class TrainingRecord(TypedDict):
+@dataclass(frozen=True)
+class DataRecord:
+    """The data set that was trained on."""
+
+    name: str
+    sha256: str = ""
+    items: int = 0
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
     """A training from its first step to its last."""
 
     format: int
     opbench: str
     started: str
-    revision: NotRequired[dict[str, object] | None]
-    """Of the user's project, when it began."""
-    command: list[str]
+    command: tuple[str, ...]
     network: str
     recipe: dict[str, str]
-    data: dict[str, object]
+    data: DataRecord
     batch: int
     steps_per_epoch: int
     precision: str
     backend: str
-    environment: dict[str, object]
-    losses: list[float]
-    scores: list[list[float]]
-    """Step and score of what is held out."""
+    environment: Environment
+    losses: tuple[float, ...]
+    scores: tuple[tuple[float, float], ...]
+    """Step and score on the test set."""
     score_name: str
     images_per_s: float
     times: StepTimes
     parameters: int
     memory: StepMemory
-    values: NotRequired[dict[str, ValueRecord]]
-    passes: list[TrainingPass]
-    nodes: list[TrainingNode]
-    told: list[str]
-    comparison: NotRequired[Comparison]
+    passes: tuple[TrainingPass, ...]
+    nodes: tuple[TrainingNode, ...]
+    told: tuple[str, ...]
+    revision: Revision | None = None
+    """Of the user's project, when it began."""
+    values: dict[str, ValueRecord] = field(default_factory=dict)
+    comparison: Comparison | None = None
     """Where one was asked for."""
-    exchange: NotRequired[ExchangeTimes]
+    exchange: ExchangeTimes | None = None
     """Where several GPUs trained."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file's content."""
+        written: dict[str, Any] = to_json(self)
+        sparse = {
+            "environment": self.environment.to_json(),
+            "times": to_json(self.times, sparse=True),
+            "passes": [_without_none(to_json(each)) for each in self.passes],
+            "values": {name: {"bytes": value.bytes, "of": value.of} for name, value in self.values.items()},
+        }
+        parts = {"comparison": self.comparison, "exchange": self.exchange}
+        return {**{key: of for key, of in written.items() if parts.get(key, self) is not None}, **sparse}
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: of for key, of in table.items() if of is not None}
 
 
 def is_training(folder: Path) -> bool:
@@ -177,7 +219,7 @@ def is_training(folder: Path) -> bool:
 def keep_training(record: TrainingRecord, folder: Path) -> None:
     """Write the record whole or not at all."""
     try:
-        write_atomically(folder / FILE, json.dumps(record, indent=1).encode() + b"\n")
+        write_atomically(folder / FILE, json.dumps(record.to_json(), indent=1).encode() + b"\n")
     except OSError as error:
         raise EnvironmentFault(
             f"{folder / FILE}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
@@ -188,12 +230,4 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
 def read_training(folder: Path) -> TrainingRecord:
     """A training's record; raises UsageError for a file that is none."""
     path = folder / FILE if folder.is_dir() else folder
-    try:
-        record: TrainingRecord = json.loads(path.read_bytes())
-        if record["format"] != FORMAT:
-            raise UsageError(f"{path}: a training of format {record['format']}; this opbench reads {FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error}; a training ends with it: opbench net train --resume"
-        ) from None
-    return record
+    return read_record(TrainingRecord, path, FORMAT, "a training ends with it: opbench net train --resume")

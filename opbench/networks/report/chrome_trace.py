@@ -21,10 +21,10 @@ def trace(record: Record) -> bytes:
     Where launches overlap the whole is shorter than their sum: both stand in the metadata. Times in microseconds, as
     the format has them. Raises UsageError where nothing was timed.
     """
-    times = [node.get("kernel_s") for node in record["nodes"]]
+    times = [node.kernel_s for node in record.nodes]
     if not any(times):
         raise UsageError(
-            f"this run of {record['network']} has no times (backend {record['backend']}); measure it: opbench net run"
+            f"this run of {record.network} has no times (backend {record.backend}); measure it: opbench net run"
         )
     events: list[dict[str, object]] = [
         {
@@ -32,26 +32,26 @@ def trace(record: Record) -> bytes:
             "pid": 0,
             "tid": 0,
             "name": "process_name",
-            "args": {"name": f"{record['network']} {record['precision']}"},
+            "args": {"name": f"{record.network} {record.precision}"},
         },
         {"ph": "M", "pid": 0, "tid": 0, "name": "thread_name", "args": {"name": "nodes, each by itself"}},
     ]
     at = 0.0
-    for node, time_s in zip(record["nodes"], times, strict=True):
-        details = {"case": node["case"], "roof_share": node.get("roof_share"), "bound": node.get("bound")}
+    for node, time_s in zip(record.nodes, times, strict=True):
+        details = {"case": node.case, "roof_share": node.roof_share, "bound": node.bound}
         events.append(
             {
                 "ph": "X",
                 "pid": 0,
                 "tid": 0,
-                "name": node["name"],
-                "cat": node["operator"],
+                "name": node.name,
+                "cat": node.operator,
                 "ts": round(at * 1e6, 3),
                 "dur": round((time_s or 0.0) * 1e6, 3),
                 "args": {key: value for key, value in details.items() if value is not None},
             }
         )
         at += time_s or 0.0
-    total = (record.get("total") or {}).get("median_s")
+    total = record.total.median_s if record.total else None
     metadata = {"sum_of_nodes_s": at, "whole_s": total}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "metadata": metadata}, indent=1).encode() + b"\n"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from opbench import units
-from opbench.networks.records.network import NodeRecord, Record, base, variant_of
+from opbench.networks.records.network import NodeRecord, Record, ValueRecord, base, variant_of
 from opbench.networks.report.layout import Box, Layout, Sizes, layered
 from opbench.networks.report.words import headline_name, node_sentence, shape_words
 from opbench.report.charts.chart import Chart, shortened
@@ -34,7 +34,7 @@ def graph_chart(record: Record) -> Chart:
     axes.axis("off")
     for edge, value in edges.items():
         _draw_edge(axes, layout, edge, skip=value in _reused(edges) and edge != _nearest(edges, value, items))
-    largest = max((node.get("share") or 0.0 for node in record["nodes"]), default=0.0)
+    largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
     points: dict[str, str] = {}
     labelled: set[str] = set()
     for (source, _), value in edges.items():
@@ -43,7 +43,7 @@ def graph_chart(record: Record) -> Chart:
             _label_value(axes, layout, source, record, value)
     for name in items:
         box = layout.boxes[name]
-        node = next((n for n in record["nodes"] if name == f"node {n['name']}"), None)
+        node = next((n for n in record.nodes if name == f"node {n.name}"), None)
         if node is None:
             _draw_end(axes, box, layout.sizes, name.partition(" ")[2])
         else:
@@ -55,7 +55,7 @@ def graph_chart(record: Record) -> Chart:
         "network-graph",
         figure,
         f"{headline_name(record)} as it ran",
-        f"{len(record['nodes'])} nodes from {', '.join(record['inputs'])} to {', '.join(record['outputs'])}. "
+        f"{len(record.nodes)} nodes from {', '.join(record.inputs)} to {', '.join(record.outputs)}. "
         "The table below holds the same numbers.",
         points,
         _legend(record, timed),
@@ -64,26 +64,26 @@ def graph_chart(record: Record) -> Chart:
 
 def _legend(record: Record, timed: bool) -> str:
     kinds = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
-    if not any(node.get("bound") for node in record["nodes"]):
+    if not any(node.bound for node in record.nodes):
         kinds = "What bounds a node is not known, as no ceilings are"
-    conversions = "; yellow ones convert a layout" if record.get("conversions") else ""
+    conversions = "; yellow ones convert a layout" if record.conversions else ""
     filled = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
     return f"{filled}{kinds}{conversions}. Under each box stands the shape of what it hands on."
 
 
 def _items(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
     """Inputs, nodes and outputs in order, and each edge with the value that it carries."""
-    source = {base(record, name): f"input {name}" for name in record["inputs"]}
+    source = {base(record, name): f"input {name}" for name in record.inputs}
     items = list(source.values())
     edges: dict[tuple[str, str], str] = {}
-    for node in record["nodes"]:
-        here = f"node {node['name']}"
+    for node in record.nodes:
+        here = f"node {node.name}"
         items.append(here)
-        for name in node["inputs"].values():
+        for name in node.inputs.values():
             if (origin := source.get(base(record, name))) is not None:
                 edges[origin, here] = base(record, name)
-        source |= {base(record, name): here for name in node["outputs"].values()}
-    for name in record["outputs"]:
+        source |= {base(record, name): here for name in node.outputs.values()}
+    for name in record.outputs:
         items.append(f"output {name}")
         if (origin := source.get(base(record, name))) is not None:
             edges[origin, f"output {name}"] = base(record, name)
@@ -112,7 +112,7 @@ def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value:
     box = layout.boxes[source]
     way = -1 if box.upward else 1
     y = box.y + way * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
-    said = shape_words(record["values"].get(value) or {})
+    said = shape_words(record.values.get(value, ValueRecord()))
     axes.text(box.x + 6, y, said, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
 
 
@@ -134,12 +134,12 @@ def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
 
 
 def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Record, largest: float, gid: str) -> None:
-    converts = node["name"] in (record.get("conversions") or ())
-    wrong = (node.get("check") or {}).get("right") is False
-    colour = KINDS["conversion" if converts else str(node.get("bound") or "")]
+    converts = node.name in record.conversions
+    wrong = node.is_wrong
+    colour = KINDS["conversion" if converts else node.bound or ""]
     left, top = box.x - sizes.width / 2, box.y - sizes.height / 2
     axes.add_patch(Rectangle((left, top), sizes.width, sizes.height, facecolor=PAPER, edgecolor="none", zorder=3))
-    share = (node.get("share") or 0.0) / largest if largest else 0.0
+    share = (node.share or 0.0) / largest if largest else 0.0
     if share:
         axes.add_patch(
             Rectangle((left, top), share * sizes.width, sizes.height, facecolor=colour, alpha=0.32, zorder=3.1)
@@ -165,16 +165,16 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     variant, config = variant_of(node)
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height
-    time = units.time(node.get("kernel_s")) if node.get("kernel_s") is not None else ""
-    share, roof = node.get("share"), node.get("roof_share")
+    time = units.time(node.kernel_s) if node.kernel_s is not None else ""
+    share, roof = node.share, node.roof_share
     told = [units.percent(share)] if share is not None else []
     told += [f"{units.percent(roof)} of peak"] if roof is not None else []
     told += ["WRONG"] if wrong else []
     below = " · ".join(told)
     room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
     words: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
-    operator = f"{node['operator']} {node.get('precision', '')}".rstrip()
-    name = shortened(str(node["name"]), 26)
+    operator = f"{node.operator} {node.precision}".rstrip()
+    name = shortened(node.name, 26)
     axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **words)
     axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **words)
     axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **words)

@@ -23,25 +23,25 @@ def timeline_chart(record: Record) -> Chart | None:
     total = node_sum(record)
     if not total:
         return None
-    nodes, gap = record["nodes"], record.get("gap_s") or 0.0
+    nodes, gap = record.nodes, record.gap_s or 0.0
     rows = len(nodes) + (gap > 0)
     height = 0.75 + 0.235 * rows
     figure = Figure(figsize=(10.0, height))
-    names = [shortened(str(node["name"]), 22) for node in nodes] + ["gaps"] * (gap > 0)
+    names = [shortened(node.name, 22) for node in nodes] + ["gaps"] * (gap > 0)
     left = 0.02 + 0.0078 * max(map(len, names))
     axes = figure.add_axes((left, 0.5 / height, 0.99 - left, 1 - 0.6 / height))
     scale, unit = time_scale(total)
     end, points, at = (total + max(gap, 0.0)) * scale, {}, 0.0
     for number, node in enumerate(nodes):
-        kind = "conversion" if node["name"] in (record.get("conversions") or ()) else str(node.get("bound") or "")
-        kernel_s = node.get("kernel_s") or 0.0
-        width, least = kernel_s * scale, min(node.get("bound_s") or 0.0, kernel_s) * scale
+        kind = "conversion" if node.name in record.conversions else node.bound or ""
+        kernel_s = node.kernel_s or 0.0
+        width, least = kernel_s * scale, min(node.bound_s or 0.0, kernel_s) * scale
         gid = f"t{number}"
         axes.barh(number, width, left=at, height=0.66, color=KINDS[kind], alpha=0.4, linewidth=0.8)
         axes.patches[-1].set_gid(gid)
         if least:
             axes.barh(number, least, left=at, height=0.66, color=KINDS[kind], linewidth=0.8)
-        roof = f", {units.percent(node['roof_share'])}" if node.get("roof_share") is not None else ""
+        roof = f", {units.percent(node.roof_share)}" if node.roof_share is not None else ""
         _beside(axes, number, at, width, end, f"{units.time(kernel_s)}{roof}")
         points[gid] = node_sentence(node)
         at += width
@@ -82,7 +82,7 @@ def life_sentence(life: Life, names: Sequence[str]) -> str:
 
 def _gap_words(record: Record) -> str:
     """What the nodes' sum and the whole's time differ by."""
-    gap = record.get("gap_s")
+    gap = record.gap_s
     if gap is None:
         return ""
     if gap > 0:
@@ -111,7 +111,7 @@ def memory_chart(record: Record) -> Chart | None:
     found = lives(record)
     if not found:
         return None
-    nodes, memory = record["nodes"], record["memory"]
+    nodes, memory = record.nodes, record.memory
     figure = Figure(figsize=(10.0, 4.4))
     axes = figure.add_axes((0.07, 0.25, 0.92, 0.71))
     top = max(life.offset + life.nbytes for life in found)
@@ -121,13 +121,13 @@ def memory_chart(record: Record) -> Chart | None:
         gid = f"m{number}"
         points[gid] = _draw_life(axes, life, unit, COLOURS[number % len(COLOURS)], gid, record, top)
     axes.set_xlim(-0.5, len(nodes) - 0.5)
-    axes.set_ylim(0, 1.08 * max(top, memory.get("lower_bound_bytes") or 0) / unit)
+    axes.set_ylim(0, 1.08 * max(top, memory.lower_bound_bytes or 0) / unit)
     _limits(axes, memory, unit)
-    names = [shortened(str(node["name"]), 18) for node in nodes]
+    names = [shortened(node.name, 18) for node in nodes]
     axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7, parse_math=False)
     axes.set_ylabel(f"offset ({word})")
     axes.grid(True, axis="y")
-    naive = memory.get("naive_bytes")
+    naive = memory.naive_bytes
     return Chart(
         "network-memory",
         figure,
@@ -141,7 +141,7 @@ def memory_chart(record: Record) -> Chart | None:
 
 def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
     """Lines at the plan's peak and at the least that any plan needs."""
-    peak, least = memory.get("peak_bytes"), memory.get("lower_bound_bytes")
+    peak, least = memory.peak_bytes, memory.lower_bound_bytes
     label = "peak = lower bound" if peak == least else "peak"
     for nbytes, words, style, x, side in ((peak, label, "-", 1.0, "right"), (least, "lower bound", "--", 0.0, "left")):
         if not nbytes or (side == "left" and nbytes == peak):
@@ -162,9 +162,9 @@ def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, recor
             place, width, life.nbytes / unit, facecolor=colour, alpha=0.45, edgecolor=colour, linewidth=1.0, gid=gid
         )
     )
-    room = int(width / len(record["nodes"]) * 660 / 4.6)
+    room = int(width / len(record.nodes) * 660 / 4.6)
     if life.nbytes > 0.045 * top and room >= 4:
         middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
         axes.text(*middle, shortened(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
                   parse_math=False, clip_on=True)  # fmt: skip
-    return life_sentence(life, [node["name"] for node in record["nodes"]])
+    return life_sentence(life, [node.name for node in record.nodes])

@@ -43,35 +43,35 @@ def networks_overview(folders: Sequence[Path], base: Path) -> str:
     the folder `base`.
     """
     records = [(folder, read_network(folder)) for folder in folders]
-    records.sort(key=lambda item: (item[1]["network"], batch(item[1]), item[1]["precision"]))
+    records.sort(key=lambda item: (item[1].network, batch(item[1]), item[1].precision))
     rows = [row for folder, record in records if (row := _row(record, folder, base))]
     return HEAD + "".join(f"{row}\n" for row in rows) if rows else ""
 
 
 def _row(record: Record, folder: Path, base: Path) -> str:
     """Return a network's row; empty if it was not timed on one clock with PyTorch."""
-    everyone, total = words.peers(record), record.get("total")
+    everyone, total = words.peers(record), record.total
     best = words.fastest(everyone)
     if not total or not best or not best.measured or not best.ratio:
         return ""
-    gpu = str((record.get("environment") or {}).get("gpu") or "").removeprefix("NVIDIA ").partition(" ")[0]
-    facts = (record["network"], batch(record), record["precision"], gpu)
+    gpu = record.environment.gpu.removeprefix("NVIDIA ").partition(" ")[0]
+    facts = (record.network, batch(record), record.precision, gpu)
     name = " ".join(str(fact) for fact in facts if fact)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
     smallest = words.smallest_peer(record)
-    peak = record["memory"].get("peak_bytes")
+    peak = record.memory.peak_bytes
     cells = [
         f"[{name}]({link})",
-        f"**{units.time(total['median_s'])}**",
-        f"{units.time(best.measured['median_s'])} ({best.name})",
+        f"**{units.time(total.median_s)}**",
+        f"{units.time(best.measured.median_s)} ({best.name})",
         units.ratio(best.ratio.value),
-        _median(record.get("host")),
-        _median(min(called, key=lambda times: times["median_s"], default=None)),
+        _median(record.host),
+        _median(min(called, key=lambda times: times.median_s, default=None)),
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def _median(times: Times | None) -> str:
-    return units.time(times["median_s"]) if times else "–"
+    return units.time(times.median_s) if times else "–"

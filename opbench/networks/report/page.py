@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 import shlex
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 from opbench import units
 from opbench.errors import EnvironmentFault
-from opbench.gpu.limits.ceilings import Ceilings, datasheet
-from opbench.networks.records.network import NodeRecord, Record, batch, by_time, node_sum, variant_of
+from opbench.gpu.limits.ceilings import datasheet
+from opbench.networks.records.network import NodeRecord, NodeVerdict, Record, batch, by_time, node_sum, variant_of
 from opbench.networks.report import words
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
 from opbench.paths import write_atomically
-from opbench.records import from_json
+from opbench.records import to_json
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
-from opbench.results.header import Revision, short_revision
+from opbench.results.header import short_revision
 
 PAGE = "network.html"
 
@@ -66,14 +65,13 @@ def _drawn(chart: Chart | None) -> Drawn:
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
     """The page around its drawn charts."""
-    known = Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None
-    environment = record.get("environment") or {}
-    largest = max((node.get("share") or 0.0 for node in record["nodes"]), default=0.0)
-    numbers = {node["name"]: number for number, node in enumerate(record["nodes"], 1)}
+    known = record.ceilings
+    largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
+    numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
     return render_template(
         "network.html.j2",
         title=words.headline_name(record),
-        facts=_facts(record, environment),
+        facts=_facts(record),
         headline=words.headline(record),
         notices=words.notices(record),
         batch=batch(record),
@@ -84,38 +82,37 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         memory=memory,
         timed=node_sum(record) is not None,
         between=_between(record),
-        nodes=[_row(node, numbers[node["name"]], record, largest) for node in by_time(record)],
+        nodes=[_row(node, numbers[node.name], record, largest) for node in by_time(record)],
         memory_facts=_memory(record),
-        passes=record.get("passes") or [],
-        ceilings=ceilings_table(known, datasheet(str(environment.get("gpu") or known.gpu)) if known else None),
-        predicting=gpu_name(known) if known and not record.get("total") else "",
+        passes=record.passes,
+        ceilings=ceilings_table(known, datasheet(record.environment.gpu or known.gpu) if known else None),
+        predicting=gpu_name(known) if known and not record.total else "",
         commands=_commands(record),
-        options=flat_rows(record.get("options") or {}),
-        environment=flat_rows(environment),
+        options=flat_rows(to_json(record.options)),
+        environment=flat_rows(record.environment.to_json()),
     )
 
 
-def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
+def _facts(record: Record) -> list[str]:
     """The line above the title."""
-    device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
-    version = f"opbench {record['opbench']}" if record.get("opbench") else ""
-    commit = short_revision(from_json(Revision, record["revision"]) if record.get("revision") else None)
+    version = f"opbench {record.opbench}" if record.opbench else ""
+    commit = short_revision(record.revision)
     told = f"commit {commit}" if commit else ""
-    facts = ["network", f"backend {record['backend']}", device, record.get("started"), version, told]
-    return [str(fact) for fact in facts if fact]
+    facts = ["network", f"backend {record.backend}", record.environment.place, record.started, version, told]
+    return [fact for fact in facts if fact]
 
 
 def _against(record: Record) -> list[dict[str, object]]:
     """Return ours first, then each of PyTorch's ways, fastest first."""
-    total = record.get("total")
+    total = record.total
     found = words.peers(record)
     if not found or not total:
         return []
-    outputs = ((record.get("check") or {}).get("outputs") or {}).values()
-    worst = max((told["norm_error"] for told in outputs if told.get("norm_error") is not None), default=None)
-    peak = record["memory"].get("peak_bytes")
-    own = words.PeerTime("opbench", total, None, peak, worst, host=record.get("host"))
-    ordered = sorted(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
+    outputs = record.check.outputs.values() if record.check else ()
+    worst = max((told.norm_error for told in outputs if told.norm_error is not None), default=None)
+    peak = record.memory.peak_bytes
+    own = words.PeerTime("opbench", total, None, peak, worst, host=record.host)
+    ordered = sorted(found, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
     return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
 
@@ -127,69 +124,69 @@ def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, object]:
         "name": peer.name,
         "time": time,
         "interval": interval.rstrip("]"),
-        "image": units.time(peer.measured["median_s"] / images) if peer.measured else "–",
+        "image": units.time(peer.measured.median_s / images) if peer.measured else "–",
         "ratio": value,
         "ratio_ends": ends,
         "verdict": "" if own else peer.error or peer.verdict,
-        "host": units.time(peer.host["median_s"]) if peer.host else "–",
+        "host": units.time(peer.host.median_s) if peer.host else "–",
         "peak": words.size(peer.peak_bytes),
         "error": error(peer.norm_error),
     }
 
 
 def _versions(record: Record) -> str:
-    named = [peer["versions"] for peer in (record.get("peers") or {}).values() if peer.get("versions")]
-    told = record.get("peer_versions") or (named[0] if named else {})
+    named = [peer.versions for peer in record.peers.values() if peer.versions]
+    told = record.peer_versions or (named[0] if named else {})
     return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
 
 
 def _between(record: Record) -> str:
-    cost = record.get("between_s")
+    cost = record.between_s
     return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
 
 
 def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, object]:
     """A node's row as text, with the numbers to sort it by."""
-    check = node.get("check") or {}
+    check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)
-    share = node.get("share")
+    share = node.share
     sort = {
-        "time": node.get("kernel_s"),
+        "time": node.kernel_s,
         "share": share,
-        "least": node.get("bound_s"),
-        "roof": node.get("roof_share"),
-        "flops": node.get("flops"),
-        "bytes": node.get("compulsory_bytes"),
-        "error": check.get("worst_error"),
-        "norm": check.get("norm_error"),
+        "least": node.bound_s,
+        "roof": node.roof_share,
+        "flops": node.flops,
+        "bytes": node.compulsory_bytes,
+        "error": check.worst_error,
+        "norm": check.norm_error,
     }
     return {
         "number": number,
-        "name": node["name"],
-        "operator": node["operator"],
-        "converts": node["name"] in (record.get("conversions") or ()),
-        "case": node["case"],
-        "kernels": ", ".join(node.get("kernels") or ()),
+        "name": node.name,
+        "operator": node.operator,
+        "converts": node.name in record.conversions,
+        "case": node.case,
+        "kernels": ", ".join(node.kernels),
         "variant": variant,
         "config": config,
-        "precision": node.get("precision") or "",
-        "title": node.get("title") or "",
-        "problem": node.get("problem") or "",
-        "time": units.time(node.get("kernel_s")),
+        "precision": node.precision,
+        "title": node.title,
+        "problem": node.problem,
+        "time": units.time(node.kernel_s),
         "share": units.percent(share),
         "width": f"{100 * share / largest:.0f}" if share and largest else "",
-        "least": units.time(node.get("bound_s")),
-        "bound": node.get("bound") or "",
-        "roof": units.percent(node.get("roof_share")),
-        "flops": units.si(node.get("flops") or None, "FLOP"),
-        "bytes": words.size(node.get("compulsory_bytes")),
+        "least": units.time(node.bound_s),
+        "bound": node.bound or "",
+        "roof": units.percent(node.roof_share),
+        "flops": units.si(node.flops or None, "FLOP"),
+        "bytes": words.size(node.compulsory_bytes),
         "source": words.source_words(node),
-        "wrong": words.fault(node) if check.get("right") is False else "",
-        "reason": check.get("reason") or "",
-        "error": error(check.get("worst_error")),
-        "allowed": error(check.get("allowed_error")),
-        "norm": error(check.get("norm_error")),
-        "allowed_norm": error(check.get("allowed_norm_error")),
+        "wrong": words.fault(node) if node.is_wrong else "",
+        "reason": check.reason,
+        "error": error(check.worst_error),
+        "allowed": error(check.allowed_error),
+        "norm": error(check.norm_error),
+        "allowed_norm": error(check.allowed_norm_error),
         "sort": {
             key: "" if value is None or not math.isfinite(value) else f"{value:.6g}" for key, value in sort.items()
         },
@@ -197,20 +194,20 @@ def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[
 
 
 def _memory(record: Record) -> list[tuple[str, str]]:
-    memory = record["memory"]
+    memory = record.memory
     told = {
-        "activations at the peak": memory.get("peak_bytes"),
-        "the most that is alive at once, which no plan can go below": memory.get("lower_bound_bytes"),
-        "a buffer for each value": memory.get("naive_bytes"),
-        "weights": memory.get("weights_bytes"),
-        "prepared once of weights": memory.get("prepared_bytes") or None,
+        "activations at the peak": memory.peak_bytes,
+        "the most that is alive at once, which no plan can go below": memory.lower_bound_bytes,
+        "a buffer for each value": memory.naive_bytes,
+        "weights": memory.weights_bytes,
+        "prepared once of weights": memory.prepared_bytes or None,
     }
     return [(label, words.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
 
 
 def _commands(record: Record) -> list[tuple[str, str]]:
     """What to type to repeat the run, and to write this page again."""
-    sizes = [word for key, value in record["sizes"].items() for word in (f"--{key}", str(value))]
-    made = ["net", "run", str(record["network"]), *sizes, "--precision", str(record["precision"])]
-    run = "opbench " + shlex.join(record.get("command") or [*made, "--backend", str(record["backend"])])
+    sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
+    made = ["net", "run", record.network, *sizes, "--precision", record.precision]
+    run = "opbench " + shlex.join(record.command or [*made, "--backend", record.backend])
     return [("the run", run), ("this page again, from the run's folder", "opbench report .")]

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def print_network(record: Record, console: Console) -> None:
     """The nodes, slowest first, then the run in sentences."""
     console.print(Text(words.headline_name(record), style="bold"), soft_wrap=True)
-    wrong = {n["name"]: n for n in record["nodes"] if (n.get("check") or {}).get("right") is False}
-    names = [node["name"] for node in by_time(record)]
+    wrong = {n.name: n for n in record.nodes if n.is_wrong}
+    names = [node.name for node in by_time(record)]
     head, *lines = _table(record)
     console.print(Text(f"  {head}", style="dim"), soft_wrap=True)
     for name, line in zip(names, lines, strict=True):
         console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
     for name, node in wrong.items():
-        reason = (node.get("check") or {}).get("reason") or "beyond its tolerance"
-        console.print(Text(f"  {name} ({node['case']}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
+        reason = (node.check.reason if node.check else "") or "beyond its tolerance"
+        console.print(Text(f"  {name} ({node.case}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
     for sentence in words.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
     for notice in words.notices(record):
@@ -38,12 +38,12 @@ def _table(record: Record) -> list[str]:
     if node_sum(record) is None:
         work = [
             (
-                n["name"],
-                n["operator"],
+                n.name,
+                n.operator,
                 _variant(n),
-                units.si(n.get("flops") or None, "FLOP"),
+                units.si(n.flops or None, "FLOP"),
                 _bytes(n),
-                units.time(n.get("bound_s")),
+                units.time(n.bound_s),
                 _verdict(n),
             )
             for n in by_time(record)
@@ -51,12 +51,12 @@ def _table(record: Record) -> list[str]:
         return aligned(("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6))
     rows = [
         (
-            n["name"],
-            n["operator"],
+            n.name,
+            n.operator,
             _variant(n),
-            units.time(n.get("kernel_s")),
-            units.percent(n.get("share")),
-            units.percent(n.get("roof_share")),
+            units.time(n.kernel_s),
+            units.percent(n.share),
+            units.percent(n.roof_share),
             _verdict(n),
         )
         for n in by_time(record)
@@ -65,13 +65,12 @@ def _table(record: Record) -> list[str]:
 
 
 def _variant(node: NodeRecord) -> str:
-    return "".join(variant_of(node)) + (f" ({node['precision']})" if node.get("precision", "f32") != "f32" else "")
+    return "".join(variant_of(node)) + (f" ({node.precision})" if node.precision not in ("", "f32") else "")
 
 
 def _bytes(node: NodeRecord) -> str:
-    return words.size(node.get("compulsory_bytes"))
+    return words.size(node.compulsory_bytes)
 
 
 def _verdict(node: NodeRecord) -> str:
-    right = (node.get("check") or {}).get("right")
-    return "not checked" if right is None else "right" if right else words.fault(node)
+    return "not checked" if node.check is None else words.fault(node) if node.is_wrong else "right"

@@ -20,11 +20,11 @@ from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
 from opbench.networks.report.words import unmeasured
 from opbench.paths import write_atomically
-from opbench.records import from_json
+from opbench.records import to_json
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.template import render_template
-from opbench.results.header import Revision, short_revision
+from opbench.results.header import short_revision
 
 PAGE = "train.html"
 PIXELS_PER_POINT = 1.6
@@ -56,7 +56,7 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
 
 def loss_chart(record: TrainingRecord) -> Chart:
     """The loss of every step with its moving mean, and below it the score on the test set."""
-    losses, scores = np.array(record["losses"]), record["scores"]
+    losses, scores = np.array(record.losses), record.scores
     figure = Figure(figsize=(8.0, 4.6))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     steps = np.arange(1, len(losses) + 1)
@@ -69,11 +69,11 @@ def loss_chart(record: TrainingRecord) -> Chart:
         upper.set_yscale("log")
         upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # texts here are no mathematics
         upper.yaxis.set_minor_formatter(NullFormatter())
-    share = record["score_name"] in ("accuracy", "IoU")
+    share = record.score_name in ("accuracy", "IoU")
     marker = "o" if len(scores) < 40 else ""
-    values = [100 * score if record["score_name"] == "accuracy" else score for _, score in scores]
+    values = [100 * score if record.score_name == "accuracy" else score for _, score in scores]
     lower.plot([step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4)
-    lower.set_ylabel(f"test {record['score_name']}" + (" (%)" if record["score_name"] == "accuracy" else ""))
+    lower.set_ylabel(f"test {record.score_name}" + (" (%)" if record.score_name == "accuracy" else ""))
     lower.set_xlabel("step")
     for axes in (upper, lower):
         if axes.get_yscale() == "linear":
@@ -89,9 +89,9 @@ def loss_chart(record: TrainingRecord) -> Chart:
         "loss",
         figure,
         "Loss and test score",
-        f"{len(losses)} steps from {losses[0]:.4g} to {losses[-1]:.4g}; best {record['score_name']} {best:.4g}.",
+        f"{len(losses)} steps from {losses[0]:.4g} to {losses[-1]:.4g}; best {record.score_name} {best:.4g}.",
         {},
-        f"Above: each step's loss{smoothed}. Below: {record['score_name']} on the test set, which no step uses.",
+        f"Above: each step's loss{smoothed}. Below: {record.score_name} on the test set, which no step uses.",
     )
 
 
@@ -100,51 +100,47 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         name: {**chart.drawn(name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
         for name, chart in charts.items()
     }
-    environment = record["environment"]
-    commit = short_revision(from_json(Revision, record["revision"]) if record.get("revision") else None)
+    commit = short_revision(record.revision)
     told = [f"commit {commit}"] if commit else []
-    where = environment.get("gpu") or environment.get("device") or record["backend"]
     return render_template(
         "training.html.j2",
-        title=f"{record['network']} trained on {record['data']['name']}",
-        facts=[str(where), f"opbench {record['opbench']}", record["started"], *told],
+        title=f"{record.network} trained on {record.data.name}",
+        facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *told],
         headline=headline(record),
-        notes=record["told"],
+        notes=record.told,
         chart=drawn["loss"],
         step=drawn.get("step"),
         memory_map=drawn.get("training-memory"),
         groups=[_group(record, g) for g in GROUPS if _is_there(record, g)],
-        timed=bool(record["times"]),
-        nodes=[
-            _row(number, node, record["times"].get("nodes_s", {})) for number, node in enumerate(record["nodes"], 1)
-        ],
-        passes=[{**item, "saves": _saves(item)} for item in record["passes"]],
+        timed=bool(record.times.nodes_s),
+        nodes=[_row(number, node, record.times.nodes_s) for number, node in enumerate(record.nodes, 1)],
+        passes=[{**to_json(item), "saves": _saves(item)} for item in record.passes],
         facts_of_run=_facts(record),
         memory=[
-            ("activations and workspaces, one arena", _size(record["memory"]["activations_bytes"])),
+            ("activations and workspaces, one arena", _size(record.memory.activations_bytes)),
             ("parameters, gradients, moments, statistics", _size(own_state(record))),
-            ("the data set, on the device", _size(record["memory"]["data_bytes"])),
+            ("the data set, on the device", _size(record.memory.data_bytes)),
         ],
         against=peer_rows(record),
-        comparison=record.get("comparison"),
-        recipe=[(name.replace("_", " "), value) for name, value in record["recipe"].items()],
-        command=shlex.join(["opbench", *record["command"]]) if record["command"] else "",
-        environment=[(name, str(value)) for name, value in environment.items() if value not in ("", None, [], {})],
+        comparison=record.comparison,
+        recipe=[(name.replace("_", " "), value) for name, value in record.recipe.items()],
+        command=shlex.join(["opbench", *record.command]) if record.command else "",
+        environment=[(name, str(value)) for name, value in record.environment.to_json().items()],
     )
 
 
 def headline(record: TrainingRecord) -> list[str]:
     """What was learnt, and how fast."""
-    losses, (step, score) = record["losses"], record["scores"][-1]
+    losses, (step, score) = record.losses, record.scores[-1]
     few = min(50, max(1, len(losses) // 5))
-    name = record["score_name"]
+    name = record.score_name
     over = f"the mean loss of {few} steps" if few > 1 else "the loss"
     held = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
         f"Test {name} {held} after {int(step)} steps of {pictures(record)}; {over} went from "
         f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
-        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, without evaluation on the test set and "
-        f"checkpoints; {record['parameters']:,} parameters.",
+        f"{record.images_per_s:,.0f} images/s{over_ranks(record)}, without evaluation on the test set and "
+        f"checkpoints; {record.parameters:,} parameters.",
         *_step_words(record),
         *exchange_words(record),
         *peer_words(record),
@@ -153,22 +149,22 @@ def headline(record: TrainingRecord) -> list[str]:
 
 def _step_words(record: TrainingRecord) -> list[str]:
     """How long a step takes, where that was measured."""
-    if "hot" not in record["times"]:
+    hot, cold = record.times.hot, record.times.cold
+    if not hot or not cold:
         return []
-    hot, cold = record["times"]["hot"], record["times"]["cold"]
-    back_to_back = f"{units.time(hot['median_s'])} back to back ({units.interval(hot['low_s'], hot['high_s'])})"
-    guessed = sum(node.get("source") == "default" for node in record["nodes"])
-    said = [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
-    return [*said, unmeasured(guessed, len(record["nodes"]))] if guessed else said
+    back_to_back = f"{units.time(hot.median_s)} back to back ({units.interval(hot.low_s, hot.high_s)})"
+    guessed = sum(node.source == "default" for node in record.nodes)
+    said = [f"A step takes {back_to_back}, {units.time(cold.median_s)} from a cold L2."]
+    return [*said, unmeasured(guessed, len(record.nodes))] if guessed else said
 
 
 def _saves(item: TrainingPass) -> str:
     """What a pass is good for, in words."""
-    saved = item.get("saved")
+    saved = item.saved
     if not saved:
         return ""
-    nodes = f"{saved['nodes']} node{'s' if saved['nodes'] != 1 else ''}, " if saved["nodes"] else ""
-    return f"saves {nodes}{_size(saved['compulsory_bytes'])} of compulsory traffic a step"
+    nodes = f"{saved.nodes} node{'s' if saved.nodes != 1 else ''}, " if saved.nodes else ""
+    return f"saves {nodes}{_size(saved.compulsory_bytes)} of compulsory traffic a step"
 
 
 def _size(nbytes: float) -> str:
@@ -176,33 +172,33 @@ def _size(nbytes: float) -> str:
 
 
 def _facts(record: TrainingRecord) -> list[tuple[str, str]]:
-    epochs = len(record["losses"]) / record["steps_per_epoch"]
+    epochs = len(record.losses) / record.steps_per_epoch
     return [
-        ("pictures to train with", f"{record['data']['items']:,}"),
-        ("batch", str(record["batch"])),
+        ("pictures to train with", f"{record.data.items:,}"),
+        ("batch", str(record.batch)),
         *([("pictures of a step", pictures(record))] if math.prod(devices(record)) > 1 else []),
-        ("steps an epoch", str(record["steps_per_epoch"])),
+        ("steps an epoch", str(record.steps_per_epoch)),
         ("epochs", f"{epochs:.4g}"),
-        ("precision", record["precision"]),
+        ("precision", record.precision),
     ]
 
 
 def _node_times(record: TrainingRecord) -> Mapping[str, float]:
-    return record["times"].get("nodes_s", {})
+    return record.times.nodes_s
 
 
 def _is_there(record: TrainingRecord, group: str) -> bool:
-    return exchanged(record, group)[0] > 0 or any(node["group"] == group for node in record["nodes"])
+    return exchanged(record, group)[0] > 0 or any(node.group == group for node in record.nodes)
 
 
 def _group(record: TrainingRecord, group: str) -> dict[str, object]:
-    nodes = [node for node in record["nodes"] if node["group"] == group]
-    times, everything = _node_times(record), record["nodes"]
-    flops, whole = (_of_step(among, lambda n: n["flops"]) for among in (nodes, everything))
-    moved, whole_bytes = (_of_step(among, lambda n: n["compulsory_bytes"]) for among in (nodes, everything))
+    nodes = [node for node in record.nodes if node.group == group]
+    times, everything = _node_times(record), record.nodes
+    flops, whole = (_of_step(among, lambda n: n.flops) for among in (nodes, everything))
+    moved, whole_bytes = (_of_step(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
     sums, summed_s = exchanged(record, group)
-    spent = _of_step(nodes, lambda n: times.get(n["name"], 0.0)) + summed_s
-    whole_time = _of_step(everything, lambda n: times.get(n["name"], 0.0)) + exchanged(record, "exchange")[1]
+    spent = _of_step(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
+    whole_time = _of_step(everything, lambda n: times.get(n.name, 0.0)) + exchanged(record, "exchange")[1]
     return {
         "name": group,
         "count": len(nodes) + sums,
@@ -217,22 +213,22 @@ def _group(record: TrainingRecord, group: str) -> dict[str, object]:
 
 def _of_step(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
     """The sum over a step, in which some nodes are launched once for each micro-batch."""
-    return sum(n.get("launches", 1) * what(n) for n in nodes)
+    return sum(n.launches * what(n) for n in nodes)
 
 
 def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, object]:
-    variant, _, problem = node["case"].partition("(")
+    variant, _, problem = node.case.partition("(")
     return {
         "number": number,
-        "name": node["name"],
-        "operator": node["operator"],
-        "group": node["group"],
+        "name": node.name,
+        "operator": node.operator,
+        "group": node.group,
         "variant": variant.partition("/")[2],
         "problem": f"({problem}",
-        "flops": units.si(node["flops"], "FLOP") if node["flops"] else "–",
-        "flops_sort": math.log10(node["flops"] + 1),
-        "bytes": _size(node["compulsory_bytes"]),
-        "bytes_sort": node["compulsory_bytes"],
-        "time": units.time(times.get(node["name"])),
-        "time_sort": times.get(node["name"], 0.0),
+        "flops": units.si(node.flops, "FLOP") if node.flops else "–",
+        "flops_sort": math.log10(node.flops + 1),
+        "bytes": _size(node.compulsory_bytes),
+        "bytes_sort": node.compulsory_bytes,
+        "time": units.time(times.get(node.name)),
+        "time_sort": times.get(node.name, 0.0),
     }

@@ -14,22 +14,22 @@ OWN = "opbench"
 
 def own_state(record: TrainingRecord) -> int:
     """Bytes of parameters, gradients, moments and statistics: the state but for the data set."""
-    return record["memory"]["state_bytes"] - record["memory"]["data_bytes"]
+    return record.memory.state_bytes - record.memory.data_bytes
 
 
 def own_bytes(record: TrainingRecord) -> int:
     """What a step of ours holds, as a peer's peak counts it: the arena, with a batch in it, and the state."""
-    return record["memory"]["activations_bytes"] + own_state(record)
+    return record.memory.activations_bytes + own_state(record)
 
 
 def peer_words(record: TrainingRecord) -> list[str]:
     """Whether the peer's step is ours, and which is faster."""
-    if not (comparison := record.get("comparison")):
+    if not (comparison := record.comparison):
         return []
-    said = [f"{comparison['first_step']['said']}."]
-    everyone = [_beside(record, name, told) for name, told in comparison["ways"].items()]
+    said = [f"{comparison.first_step.said}."]
+    everyone = [_beside(record, name, told) for name, told in comparison.ways.items()]
     if best := words.fastest(everyone):
-        steps = f"{words.span(record['times'].get('hot'))} and {words.span(best.measured)}"
+        steps = f"{words.span(record.times.hot)} and {words.span(best.measured)}"
         said.append(f"Steps back to back: {words.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in everyone if peer.peak_bytes]:
         own, least = own_bytes(record), min(peaks)
@@ -40,35 +40,31 @@ def peer_words(record: TrainingRecord) -> list[str]:
 
 def peer_rows(record: TrainingRecord) -> list[dict[str, object]]:
     """Ours first, then each of PyTorch's ways, fastest first, those that failed last."""
-    comparison = record.get("comparison")
-    if not comparison or not comparison["ways"]:
+    comparison = record.comparison
+    if not comparison or not comparison.ways:
         return []
-    times = record["times"]
-    own: StepPeer = {"peak_bytes": own_bytes(record)}
-    if "hot" in times:
-        own |= {"cold": times["cold"], "hot": times["hot"]}
-    ways = comparison["ways"]
-    ordered = sorted(ways, key=lambda name: ways[name]["hot"]["median_s"] if "hot" in ways[name] else math.inf)
+    times = record.times
+    own, ways = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=own_bytes(record)), comparison.ways
+    ordered = sorted(ways, key=lambda name: hot.median_s if (hot := ways[name].hot) else math.inf)
     return [_row(record, OWN, own), *(_row(record, name, ways[name]) for name in ordered)]
 
 
 def _beside(record: TrainingRecord, name: str, told: StepPeer) -> words.PeerTime:
     """A way's time back to back against ours."""
-    hot = told.get("hot")
-    ratio = words.time_ratio(hot, record["times"].get("hot"))
-    return words.PeerTime(name, hot, ratio, told.get("peak_bytes"), None, told.get("error", ""))
+    ratio = words.time_ratio(told.hot, record.times.hot)
+    return words.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
 
 
 def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, object]:
-    hot, own = told.get("hot"), name == OWN
+    hot, own = told.hot, name == OWN
     peer = _beside(record, name, told)
     ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")
     return {
         "own": own,
         "name": name,
         "hot": _cell(hot),
-        "cold": _cell(told.get("cold")),
-        "images": f"{record['batch'] / hot['median_s']:,.0f}" if hot else "–",
+        "cold": _cell(told.cold),
+        "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",
         "ratio": ratio,
         "ratio_ends": ends,
         "verdict": "" if own else peer.error or peer.verdict,

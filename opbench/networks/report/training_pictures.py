@@ -33,32 +33,32 @@ def kind_of(operator: str) -> str:
 
 def step_chart(record: TrainingRecord) -> Chart | None:
     """The step from left to right, a row a group: each node where it runs, as wide as it takes."""
-    times = record["times"].get("nodes_s") or {}
+    times = record.times.nodes_s
     total = sum(times.values())
     if not total:
         return None
-    parts = record["exchange"]["parts"] if "exchange" in record else []
-    there = {node["group"] for node in record["nodes"]} | ({"exchange"} if parts else set())
+    parts = record.exchange.parts if record.exchange else ()
+    there = {node.group for node in record.nodes} | ({"exchange"} if parts else set())
     groups = [group for group in GROUPS if group in there]
     figure = Figure(figsize=(10.0, 0.95 + 0.36 * len(groups)))
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
     scale, unit = time_scale(total)
     looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
     ends: dict[str, float] = {}
-    for number, node in enumerate(record["nodes"]):
-        width, kind = times.get(node["name"], 0.0) * scale, kind_of(node["operator"])
-        row = groups.index(node["group"])
+    for number, node in enumerate(record.nodes):
+        width, kind = times.get(node.name, 0.0) * scale, kind_of(node.operator)
+        row = groups.index(node.group)
         gid = f"s{number}"
         axes.barh(row, width, left=at, height=0.72, color=looks[kind], alpha=0.75, edgecolor="#fefefe", linewidth=0.3)
         axes.patches[-1].set_gid(gid)
         share = width / scale / total
-        points[gid] = f"{node['name']} ({node['operator']}): {units.time(width / scale)}, {units.percent(share)}"
+        points[gid] = f"{node.name} ({node.operator}): {units.time(width / scale)}, {units.percent(share)}"
         if share > ROOM:
-            name = shortened(node["name"].partition(".")[0], max(3, int(share * 120)))
+            name = shortened(node.name.partition(".")[0], max(3, int(share * 120)))
             axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         at += width
-        ends[node["name"]] = at
-        if parts and node["name"] == parts[-1]["after"]:  # what comes now needs all of it
+        ends[node.name] = at
+        if parts and node.name == parts[-1].after:  # what comes now needs all of it
             at = max(at, _exchange(axes, parts, ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, at)
@@ -66,13 +66,13 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(True, axis="x")
-    seen = [kind for kind in KINDS if any(kind_of(node["operator"]) == kind for node in record["nodes"])]
+    seen = [kind for kind in KINDS if any(kind_of(node.operator) == kind for node in record.nodes)]
     _legend(axes, [(kind, looks[kind]) for kind in seen])
     return Chart(
         "step",
         figure,
         "One step in time",
-        f"{len(record['nodes'])} nodes, {units.time(total)} together.",
+        f"{len(record.nodes)} nodes, {units.time(total)} together.",
         points,
         "Each node where it runs, as wide as it takes among the others; a row a group."
         + (" The exchange begins as soon as gradients are there, as wide as it takes alone." if parts else ""),
@@ -90,20 +90,19 @@ def _exchange(
     """What passes between ranks: each part as soon as it is finished and the one before is there; where that ends."""
     free = 0.0
     for number, part in enumerate(parts):
-        begin, width = max(free, ends[part["after"]]), part["alone_s"] * scale
+        begin, width = max(free, ends[part.after]), part.alone_s * scale
         axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
         axes.patches[-1].set_gid(f"x{number}")
-        points[f"x{number}"] = f"{size(part['nbytes'])} behind {part['after']}: {units.time(part['alone_s'])} alone"
+        points[f"x{number}"] = f"{size(part.nbytes)} behind {part.after}: {units.time(part.alone_s)} alone"
         free = begin + width
     return free
 
 
 def memory_map(record: TrainingRecord) -> Chart | None:
     """Every value of the step at its place in the arena; those that the backward pass waits for stand out."""
-    values, memory = record.get("values") or {}, record["memory"]
-    wired = [(n["name"], n["inputs"].values(), n["outputs"].values()) for n in record["nodes"]]
-    found = lives_of(wired, values, {"offsets": memory.get("offsets", {}), "workspaces": memory.get("workspaces", {})})
-    turn = next((i for i, node in enumerate(record["nodes"]) if node["group"] == "backward"), None)
+    wired = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
+    found = lives_of(wired, record.values, record.memory)
+    turn = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
     if not found or turn is None:
         return None
     top = max(life.offset + life.nbytes for life in found)
@@ -115,7 +114,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     axes.axvline(turn - 0.5, color=INK, linewidth=0.9, linestyle="--")
     axes.annotate(f"across the middle: {size(_live(kept))}", (turn - 0.5, 1.0), (4, -9), color=INK, fontsize=8,
                   xycoords=("data", "axes fraction"), textcoords="offset points")  # fmt: skip
-    axes.set_xlim(-0.5, len(record["nodes"]) - 0.5)
+    axes.set_xlim(-0.5, len(record.nodes) - 0.5)
     axes.set_ylim(0, 1.08 * top / unit)
     axes.set_xlabel("node, in order")
     axes.set_ylabel(f"offset ({word})")
@@ -127,7 +126,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
         "training-memory",
         figure,
         "Memory of a step",
-        f"{len(found)} values over {len(record['nodes'])} nodes, {size(top)} at the peak; {size(_live(kept))} live "
+        f"{len(found)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_live(kept))} live "
         "across the middle.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one arena. What forward "
@@ -150,7 +149,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
         Rectangle(place, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,
                   alpha=0.55 if across else 0.4, edgecolor=colour, linewidth=0.6, gid=gid)
     )  # fmt: skip
-    return life_sentence(life, [node["name"] for node in record["nodes"]])
+    return life_sentence(life, [node.name for node in record.nodes])
 
 
 def _legend(axes: Axes, looks: Sequence[tuple[str, str]]) -> None:

@@ -8,42 +8,42 @@ from opbench.networks.records.training import TrainingRecord
 
 def devices(record: TrainingRecord) -> tuple[int, int]:
     """Ranks, and micro-batches that each trains before an update."""
-    recipe = record["recipe"]
+    recipe = record.recipe
     return int(recipe.get("ranks", "1")), int(recipe.get("accumulate", "1"))
 
 
 def pictures(record: TrainingRecord) -> str:
     """Of a step: ranks, micro-batches of each and the batch, where there are several."""
     ranks, accumulate = devices(record)
-    return " x ".join(str(count) for count in (ranks, accumulate, record["batch"]) if count > 1) or "1"
+    return " x ".join(str(count) for count in (ranks, accumulate, record.batch) if count > 1) or "1"
 
 
 def over_ranks(record: TrainingRecord) -> str:
     """On how many devices, where on several."""
     ranks, _ = devices(record)
-    return f" over {ranks} {'GPUs' if record['backend'] == 'cuda' else 'ranks'}" if ranks > 1 else ""
+    return f" over {ranks} {'GPUs' if record.backend == 'cuda' else 'ranks'}" if ranks > 1 else ""
 
 
 def exchange_words(record: TrainingRecord) -> list[str]:
     """What passing between GPUs costs, where that was measured."""
-    if "exchange" not in record:
+    times = record.exchange
+    if times is None:
         return []
-    times = record["exchange"]
-    slowest_s = max(times["ranks_without_s"])
-    shown = times["step_s"] - slowest_s
-    hidden = min(1.0, max(0.0, 1 - shown / times["alone_s"])) if times["alone_s"] else 1.0
+    slowest_s = max(times.ranks_without_s)
+    shown = times.step_s - slowest_s
+    hidden = min(1.0, max(0.0, 1 - shown / times.alone_s)) if times.alone_s else 1.0
     own = units.time(slowest_s)
-    if (fastest_s := min(times["ranks_without_s"])) < slowest_s:
+    if (fastest_s := min(times.ranks_without_s)) < slowest_s:
         own = units.interval(fastest_s, slowest_s)
     return [
-        f"A step takes {units.time(times['step_s'])} back to back; without the exchange the GPUs take {own} each. The "
-        f"exchange alone takes {units.time(times['alone_s'])} in {len(times['parts'])} parts: "
+        f"A step takes {units.time(times.step_s)} back to back; without the exchange the GPUs take {own} each. The "
+        f"exchange alone takes {units.time(times.alone_s)} in {len(times.parts)} parts: "
         f"{100 * hidden:.0f} % of it is hidden behind the backward pass."
     ]
 
 
 def exchanged(record: TrainingRecord, group: str) -> tuple[int, float]:
     """Sums over the ranks in a step's group, and their seconds."""
-    if group != "exchange" or "exchange" not in record:
+    if group != "exchange" or record.exchange is None:
         return int(group == "exchange" and devices(record)[0] > 1), 0.0
-    return len(record["exchange"]["parts"]), record["exchange"]["alone_s"]
+    return len(record.exchange.parts), record.exchange.alone_s

@@ -22,7 +22,6 @@ from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.training import Comparison, FirstStepRecord, StepPeer, StepTimes
 from opbench.networks.train.steps import Step
 from opbench.networks.train.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
-from opbench.records import to_json
 from opbench.timing.clock import Launch
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
@@ -72,7 +71,7 @@ class Beside:
         """
         comparison = self._compared(network, step, backend) if self.names else None
         if not isinstance(backend, Timed):
-            return {}, comparison
+            return StepTimes(), comparison
         with self._ways(backend) as found:
             ready = {name: way.launch for name, way in found.items() if way.launch}
             called = [name for name, way in found.items() if not way.captured]
@@ -82,14 +81,17 @@ class Beside:
             except Exception as error:  # such as memory that PyTorch did not get any more
                 fault = in_one_line(error)
             if comparison is not None:
-                comparison["ways"] = {
-                    name: {"error": way.error or fault} if way.error or fault else _told(name, way, cold, hot)
+                ways = {
+                    name: StepPeer(error=way.error or fault)
+                    if way.error or fault
+                    else StepPeer(way.captured is not None, cold[name], hot[name], way.peak_bytes)
                     for name, way in found.items()
                 }
+                comparison = replace(comparison, ways=ways)
         if fault:
             cold, hot = _timed(backend, {OWN: step.launch})
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
-        return {"cold": to_json(cold[OWN]), "hot": to_json(hot[OWN]), "nodes_s": nodes_s}, comparison
+        return StepTimes(cold[OWN], hot[OWN], nodes_s), comparison
 
     @contextlib.contextmanager
     def _ways(self, backend: Backend) -> Iterator[Mapping[str, StepWay]]:
@@ -100,7 +102,6 @@ class Beside:
             yield found
 
     def _compared(self, network: Network, step: Step, backend: Backend) -> Comparison:
-        told: FirstStepRecord
         try:
             device = "cuda" if isinstance(backend, Libraries) else "cpu"
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
@@ -108,8 +109,8 @@ class Beside:
             own, before = self._own_first_step(network, step), self.problem.network.weights
             told = differences(own, exact, before, precision, theirs)
         except Exception as error:  # the training is done, and its record is to be kept
-            told = {"right": False, "said": f"PyTorch's step was not computed: {in_one_line(error)}"}
-        return {"first_step": told, "ways": {}, "versions": versions_of(find_torch(gpu=False))}
+            told = FirstStepRecord(False, f"PyTorch's step was not computed: {in_one_line(error)}")
+        return Comparison(told, {}, versions_of(find_torch(gpu=False)))
 
     def _own_first_step(self, network: Network, step: Step) -> FirstStep:
         """From the network's own weights, whatever was trained since."""
@@ -171,16 +172,16 @@ def differences(
         words += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
     if wrong:
         words = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
-    return {
-        "right": not wrong,
-        "said": words,
-        "loss": own.loss,
-        "peer_loss": (rounded or exact).loss,
-        "errors": {"loss": found[0], "gradients": found[1], "parameters": found[2]},
-        "allowed": dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
-        "worst_gradient": worst,
-        "compared": len(own.gradients),
-    }
+    return FirstStepRecord(
+        right=not wrong,
+        said=words,
+        loss=own.loss,
+        peer_loss=(rounded or exact).loss,
+        errors={"loss": found[0], "gradients": found[1], "parameters": found[2]},
+        allowed=dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
+        worst_gradient=worst,
+        compared=len(own.gradients),
+    )
 
 
 def _apart(
@@ -203,8 +204,3 @@ def _apart(
 
 def _norm(arrays: Iterator[np.ndarray]) -> float:
     return math.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in arrays))
-
-
-def _told(name: str, way: StepWay, cold: Mapping[str, Measurement], hot: Mapping[str, Measurement]) -> StepPeer:
-    times: StepPeer = {"cold": to_json(cold[name]), "hot": to_json(hot[name])}
-    return {**times, "captured": way.captured is not None, "peak_bytes": way.peak_bytes}

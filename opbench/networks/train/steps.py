@@ -238,8 +238,8 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
         if piece.exchanged:
             after = max(number for number in piece.after if not step.pieces[number].exchanged)
             seconds = mean(piece.launch)
-            parts.append({"after": step.pieces[after].name, "nbytes": piece.nbytes, "alone_s": seconds})
-    return {"step_s": whole, "ranks_without_s": alone, "alone_s": exchanged, "parts": parts}
+            parts.append(ExchangedPart(step.pieces[after].name, piece.nbytes, seconds))
+    return ExchangeTimes(whole, tuple(alone), exchanged, tuple(parts))
 
 
 def launches_of(training: Training, name: str) -> int:

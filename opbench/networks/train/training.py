@@ -31,7 +31,7 @@ from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
 from opbench.networks.plan.recompute import fitted, replayed
 from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpoint
-from opbench.networks.records.training import TrainingRecord, keep_training
+from opbench.networks.records.training import StepTimes, TrainingRecord, keep_training
 from opbench.networks.train.beside import Beside
 from opbench.networks.train.buckets import beside_exchange
 from opbench.networks.train.losses import LossLog, judged
@@ -290,14 +290,13 @@ class Trainer(TrainingState):
         if self.group is None:
             timed, comparison = self.beside.measured(network, step, self.backend)
             record = training_record(self, step, timed, rate)
-            if comparison:
-                record["comparison"] = comparison
+            record = replace(record, comparison=comparison)
         elif isinstance(self.backend, Timed):
             exchanged = exchange_times(step, self.group.gather)
-            timed = {"nodes_s": node_times(node_samples(step.context, self.backend.clock("cold")))}
-            record = training_record(self, step, timed, rate) | {"exchange": exchanged}
+            timed = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
+            record = replace(training_record(self, step, timed, rate), exchange=exchanged)
         else:
-            record = training_record(self, step, {}, rate)
+            record = training_record(self, step, StepTimes(), rate)
         keep_training(record, self.options.out)
         return record
 

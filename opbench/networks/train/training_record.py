@@ -14,83 +14,87 @@ from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.kernels.tensors import from_storage
 from opbench.networks.plan.executor import Network
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.records.training import FORMAT, StepTimes, TrainingPass, TrainingRecord
+from opbench.networks.records.network import ValueRecord, WorkspaceRecord
+from opbench.networks.records.training import (
+    FORMAT,
+    DataRecord,
+    PassSaving,
+    StepMemory,
+    StepTimes,
+    TrainingNode,
+    TrainingPass,
+    TrainingRecord,
+)
 from opbench.networks.train.resuming import training_state
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import Step, launches_of
-from opbench.records import to_json
 
 
 def training_record(training: TrainingState, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
     """A training that has ended, as train.json has it."""
     graph, network, memory = training.training.graph, step.context.network, step.context.memory
-    return {
-        "format": FORMAT,
-        "opbench": __version__,
-        "started": training.begun["started"],
-        "revision": to_json(training.begun["revision"]),
-        "command": list(training.options.command),
-        "network": training.network.name,
-        "recipe": {key: str(value) for key, value in asdict(training.recipe).items()},
-        "data": {"name": training.data.name, "sha256": training.data.sha256, "items": training.data.items},
-        "batch": training.batch,
-        "steps_per_epoch": training.steps_per_epoch,
-        "precision": training.options.precision,
-        "backend": training.name,
-        "environment": training.backend.environment().to_json(),
-        "losses": training.losses,
-        "scores": [list(pair) for pair in training.scores],
-        "score_name": training.score_name,
-        "images_per_s": images_per_s,
-        "times": timed,
-        "parameters": sum(math.prod(shape) for _, shape in training.training.parameters.values()),
-        "memory": {
-            "activations_bytes": memory.peak_bytes,
-            "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
-            "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
-            "offsets": dict(memory.offsets),
-            "workspaces": {
-                name: {
-                    "offset": offset,
-                    "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name))),
-                }
+    return TrainingRecord(
+        format=FORMAT,
+        opbench=__version__,
+        **training.begun,
+        command=training.options.command,
+        network=training.network.name,
+        recipe={key: str(value) for key, value in asdict(training.recipe).items()},
+        data=DataRecord(training.data.name, training.data.sha256, training.data.items),
+        batch=training.batch,
+        steps_per_epoch=training.steps_per_epoch,
+        precision=training.options.precision,
+        backend=training.name,
+        environment=training.backend.environment(),
+        losses=tuple(training.losses),
+        scores=tuple(training.scores),
+        score_name=training.score_name,
+        images_per_s=images_per_s,
+        times=timed,
+        parameters=sum(math.prod(shape) for _, shape in training.training.parameters.values()),
+        memory=StepMemory(
+            activations_bytes=memory.peak_bytes,
+            state_bytes=sum(graph.values[name].nbytes for name in graph.state),
+            data_bytes=sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
+            offsets=dict(memory.offsets),
+            workspaces={
+                name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
                 for name, offset in memory.workspaces.items()
             },
-        },
-        "values": {v.name: {"bytes": v.nbytes, "of": v.of} for v in graph.values.values()},
-        "passes": _passes(training),
-        "nodes": [
-            {
-                "name": node.name,
-                "operator": node.operator,
-                "group": training.training.groups.get(node.name, "backward"),
-                "case": training.cases[node.name].name,
-                "inputs": dict(node.inputs),
-                "outputs": dict(node.outputs),
-                "launches": launches_of(training.training, node.name),
-                "flops": node.problem.flops(),
-                "compulsory_bytes": node.problem.bytes(),
-                "source": training.plan.choices[node.name].source,
-            }
+        ),
+        values={v.name: ValueRecord(bytes=v.nbytes, of=v.of) for v in graph.values.values()},
+        passes=_passes(training),
+        nodes=tuple(
+            TrainingNode(
+                name=node.name,
+                operator=node.operator,
+                group=training.training.groups.get(node.name, "backward"),
+                case=training.cases[node.name].name,
+                inputs=dict(node.inputs),
+                outputs=dict(node.outputs),
+                launches=launches_of(training.training, node.name),
+                flops=node.problem.flops(),
+                compulsory_bytes=node.problem.bytes(),
+                source=training.plan.choices[node.name].source,
+            )
             for node in graph.nodes
-        ],
-        "told": training.told,
-    }
+        ),
+        told=tuple(training.told),
+    )
 
 
-def _passes(training: TrainingState) -> list[TrainingPass]:
+def _passes(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Each pass with what it saves: the step beside that which is made without it."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
     own, found = _work(training_graph(network, recipe, items).graph), []
     for name, on, said in training.training.said:
-        told: TrainingPass = {"name": name, "on": on, "said": list(said)}
-        found.append(told)
+        found.append(TrainingPass(name, on, tuple(said)))
         if not (on and said and name in TRAINING_PASSES):
             continue
         without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
         nodes, nbytes, flops = (more - fewer for more, fewer in zip(_work(without), own, strict=True))
-        told["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}
-    return found
+        found[-1] = replace(found[-1], saved=PassSaving(nodes, nbytes, flops))
+    return tuple(found)
 
 
 def _work(graph: Graph) -> tuple[int, int, int]:

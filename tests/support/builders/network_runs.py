@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 from opbench.gpu.limits.ceilings import Ceilings, best_time
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
+from opbench.networks.records.network import Record
 from opbench.records import to_json
 from support.builders.runs import CEILINGS, measurement
 
 PEERS = {"PyTorch eager": 4.1, "PyTorch eager, channels_last": 3.2, "torch.compile": 2.6,
          "torch.compile, channels_last": 1.7}  # fmt: skip
+
+
+def typed(told: dict[str, Any]) -> Record:
+    """Return a fabricated record as it is read from its file."""
+    return Record.from_json(json.loads(json.dumps(told)))
 
 
 def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -> dict[str, Any]:

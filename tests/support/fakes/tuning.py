@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from opbench.backend.environment import Environment
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
 from opbench.checking.racing import RacedCases
@@ -62,8 +63,8 @@ class TuningWorker(FakeWorker):
     pause_s = check_s = 0.0
     counted = True
 
-    def start(self) -> dict[str, Any]:
-        return {"gpu": self.gpu, "energy_counted": self.counted, "compute_capability": "9.0", "sm_count": 132}
+    def start(self) -> Environment:
+        return Environment(gpu=self.gpu, energy_counted=self.counted, compute_capability="9.0", sm_count=132)
 
     def end(self) -> None:
         """Nothing to end."""
