@@ -49,7 +49,8 @@ $(VENV)/.torch: | $(VENV)/.test
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
-PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+# Where PYTHONDONTWRITEBYTECODE is set, each of thousands of processes would compile every module anew.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal
 
 test: $(VENV)/.test  ## Install what is needed and test every room and every variant; tests/long_tests.toml lists the rest
 	$(PYTEST) -m 'not long'

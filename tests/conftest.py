@@ -33,7 +33,8 @@ LONGEST = "test_the_readmes_commands_run_one_after_another"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out, and begin with the longest."""
-    for place, reason in long_items([item.nodeid for item in items], read_long_tests()):
+    fixtures = [(item.nodeid, getattr(item, "fixturenames", ())) for item in items]
+    for place, reason in long_items(fixtures, read_long_tests()):
         items[place].add_marker(pytest.mark.long(reason))
     items.sort(key=lambda item: item.name != LONGEST)
 

@@ -12,7 +12,7 @@ import pytest
 
 from opbench.kernels.folders import Catalog
 from support.common import ROOT
-from support.tiers import LongTest, long_items, read_long_tests
+from support.tiers import LongTests, long_items, read_long_tests
 
 TESTS = ROOT / "tests"
 LONG = read_long_tests()
@@ -25,20 +25,21 @@ def functions(path: Path) -> set[str]:
 
 
 def test_each_long_test_is_there_once_and_has_a_reason() -> None:
+    named = [name for group in LONG for name in group.tests]
     missing = []
-    for test in LONG:
-        file, _, name = test.name.partition("::")
-        if not (TESTS / file).is_file() or name not in functions(TESTS / file):
-            missing.append(test.name)
+    for name in named:
+        file, _, function = name.partition("::")
+        if not (TESTS / file).is_file() or function not in functions(TESTS / file):
+            missing.append(name)
     assert missing == []
-    assert [name for name, times in Counter(test.name for test in LONG).items() if times > 1] == []
-    assert [test.name for test in LONG if len(test.reason.split()) < 3] == []
+    assert [name for name, times in Counter(named).items() if times > 1] == []
+    assert [group for group in LONG if len(group.reason.split()) < 3 or bool(group.tests) == bool(group.fixture)] == []
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
 def test_make_test_runs_some_test_of_every_file(path: Path) -> None:
     """So that each room, which has a folder of tests, is tested by both commands."""
-    left_out = {test.name for test in LONG if not test.sample}
+    left_out = {name for group in LONG for name in group.tests if not group.sample}
     file = path.relative_to(TESTS).as_posix()
     assert [name for name in functions(path) if f"{file}::{name}" not in left_out]
 
@@ -54,10 +55,29 @@ def test_make_test_checks_and_compiles_every_variant() -> None:
                 assert f"tests/test_variants.py::{name}[{variant.id}]" in collected, done.stdout + done.stderr
 
 
+def test_of_a_fixture_each_file_has_its_sample() -> None:
+    assert all(group.sample for group in LONG if group.fixture)
+
+
 def test_a_sample_is_spread_over_the_parameter_sets() -> None:
     ids = ["tests/a.py::test_one", *(f"tests/a.py::test_many[{n}]" for n in range(5)), "tests/a.py::test_two"]
-    long_tests = [LongTest("a.py::test_one", "takes a minute"), LongTest("a.py::test_many", "many of a kind", sample=2)]
-    assert list(long_items(ids, long_tests)) == [
+    groups = [
+        LongTests("takes a minute", ("a.py::test_one",)),
+        LongTests("many of a kind", ("a.py::test_many",), sample=2),
+    ]
+    assert list(long_items([(name, ()) for name in ids], groups)) == [
         (0, "takes a minute"),
         *((place, "many of a kind") for place in (2, 3, 5)),
     ]
+
+
+def test_tests_of_a_fixture_are_sampled_by_file_unless_they_are_named() -> None:
+    items = [(f"tests/{file}.py::test_{n}", ("cli",) if n else ()) for file in "ab" for n in range(4)]
+    groups = [LongTests("starts a process", fixture="cli", sample=1), LongTests("takes a minute", ("a.py::test_1",))]
+    left_out = {items[place][0]: reason for place, reason in long_items(items, groups)}
+    assert left_out == {
+        "tests/a.py::test_1": "takes a minute",
+        "tests/a.py::test_3": "starts a process",
+        "tests/b.py::test_2": "starts a process",
+        "tests/b.py::test_3": "starts a process",
+    }

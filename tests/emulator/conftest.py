@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from opbench.emulator import CpuBackend
+from opbench.paths import cache_folder
 from support.builders.on_cpu import Bench, Tracer
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Modules compiled once for all tests."""
-    return tmp_path_factory.mktemp("cache")
+def cache() -> Path:
+    """Return the folder of modules that all tests and all their processes share."""
+    return cache_folder("cpu")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,13 +49,13 @@ Trace = Callable[..., list[CacheTraffic]]
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+def trace(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Trace:
     """Runs launches of (kernel, grid, block, x, y, n) on arrays of some sizes and returns their caches' traffic."""
     folder = tmp_path_factory.mktemp("caches")
     source = folder / "caches.cu"
     source.write_text(KERNELS)
     request = BuildRequest(source, NAMES)
-    backend = CpuBackend(folder / "cache", workers=1)
+    backend = CpuBackend(cache, workers=1)
 
     def run(sizes: dict[str, int], *steps: tuple[object, ...], limits: object = LIMITS) -> list[CacheTraffic]:
         buffers = {name: backend.allocate(name, (size,), "f32") for name, size in sizes.items()}

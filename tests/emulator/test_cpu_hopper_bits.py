@@ -130,10 +130,10 @@ class Machine:
 
 
 @pytest.fixture(scope="module", params=compilers())
-def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(request: pytest.FixtureRequest, cache: Path) -> Iterator[Machine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPBENCH_CXX", request.param)
-        yield Machine(CpuBackend(tmp_path_factory.mktemp("cache")))
+        yield Machine(CpuBackend(cache))
 
 
 def test_loads(machine: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,10 +30,10 @@ def expected() -> dict[str, tuple[str, int]]:
 
 
 @pytest.fixture(scope="module", params=compilers())
-def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuBackend]:
+def backend(request: pytest.FixtureRequest, cache: Path) -> Iterator[CpuBackend]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPBENCH_CXX", request.param)
-        yield CpuBackend(tmp_path_factory.mktemp("cache"))
+        yield CpuBackend(cache)
 
 
 def seen(name: str, backend: CpuBackend, orders: int) -> Iterator[tuple[str, Finding]]:

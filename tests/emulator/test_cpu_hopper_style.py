@@ -20,9 +20,9 @@ Run = Callable[..., dict[str, np.ndarray]]
 
 
 @pytest.fixture(scope="module", params=compilers())
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(request: pytest.FixtureRequest, cache: Path) -> Run:
     """Launches a kernel of a file in a traced build and in some orders of threads, finds nothing, gives its buffers."""
-    folder, command = tmp_path_factory.mktemp("cache"), request.param
+    command = request.param
     families = ("plain_bulk", "states", "pairs", "groups", "small_floats", "half_sums", "blocks")
     kernels = {"small_families": families, "pipeline_classes": ("gemm",), "queues": ("queued",)}
 
@@ -39,7 +39,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> dict[str, np.ndarray]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPBENCH_CXX", command)
-            backend = CpuBackend(folder)
+            backend = CpuBackend(cache)
             built = BuildRequest(FOLDER / f"{file}.cu", kernels[file], (), "9.0a")
             assert backend.unsupported(built) is None
             step = KernelLaunch(

@@ -110,9 +110,9 @@ def test_a_file_is_all_its_rungs_and_each_by_name(file: Path, tmp_path: Path) ->
         Catalog([folder.parent]).variants("relu")
 
 
-def test_words_reach_the_compiler(file: Path, tmp_path: Path) -> None:
+def test_words_reach_the_compiler(file: Path) -> None:
     large = by_name(file)["clip_large"]
-    cpu = CpuBackend(tmp_path / "cache")
+    cpu = CpuBackend()
     for n in (500, 2000):
         cpu.compile(Case(large, {"BLOCK": 256}, CATALOG.operator("relu").from_axes({"n": n})).request())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from support.common import ROOT
@@ -12,28 +12,38 @@ FILE = ROOT / "tests" / "long_tests.toml"
 
 
 @dataclass(frozen=True)
-class LongTest:
-    """A test function that `make test` leaves out, or of which it runs some parameter sets."""
+class LongTests:
+    """Tests that `make test` leaves out, with the reason: those named, or of each file those that use a fixture."""
 
-    name: str
-    """Such as "networks/test_training.py::test_a_seed_repeats"."""
     reason: str
+    tests: tuple[str, ...] = ()
+    """Such as "networks/test_training.py::test_it_learns"."""
+    fixture: str = ""
     sample: int = 0
-    """How many parameter sets `make test` runs all the same."""
+    """How many parameter sets of each test, or how many tests of each file, `make test` runs all the same."""
 
 
-def read_long_tests() -> list[LongTest]:
-    """Return the entries of long_tests.toml in their order."""
+def read_long_tests() -> list[LongTests]:
+    """Return the groups of long_tests.toml in their order."""
     groups = tomllib.loads(FILE.read_text())["long"]
-    return [LongTest(name, group["reason"], group.get("sample", 0)) for group in groups for name in group["tests"]]
+    return [LongTests(**{**group, "tests": tuple(group.get("tests", ()))}) for group in groups]
 
 
-def long_items(ids: Sequence[str], long_tests: Sequence[LongTest]) -> Iterator[tuple[int, str]]:
-    """Yield the position of each id that is left to `make test-all`, with the reason; a sample is spread evenly."""
-    places: dict[str, list[int]] = {}
-    for place, identifier in enumerate(ids):
-        places.setdefault(identifier.partition("[")[0].removeprefix("tests/"), []).append(place)
-    for test in long_tests:
-        found = places.get(test.name, [])
-        step = -(-len(found) // test.sample) if test.sample else 0
-        yield from ((place, test.reason) for number, place in enumerate(found) if not step or number % step)
+def long_items(items: Sequence[tuple[str, Collection[str]]], groups: Sequence[LongTests]) -> Iterator[tuple[int, str]]:
+    """Yield the position of each item that is left to `make test-all`, with the reason; a sample is spread evenly.
+
+    An item is a node id with the names of its fixtures. A test that is named is in no group of a fixture.
+    """
+    named = {name for group in groups for name in group.tests}
+    sets: dict[tuple[int, str], list[int]] = {}
+    for place, (identifier, fixtures) in enumerate(items):
+        name = identifier.partition("[")[0].removeprefix("tests/")
+        for number, group in enumerate(groups):
+            if name in group.tests:
+                sets.setdefault((number, name), []).append(place)
+            elif group.fixture in fixtures and name not in named:
+                sets.setdefault((number, name.partition("::")[0]), []).append(place)
+    for (number, _), places in sets.items():
+        sample = groups[number].sample
+        step = -(-len(places) // sample) if sample else 0
+        yield from ((place, groups[number].reason) for at, place in enumerate(places) if not step or at % step)
