@@ -86,5 +86,18 @@ def read_bytes(text: str) -> int:
     return round(float(match[1]) * UNITS[(match[2] or "B").upper()])
 
 
+def read_seconds(least_s: float) -> Callable[[str], float]:
+    """Return what reads a time such as 60s, 90, 5min or 1h in seconds; it raises ValueError for less than `least_s`."""
+
+    def read(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
+        value_s = float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1) if match else 0.0
+        if value_s < least_s:
+            raise ValueError(f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h")
+        return value_s
+
+    return read
+
+
 def _is_path(hint: object) -> bool:
     return hint is Path or Path in get_args(hint)

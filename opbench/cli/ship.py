@@ -5,14 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from opbench.cli.fields import options_of
 from opbench.cli.net import pictured, sizes_given, sizes_options
-from opbench.cli.options import variants_option
 from opbench.errors import UsageError
+from opbench.shipping.options import ShipOptions
 
 if TYPE_CHECKING:
     from opbench.networks.plan.options import NetOptions
@@ -21,44 +23,8 @@ if TYPE_CHECKING:
 
 @click.command("ship")
 @click.argument("names", nargs=-1, required=True, metavar="OPERATORS|PROBLEMS|CASES|NETWORKS...")
-@click.option(
-    "--book",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.json",
-    help="Which problems of an operator, and by which variants: opbench book writes it.",
-)
-@click.option(
-    "--plan",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Of a network, every layer's variant: a run's plan.json [default: what should be fastest].",
-)
 @sizes_options
-@click.option("--weights", default="", metavar="FILE|digits", help="Of a network: as opbench net run takes them.")
-@click.option("--image", metavar="FILE|digits|photo", help="Of a network: its example input [default: random numbers].")
-@click.option(
-    "--gpu",
-    default="sm_90",
-    show_default=True,
-    metavar="ARCH|NAME",
-    help="What it is compiled for: an architecture, or a GPU such as h200.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["f32", "tf32", "bf16"]),
-    default="f32",
-    show_default=True,
-    help="The least precise arithmetic that is taken.",
-)
-@click.option(
-    "--name",
-    default="opbench",
-    show_default=True,
-    metavar="NAME",
-    help="Of a library: files' stem and functions' prefix.",
-)
-@click.option("--no-test", is_flag=True, help="Leave out the float64 reference, which takes long for large problems.")
-@click.option("--replace", is_flag=True, help="Replace a folder that an earlier `ship` wrote.")
+@options_of(ShipOptions)
 @click.option(
     "--out",
     required=True,
@@ -66,22 +32,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The folder to write, whole or not at all.",
 )
-@variants_option
-def ship_command(
-    names: tuple[str, ...],
-    book: Path | None,
-    plan: Path | None,
-    weights: str,
-    image: str | None,
-    gpu: str,
-    precision: str,
-    name: str,
-    no_test: bool,
-    replace: bool,
-    out: Path,
-    roots: tuple[Path, ...],
-    **sizes: int | None,
-) -> None:
+def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **sizes: int | None) -> None:
     """Write the chosen kernels, or a network, as C++ without Python.
 
     Of operators the book's winners, dispatched by problem, of whole case names those. Of a problem such as
@@ -92,62 +43,39 @@ def ship_command(
     """
     from opbench.networks.ship.shipping_network import is_network, ship_network
 
-    networks = [one for one in names if is_network(one)]
-    if networks:
+    options = replace(options, names=names, out=out, command=shlex.join(["opbench", *sys.argv[1:]]))
+    if networks := [one for one in names if is_network(one)]:
         if len(names) > 1:
             raise UsageError(f"'{networks[0]}' is a network, which is a program of its own; ship it alone")
-        if name != "opbench":
-            raise UsageError(f"--name {name}: is of a library; a network's files bear its own name")
-        if book is not None:
+        if options.name != ShipOptions.name:
+            raise UsageError(f"--name {options.name}: is of a library; a network's files bear its own name")
+        if options.book is not None:
             raise UsageError("--book is of operators; a network's variants are in a plan: --plan plan.json")
-        options = network_options_of(networks[0], sizes, plan, weights, image, precision, roots, out)
-        shipped = ship_network(options, gpu=gpu, test=not no_test, replace=replace, tell=tell)
-        finish(shipped, out)
+        network = network_options_of(networks[0], sizes_given(networks[0], sizes), options)
+        finish(ship_network(network, gpu=options.gpu, test=options.test, replace=options.replace, tell=tell), out)
         return
-    given = [key for key, value in {**sizes, "plan": plan, "weights": weights, "image": image}.items() if value]
-    if given:
+    of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
+    if given := [key for key, value in of_networks.items() if value]:
         raise UsageError(f"--{given[0]} is of a network; {', '.join(names)} is none: opbench net list")
-    from opbench.shipping.shipping import ShipOptions, ship_library
+    from opbench.shipping.shipping import ship_library
 
-    library = ShipOptions(
-        names=names,
-        out=out,
-        book=book,
-        gpu=gpu,
-        precision=precision,
-        name=name,
-        roots=tuple(root.resolve() for root in roots),
-        test=not no_test,
-        replace=replace,
-        command=shlex.join(["opbench", *sys.argv[1:]]),
-    )
-    finish(ship_library(library, tell), out)
+    finish(ship_library(options, tell), out)
 
 
-def network_options_of(
-    network: str,
-    sizes: Mapping[str, int | None],
-    plan: Path | None,
-    weights: str,
-    image: str | None,
-    precision: str,
-    roots: tuple[Path, ...],
-    out: Path,
-) -> NetOptions:
-    """What a network is made of, as `opbench net run` would."""
+def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOptions) -> NetOptions:
+    """Return what a network is made of, as `opbench net run` would make it."""
     from opbench.networks.plan.options import NetOptions
 
-    given = sizes_given(network, sizes)
     return NetOptions(
         network=network,
-        sizes=given,
+        sizes=sizes,
         backend="cpu",
-        precision=precision,
-        plan=plan,
-        variants=roots,
-        weights=weights,
-        **(pictured(network, given, image) if image else {}),
-        out=out,
+        precision=options.precision,
+        plan=options.plan,
+        variants=options.variants,
+        weights=options.weights,
+        **(pictured(network, sizes, options.image) if options.image else {}),
+        out=options.out,
         command=(shlex.join(sys.argv[1:]),),
     )
 

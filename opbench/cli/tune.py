@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,102 +13,36 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
-from opbench.cli.options import case_option, gpu_option, json_option, variants_option
+from opbench.cli.fields import options_of
+from opbench.cli.options import case_option, gpu_option, json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.paths import next_command
+from opbench.tuning.options import TuneOptions
 
 if TYPE_CHECKING:
     from opbench.kernels.case import Case
     from opbench.results.files import Run
     from opbench.results.tuning import Tuning
 
-LEAST_BUDGET_S = 5.0
-
-
-def seconds(least_s: float) -> Callable[[click.Context, click.Parameter, str], float]:
-    """Reads a time such as 60s, 90, 5min or 1h."""
-
-    def read(context: click.Context, option: click.Parameter, text: str) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
-        value = float(found[1]) * {"min": 60, "h": 3600}.get(found[2], 1) if found else math.nan
-        if not value >= least_s:
-            raise click.BadParameter(f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h")
-        return value
-
-    return read
-
 
 @click.command("tune")
 @click.argument("target", metavar="CASE|FILE.cu", shell_complete=completion.variants)
-@click.option(
-    "--budget",
-    "budget_s",
-    callback=seconds(LEAST_BUDGET_S),
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="Wall time for all of it, such as 60s, 5min or 1h.",
-)
-@click.option(
-    "--space",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.toml",
-    help="tune and where of its own: ranges in place of the header's lists, rules beside its rules.",
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(["local", "random", "bayesian"]),
-    default="local",
-    show_default=True,
-    help="Neighbours of the best so far, any config, or what Optuna's model expects to be fast.",
-)
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the strategy.")
-@click.option(
-    "--mode",
-    type=click.Choice(["cold", "hot"]),
-    help="Each sample with a flushed L2 cache, or with the case's data left in it [default: cold; with --energy hot].",
-)
-@click.option("--energy", is_flag=True, help="Rank by joules a launch, of launches without a break, not by time.")
-@click.option(
-    "--compile-limit",
-    "compile_limit_s",
-    callback=seconds(1.0),
-    default="20s",
-    show_default=True,
-    metavar="TIME",
-    help="A config that takes longer to compile is given up, and is told so.",
-)
+@options_of(TuneOptions)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="The search's folder [default: reports/<time>-tune].",
 )
-@click.option("--resume", is_flag=True, help="Go on with the search in --out; configs that it tried are not repeated.")
 @click.option(
     "--dry-run", is_flag=True, help="Say how many configs there are and which can never be launched; needs no GPU."
 )
 @gpu_option
 @case_option
-@variants_option
 @json_option
 def tune_command(
-    target: str,
-    budget_s: float,
-    space: Path | None,
-    strategy: str,
-    seed: int,
-    mode: str | None,
-    energy: bool,
-    compile_limit_s: float,
-    out: Path | None,
-    resume: bool,
-    dry_run: bool,
-    gpu: str,
-    pattern: str,
-    roots: tuple[Path, ...],
-    as_json: bool,
+    target: str, options: TuneOptions, out: Path | None, dry_run: bool, gpu: str, pattern: str, as_json: bool
 ) -> None:
     """Search the configs of a kernel for the fastest, and measure the best of them side by side.
 
@@ -121,33 +54,26 @@ def tune_command(
     from opbench.kernels.space_file import with_space
     from opbench.running.targets import case_of, is_file
 
-    if resume and out is None:
+    if options.resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the search to go on with")
-    if energy and mode == "cold":
-        raise click.UsageError("--energy counts launches without a break, whose caches are hot; leave --mode cold out")
-    mode = mode or ("hot" if energy else "cold")
-    roots = tuple(root.resolve() for root in roots)
-    case = case_of(target, pattern, Catalog(roots))
-    variant = with_space(case.variant, space) if space else case.variant
+    case = case_of(target, pattern, Catalog(options.variants))
+    variant = with_space(case.variant, options.space) if options.space else case.variant
     if variant.is_library or not variant.tune:
         raise UsageError(f"{variant.id} has nothing to tune: its header has no tune = {{ NAME = [1, 2] }}")
     if dry_run:
         _dry_run(type(case)(variant, case.config, case.problem), gpu, as_json)
         return
     from opbench.gpu import driver as cuda
-    from opbench.tuning.tune import TuneOptions, tune
+    from opbench.tuning.tune import tune
 
     if reason := cuda.why_missing():
-        again = next_command("tune", target, variants=roots, case=pattern, space=space, dry_run=True)
-        check = next_command("check", target if is_file(target) else variant.id, variants=roots)
+        again = next_command("tune", target, variants=options.variants, case=pattern, space=options.space, dry_run=True)
+        check = next_command("check", target if is_file(target) else variant.id, variants=options.variants)
         raise EnvironmentFault(
             f"{reason}; a search ranks by times, which the cpu backend has none of. What the space holds: {again}; "
             f"whether its kernels are right: {check}"
         )
-    out = out or paths.new_run("tune")
-    options = TuneOptions(
-        out, budget_s, strategy, seed, mode, energy, compile_limit_s, resume, roots, tuple(sys.argv[1:])
-    )
+    options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
     with progress_on_stderr() as tell:
         found, run = tune(variant, case.problem, options, tell)
     from opbench.report.tuning import to_json

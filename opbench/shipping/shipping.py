@@ -8,7 +8,6 @@ from pathlib import Path
 
 from opbench import units
 from opbench._version import __version__
-from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.results.book import read_book
 from opbench.shipping.building import cmakelists, makefile, table
@@ -17,29 +16,9 @@ from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.interface import header_text
 from opbench.shipping.library import Library, make_library
+from opbench.shipping.options import ShipOptions
 from opbench.shipping.proving import expectations, test_text
 from opbench.shipping.source import source_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShipOptions:
-    """What a user may choose."""
-
-    names: tuple[str, ...]
-    """Operators, whole case names, or one network."""
-    out: Path
-    book: Path | None = None
-    gpu: str = "sm_90"
-    precision: str = "f32"
-    name: str = "opbench"
-    roots: tuple[Path, ...] = ()
-    test: bool = True
-    replace: bool = False
-    command: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.name.isidentifier() or not self.name.isascii():
-            raise UsageError(f"--name {self.name}: is no name in C; letters, digits and _, such as kernels")
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,7 @@ class Shipped:
 def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> Shipped:
     """Write a library of the named problems; raises UsageError, CompileError or EnvironmentFault, writing nothing."""
     require_free(options.out, options.replace)
-    catalog = Catalog(options.roots)
+    catalog = Catalog(options.variants)
     book = read_book(options.book) if options.book else None
     gpu = target(options.gpu, book)
     choice = chosen(options.names, catalog, book, gpu, options.precision)

@@ -11,9 +11,8 @@ from opbench.errors import OpbenchError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.running.protocol import CompileOne, Open, PackedCase
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
+from opbench.tuning.options import TuneOptions
 
-LIMIT_S = 20.0
-"""How long one config may compile unless a user says otherwise: some that unroll by a tunable take minutes."""
 LOG = "compilers.log"
 
 
@@ -24,7 +23,9 @@ class Compilers:
     takes its place: NVRTC cannot be interrupted, and a pool of the standard library cannot end one of its jobs.
     """
 
-    def __init__(self, roots: tuple[Path, ...], folder: Path, limit_s: float = LIMIT_S, count: int = 0) -> None:
+    def __init__(
+        self, roots: tuple[Path, ...], folder: Path, limit_s: float = TuneOptions.compile_limit_s, count: int = 0
+    ) -> None:
         self._limit_s = limit_s
         self._asked: queue.SimpleQueue[tuple[int, PackedCase, GpuTarget] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[int, CompiledCase]] = queue.SimpleQueue()

@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
@@ -31,7 +30,8 @@ from opbench.timing.racing import Raced, RaceOptions
 from opbench.timing.sampling import TimingOptions
 from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
-from opbench.tuning.compiling import LIMIT_S, Compilers
+from opbench.tuning.compiling import Compilers
+from opbench.tuning.options import TuneOptions
 from opbench.tuning.search import Search
 from opbench.tuning.strategies import STRATEGIES
 
@@ -39,23 +39,6 @@ FINALISTS = 8
 FINALS = "finals"
 FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
 """Of the budget what the finals may take, and at most."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """What a user may choose for a search."""
-
-    out: Path
-    budget_s: float = 60.0
-    strategy: str = "local"
-    seed: int = 0
-    mode: str = "cold"
-    energy: bool = False
-    """Whether joules rank, not time."""
-    compile_limit_s: float = LIMIT_S
-    resume: bool = False
-    roots: tuple[Path, ...] = ()
-    command: tuple[str, ...] = ()
 
 
 def tune(
@@ -68,8 +51,8 @@ def tune(
     began = time.perf_counter()
     space = candidates(variant, problem)
     writer = RunWriter(options.out, FILE)
-    worker = Worker(Open("cuda", options.roots), options.out / "worker.log")
-    compilers = Compilers(options.roots, options.out, options.compile_limit_s)
+    worker = Worker(Open("cuda", options.variants), options.out / "worker.log")
+    compilers = Compilers(options.variants, options.out, options.compile_limit_s)
     try:
         earlier = _earlier(writer, options, variant, problem)
         environment = worker.open()
@@ -220,4 +203,6 @@ def _measured(
     timing = TimingOptions(mode=options.mode, budget_s=max(0.2, 0.5 * final_s / len(cases)))
     suite = Suite(finals.folder, f"the best of {variant.id}", cases, timing)
     folder = options.out / finals.folder
-    return run_suite(suite, RunSetup("cuda", folder, resume=True, roots=options.roots, command=options.command), tell)
+    return run_suite(
+        suite, RunSetup("cuda", folder, resume=True, roots=options.variants, command=options.command), tell
+    )

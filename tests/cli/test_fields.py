@@ -16,7 +16,9 @@ from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.networks import api
 from opbench.networks.plan.options import NetOptions
-from opbench.options import argument, option, option_fields, read_bytes, set_types
+from opbench.options import argument, option, option_fields, read_bytes, read_seconds, set_types
+from opbench.shipping.options import ShipOptions
+from opbench.tuning.options import TuneOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +116,28 @@ def test_a_bare_net_run_passes_the_defaults(monkeypatch: pytest.MonkeyPatch) -> 
     assert CliRunner().invoke(cli, ["net", "run", "lenet"]).exit_code == 0
     (options,) = calls
     assert replace(options, out=NetOptions.out, command=()) == NetOptions("lenet", {"batch": 1})
+
+
+@pytest.mark.parametrize(("text", "value_s"), [("60s", 60.0), ("90", 90.0), ("5min", 300.0), ("1.5 h", 5400.0)])
+def test_a_time_is_read_in_seconds(text: str, value_s: float) -> None:
+    assert read_seconds(5.0)(text) == value_s
+
+
+@pytest.mark.parametrize("text", ["4s", "soon", "-60s", "60 m"])
+def test_a_time_that_is_none_or_too_short_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a time of 5s or more"):
+        read_seconds(5.0)(text)
+
+
+def test_a_search_is_timed_hot_where_it_ranks_by_energy() -> None:
+    assert [TuneOptions(energy=energy).mode for energy in (False, True)] == ["cold", "hot"]
+    with pytest.raises(UsageError, match="--mode cold"):
+        TuneOptions(energy=True, mode="cold")
+
+
+@pytest.mark.parametrize("kind", [TuneOptions, ShipOptions])
+def test_folders_of_variants_are_absolute(
+    kind: type[TuneOptions | ShipOptions], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kind(variants=("mine",)).variants == ((tmp_path / "mine").resolve(),)  # type: ignore[arg-type]

@@ -21,8 +21,9 @@ from opbench.shipping import library as shipped_library
 from opbench.shipping.choosing import chosen, target
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
+from opbench.shipping.options import ShipOptions
 from opbench.shipping.proving import COMPARED, drawn, step_of
-from opbench.shipping.shipping import ShipOptions, ship_library
+from opbench.shipping.shipping import ship_library
 from support.builders.shipped import built
 from support.common import Cli
 
@@ -120,7 +121,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("operator.py", OPERATOR), ("whole.cu", WHOLE), ("helper.cuh", HELPER)):
         (own / name).write_text(text)
     names = (RELU, MATMUL, WGMMA, OWN)
-    ship_library(ShipOptions(names=names, out=out, name="kernels", roots=(own.parent,), command="a test"))
+    ship_library(ShipOptions(names=names, out=out, name="kernels", variants=(own.parent,), command="a test"))
     return out
 
 
@@ -160,6 +161,7 @@ def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Pa
     assert len(re.findall(r"^__global__|__global__ void", source, re.MULTILINE)) == 4
     assert {path.name for path in (folder / "opbench").iterdir()} == {
         "barrier.cuh",
+        "format.cuh",
         "overlap.cuh",
         "sums.cuh",
         "tma.cuh",

@@ -29,7 +29,7 @@ from opbench.running.targets import own_variants
 from opbench.timing.racing import race
 from opbench.timing.sampling import measure
 from opbench.tuning import tune as tuning
-from opbench.tuning.tune import TuneOptions
+from opbench.tuning.options import TuneOptions
 from support.fakes.worker import FakeClock, FakeWorker
 
 KERNEL = """// /// opbench
