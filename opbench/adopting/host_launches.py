@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.source.c_expression import tokens_of
+from opbench.errors import UsageError
+from opbench.kernels.expression import evaluate
+from opbench.source.c_expression import Unreadable, converted, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
 
@@ -381,3 +383,12 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
     while index < len(code) and code[index].text not in (",", ";"):
         index = closing(code, index) + 1 if code[index].kind == "mark" and code[index].text in "([{" else index + 1
     return code[start:index]
+
+
+def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
+    """The number that an expression is; raises Unreadable with the name that has no value."""
+    text = converted(given, known)
+    try:
+        return int(evaluate(text, {}))
+    except UsageError:
+        raise Unreadable(text) from None

@@ -13,11 +13,11 @@ from opbench.adopting.host_launches import (
     definitions,
     global_definitions,
     launches_in,
+    number_of,
     options_in,
     parameter_of,
 )
-from opbench.errors import UsageError
-from opbench.kernels.expression import evaluate
+from opbench.adopting.host_turns import first_cases, with_pointers_followed, written_out
 from opbench.source.c_expression import SIZES, Unreadable, converted, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
@@ -71,6 +71,8 @@ class HostProgram:
     """Variables that the command line can change, with what it changes them by."""
     fixed: frozenset[str] = frozenset()
     """Names that the device's code uses, too: macros and constants."""
+    notes: list[str] = field(default_factory=list)
+    """The launches that are left out, for the user."""
 
     def value(self, given: Sequence[Token]) -> int:
         """The number that an expression is at the program's end; raises Unreadable."""
@@ -139,7 +141,9 @@ class HostProgram:
             first = first if first >= 0 else next((i for i in names if left[i].text in self.known), -1)
             if first < 0:
                 return "", ()
-            offsets += _added(left, first)
+            added = _added(left, first)
+            in_bytes = [token for token in given if token.text in ("char", "void", "uint8_t")]
+            offsets += [tuple(in_bytes)] if added and in_bytes else added
             if left[first].text in self.buffers:
                 return left[first].text, tuple(offsets)
             given = self.known[left[first].text]
@@ -165,13 +169,18 @@ def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
     return [one for one in found if [token.text for token in one] != ["0"]]
 
 
-def product(factors: Sequence[Sequence[Token]]) -> tuple[Token, ...]:
+def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
     """The product of some factors as an expression; empty of none."""
     found: list[Token] = []
     for factor in factors:
-        found += [Token("mark", "*", -1)] if found else []
+        found += [Token("mark", sign, -1)] if found else []
         found += [Token("mark", "(", -9), *factor, Token("mark", ")", -9)]
     return tuple(found)
+
+
+def total(parts: Sequence[Sequence[Token]]) -> tuple[Token, ...]:
+    """The sum of some parts as an expression."""
+    return product(parts, "+")
 
 
 def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
@@ -188,15 +197,6 @@ def _has_outer(given: Sequence[Token], signs: str) -> bool:
             return True
         index += 1
     return False
-
-
-def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
-    """The number that an expression is; raises Unreadable with the name that has no value."""
-    text = converted(given, known)
-    try:
-        return int(evaluate(text, {}))
-    except UsageError:
-        raise Unreadable(text) from None
 
 
 ASKED = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
@@ -228,8 +228,12 @@ def plain_name(name: str) -> str:
     return RENAMED.sub("", name)
 
 
-def program_of(everything: Sequence[Declaration], text: str) -> HostProgram | None:
-    """The file's host side from `main`, or from the first function that launches; None where nothing launches."""
+def program_of(everything: Sequence[Declaration], text: str, in_order: bool = False) -> HostProgram | None:
+    """The file's host side from `main`, or from the first function that launches; None where nothing launches.
+
+    `in_order` writes out the turns of counted loops that launch, takes one case of each `switch`, and follows pointers
+    that are assigned or swapped between launches.
+    """
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
     launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
     called = {token.text for one in functions.values() for token in one.tokens[max(0, one.body) :]}
@@ -243,6 +247,9 @@ def program_of(everything: Sequence[Declaration], text: str) -> HostProgram | No
     for root in roots:
         one = functions[root]
         code = tuple(_flat(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
+        notes: list[str] = []
+        if in_order:
+            code = written_out(first_cases(code, notes), constants, notes)
         known = {**constants, **definitions(code)}
         program = HostProgram(
             code,
@@ -252,8 +259,11 @@ def program_of(everything: Sequence[Declaration], text: str) -> HostProgram | No
             () if root == "main" else tuple(map(parameter_of, one.parameters())),
             options_in(code),
             frozenset(device & constants.keys()),
+            notes,
         )
         program.buffers = _buffers(program, everything)
+        if in_order:
+            program.launches = launches_in(with_pointers_followed(code, program.buffers), known, text)
         if program.launches:
             return program
         found = found or program

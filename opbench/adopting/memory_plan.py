@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.host_launches import global_definitions, value_until
-from opbench.adopting.host_program import number_of
+from opbench.adopting.host_launches import global_definitions, number_of, value_until
 from opbench.adopting.host_structs import structs_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.proposal import KernelRead, Proposal, read_kernel
@@ -20,7 +19,7 @@ from opbench.kernels.case import is_named
 from opbench.kernels.header import has_memory_header, read_memory_header
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.memory_header import BufferTemplate, MemoryHeader
-from opbench.kernels.scalar import ELEMENT_BYTES, Argument, Scalar, Struct
+from opbench.kernels.scalar import ELEMENT_BYTES, Argument, Part, Scalar, Struct
 from opbench.kernels.variant import LaunchTemplate
 from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.names import plain_kernel
@@ -68,6 +67,8 @@ class MemoryPlan:
     include: tuple[Path, ...] = ()
     data_lines: frozenset[int] = frozenset()
     """Lines of the file whose indices come from what a buffer holds: random numbers say nothing of their bounds."""
+    scatter_lines: frozenset[int] = frozenset()
+    """Those of them that store at such an index and do not update: random numbers do not say that two are the same."""
     edits: tuple[tuple[int, int, str], ...] = ()
     """Pieces of the file's text, by first and last character, with the reduced size that stands there in this run."""
 
@@ -200,22 +201,26 @@ class _Planner:
         kernels = tuple(dict.fromkeys(one.kernel for one in launches if one.kernel))
         reached = {name for launch in launches for name in launch.buffers()}
         used = tuple(self._buffer(one) for one in self.header.buffers if one.name in reached)
-        lines = self._data_lines({b.name for b in used if b.content == "random"})
+        indexed, scattered = self._data_lines({b.name for b in used if b.content == "random"})
         notes = tuple(dict.fromkeys(self.notes))
         edits = tuple(self._edits())
         path, include = self.header.path, self.header.include
-        return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, lines, edits)
+        return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, indexed, scattered, edits)
 
-    def _data_lines(self, random: set[str]) -> frozenset[int]:
-        """The lines of kernels where an index, or a loop's bound, comes from what a random buffer holds."""
-        found: set[int] = set()
+    def _data_lines(self, random: set[str]) -> tuple[frozenset[int], frozenset[int]]:
+        """The lines where an index or a loop's bound comes from what a random buffer holds, and those that store so."""
+        indexed: set[int] = set()
+        scattered: set[int] = set()
         for step, read in zip(self.launches, self.reads, strict=True):
             pointers: set[str] = set()
             for group, argument in zip(read.groups, step.args or (), strict=False):
                 fields = argument.fields if isinstance(argument, Struct) else (argument,)
                 pointers |= {p.name for (p, _), one in zip(group.fields, fields, strict=False) if one in random}
-            found |= {self.text.count("\n", 0, at) + 1 for at in data_indices(read.kernel.tokens, pointers)}
-        return frozenset(found)
+            for at, is_store in data_indices(read.kernel.tokens, pointers):
+                line = self.text.count("\n", 0, at) + 1
+                indexed.add(line)
+                scattered |= {line} if is_store else set()
+        return frozenset(indexed), frozenset(scattered)
 
     # Numbers ------------------------------------------------------------------------------------------------------
 
@@ -329,6 +334,12 @@ class _Planner:
         return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
 
     def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
+        if isinstance(given, Part):
+            buffer = next((one for one in self.header.buffers if one.name == given.fields[0]), None)
+            if buffer is None:
+                raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{given.fields[0]}'")
+            offset = self._number(str(given.offset), f"an offset into '{buffer.name}'")
+            return Part(given.fields, offset * ELEMENT_BYTES[buffer.type])
         if isinstance(given, Struct):
             return Struct(tuple(self._field(one, step) for one in given.fields))
         return self._field(given, step)
@@ -363,19 +374,30 @@ def _less(value: int, step: int) -> int:
     return half if half < value else 0
 
 
-def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[int]:
-    """Where, in characters of the text, an index or a loop depends on an element of one of these pointers."""
+def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple[int, bool]]:
+    """Where, in characters of the text, an index depends on an element of one of these pointers.
+
+    With whether a value is stored there that does not depend on the old one.
+    """
     tainted: set[str] = set()
-    found: list[int] = []
+    found: list[tuple[int, bool]] = []
     for _ in range(2):  # a loop's later statement may feed an earlier one
         for index, token in enumerate(code):
-            if token.text == "=" and index and code[index - 1].kind == "name":
+            is_test = index + 1 < len(code) and code[index + 1].text == "="
+            if token.text == "=" and index and code[index - 1].kind == "name" and not is_test:
                 value = value_until(code, index + 1)
                 if _depends(value, pointers, tainted):
                     tainted.add(code[index - 1].text)
     for index, token in enumerate(code):
-        if token.text == "[" and index and _depends(code[index + 1 : closing(code, index)], pointers, tainted):
-            found.append(token.start)
+        if (
+            token.text == "["
+            and index
+            and _depends(code[index + 1 : (ends := closing(code, index))], pointers, tainted)
+        ):
+            after = [other.text for other in code[ends + 1 : ends + 3]]
+            is_store = after[:1] == ["="] and after[1:] != ["="]
+            again = is_store and any(one.text == code[index - 1].text for one in value_until(code, ends + 2))
+            found.append((token.start, is_store and not again))
     return found
 
 

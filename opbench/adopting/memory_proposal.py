@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.host_launches import Parameter, launches_of, parameter_of
+from opbench.adopting.host_launches import Parameter, launches_of, number_of, parameter_of
 from opbench.adopting.host_program import (
     HostBuffer,
     HostProgram,
     device_values,
-    number_of,
     plain_name,
     product,
     program_of,
+    total,
 )
 from opbench.adopting.host_structs import sizes_of, structs_of
 from opbench.adopting.matching import NO_NUMBER, Guess
@@ -38,7 +38,7 @@ from opbench.kernels.memory_header import (
     table_of,
 )
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
-from opbench.kernels.scalar import ELEMENT_BYTES
+from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
 from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
 from opbench.source.project import project_folders
@@ -50,6 +50,8 @@ ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
 """The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
 of a kernel that nothing launches, which blocks divide: who would round up is not known."""
 ASSUMED_SHARED_BYTES = 16 << 10
+MOST_SIDE = 32
+"""The largest number that a kernel's template has alone and that is taken for a side of its block."""
 
 
 def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> Proposal:
@@ -66,7 +68,7 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
     kernels = {one.name: one for one in everything if one.is_kernel}
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read")
-    program = program_of(everything, sources[0].text)
+    program = program_of(everything, sources[0].text, in_order=True)
     launches = [one for one in program.launches if one.kernel in kernels] if program else []
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
     left = {one.kernel for one in launches_of(everything, sources[0].text)} & kernels.keys() - {
@@ -74,6 +76,7 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
     }
     if launches and left:
         proposal.notes.append(f"launches of {', '.join(sorted(left))} are in functions that are not called: add them")
+    proposal.notes += program.notes if program else []
     is_unlaunched = program is None or not launches
     if program is None or not launches:
         text = assumed_host(list(kernels.values()))
@@ -202,7 +205,9 @@ class _Writer:
         """Give a usual shape of a block to a parameter that is one."""
         code = self.program.code
         sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
-        shape = "dim3(16, 16)" if "y" in sides else "dim3(256)"
+        tiles = (re.fullmatch(r"<\s*(\d+)\s*>", one.template) for one in self.program.launches)
+        tile = next((match[1] for match in tiles if match and int(match[1]) <= MOST_SIDE), "16")
+        shape = f"dim3({tile}, {tile})" if "y" in sides else "dim3(256)"
         self.program.known[name] = tokens_of(shape)
         if name in needed:
             needed.remove(name)
@@ -354,8 +359,15 @@ class _Writer:
                 )
             if not group.parameter.name and not group.is_struct:
                 continue  # f(void)
-            found = [self._argument(read, parameter, given) for parameter, given in group.fields]
-            pointers += [text.strip('"') for (p, _), text in zip(group.fields, found, strict=True) if p.is_pointer]
+            found = []
+            for parameter, given in group.fields:
+                buffer, text = self._argument(read, parameter, given)
+                pointers += [buffer] if buffer else []
+                if group.is_struct and text.startswith("{ buffer"):
+                    guess = Guess(f"the offset into '{buffer}'", "0", ("it is in a structure",))
+                    self.proposal.guesses.append(guess)
+                    text = f'"{buffer}"'
+                found.append(text)
             args.append(f"{{ struct = [{', '.join(found)}] }}" if group.is_struct else found[0])
         called = read.kernel.qualified + template_arguments(read, self._known(read) | self._numbers())
         entry = {"kernel": f'"{called}"', "grid": sides[0], "block": sides[1]}
@@ -366,23 +378,23 @@ class _Writer:
     def _numbers(self) -> dict[str, Sequence[Token]]:
         return {name: tokens_of(value) for name, value in self.values.items()}
 
-    def _argument(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> str:
-        """One argument as the header has it."""
+    def _argument(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+        """The buffer that one argument points to, "" of a number, and the argument as the header has it."""
         if parameter.views:
             raise UsageError(
                 f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'), which only a header "
                 f"describes: {next_command('adopt', self.path, operator='NAME')}"
             )
         if parameter.is_pointer:
-            return f'"{self._pointer(read, parameter, given)}"'
+            return self._pointer(read, parameter, given)
         kind = C_TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "i32")
         words = [token.text for token in given]
         if words in (["true"], ["false"]):
-            return words[0]
-        if kind in ("f32", "f64", "f16", "bf16"):
-            return table_of({kind: self._real(given, parameter, read)})
+            return "", words[0]
+        if kind in FLOATS:
+            return "", table_of({kind: self._real(given, parameter, read)})
         value = self._size(given, f"argument '{parameter.name}' of {read.kernel.name}", read)
-        return f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
+        return "", f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
 
     def _real(self, given: Sequence[Token], parameter: Parameter, read: KernelRead) -> str:
         """A float, 1 where it cannot be read: no size follows from it."""
@@ -476,14 +488,16 @@ class _Writer:
                     return atomic or parameter.name in read.facts.read or parameter.name not in read.facts.stored
         return True
 
-    def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> str:
-        """The header's name for the buffer that an argument points to; one of its own where it is not known."""
-        name = self.program.pointer(given)
+    def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+        """The buffer that an argument points to, one of its own where none is known, and the argument in the header."""
+        if parameter.type.count("*") + parameter.type.count("[") > 1:
+            raise UsageError(
+                f"{self.path}: '{parameter.name}' of {read.kernel.name} points to pointers, which no header fills; "
+                "let the kernel take one pointer and an index"
+            )
+        name, offsets = self.program.place(given)
         if name:
-            if {"+", "["} & {token.text for token in given}:
-                why = "where it begins is not read"
-                self.proposal.guesses.append(Guess(f"the offset into '{plain_name(name)}'", "0", (why,)))
-            return self.names[name]
+            return self.names[name], self._part(read, name, offsets) if offsets else f'"{self.names[name]}"'
         name = plain_name("".join(t.text for t in given if t.kind == "name")) or parameter.name
         name = name if re.fullmatch(r"[A-Za-z_]\w*", name) else parameter.name
         if name not in self.buffers:
@@ -491,7 +505,23 @@ class _Writer:
             content = "zero" if _is_opaque(element) else "random"
             elements = str(self.given[name]) if name in self.given else ""
             self.buffers[name] = BufferTemplate(self._free_name(name), _dtype(element), elements, content)
-        return self.buffers[name].name
+        return self.buffers[name].name, f'"{self.buffers[name].name}"'
+
+    def _part(self, read: KernelRead, name: str, offsets: Sequence[Sequence[Token]]) -> str:
+        """The address within a buffer as the header has it; its beginning, a guess, where the offset is not known."""
+        own, element = self.names[name], self.program.buffers[name].element
+        added = total(offsets)
+        try:
+            number = self._number(added, read)
+        except Unreadable as error:
+            why = f"{plain_name(str(error))} cannot be read"
+            self.proposal.guesses.append(Guess(f"the offset into '{plain_name(name)}'", "0", (why,)))
+            return f'"{own}"'
+        if not number:
+            return f'"{own}"'
+        per_item = _item_bytes(element) // ELEMENT_BYTES[self.buffers[name].type]
+        text = self._expression(added, number, read)
+        return table_of({"buffer": f'"{own}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'})
 
 
 def _dtype(element: str) -> str:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
-from opbench.adopting.host_program import HostProgram, number_of, plain_name, product
+from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, parameter_of
+from opbench.adopting.host_program import HostProgram, plain_name, product
 from opbench.adopting.host_structs import GivenParameter, grouped, typed
 from opbench.adopting.host_textures import HostTexture
 from opbench.adopting.kernel_facts import KernelFacts, facts_of

@@ -26,7 +26,7 @@ from opbench.emulator.texture import native_texture
 from opbench.emulator.tracing import Tracing
 from opbench.errors import LaunchError, UsageError, located, unknown
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.kernels.scalar import Argument, Scalar, Struct
+from opbench.kernels.scalar import Argument, Part, Scalar, Struct
 
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
@@ -307,7 +307,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
         if isinstance(argument, Scalar):
             sent = SCALARS[argument.type]
         elif isinstance(argument, Struct):
-            sent = "?"
+            sent = "p" if isinstance(argument, Part) else "?"
         else:
             sent = (
                 letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"

@@ -17,7 +17,7 @@ from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, Origin
 from opbench.kernels.once import Preparation, preparation
 from opbench.kernels.operator import Operator
-from opbench.kernels.scalar import Argument, Scalar, Struct
+from opbench.kernels.scalar import Argument, Part, Scalar, Struct
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.tile import Tile
 from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
@@ -204,6 +204,8 @@ class Case:
         values: list[Argument] = []
         for number, argument in present:
             with self._located(*here, "args", number):
+                if isinstance(argument, Part):
+                    raise UsageError(f"a part of '{argument.fields[0]}' is for headers without an operator alone")
                 if isinstance(argument, Struct):
                     values.append(Struct(tuple(_bound(field, tensors, scope) for field in argument.fields)))
                 elif argument:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from opbench.errors import UsageError, unknown
-from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Scalar, Struct
+from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Part, Scalar, Struct
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.kernels.texture import CHANNELS, CHOICES, TextureTemplate
 from opbench.kernels.toml_lines import KeyPath
@@ -211,7 +211,7 @@ def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -
 
 
 def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Struct:
-    """An expression, a buffer's name with a question mark, a number with its type, or a structure of such."""
+    """An expression, a buffer's name with a question mark, a part of one, a number with its type, or a structure."""
     if isinstance(given, dict) and "struct" in given:
         listed = given["struct"]
         if len(given) != 1 or not isinstance(listed, list) or not listed:
@@ -220,6 +220,10 @@ def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Str
         if any(isinstance(field, Struct) for field in fields):
             raise reader.refuse(key, f"args: {given!r}: a struct in a struct is not allowed; list its fields")
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
+    if isinstance(given, dict) and "buffer" in given:
+        if given.keys() != {"buffer", "offset"} or not isinstance(given["buffer"], str):
+            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ buffer = "x", offset = "n" }}, in elements')
+        return Part((given["buffer"],), reader.expression("args", given["offset"], key))
     if isinstance(given, bool):
         return Scalar("bool", given)
     if isinstance(given, float):

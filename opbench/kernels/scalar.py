@@ -99,6 +99,22 @@ class Struct:
         return f"struct({', '.join(map(str, self.fields))})"
 
 
+@dataclass(frozen=True)
+class Part(Struct):
+    """The address within a buffer, which `fields` names alone."""
+
+    offset: str | int = 0
+    """From the buffer's beginning: in a header an expression of elements, in a launch bytes."""
+
+    def packed(self, address_of: Callable[[str], int]) -> bytes:
+        """Its bytes: an address."""
+        assert isinstance(self.fields[0], str) and isinstance(self.offset, int)
+        return Scalar("u64", address_of(self.fields[0]) + self.offset).packed()
+
+    def __str__(self) -> str:
+        return f"{self.fields[0]} + {self.offset} bytes"
+
+
 Argument = str | int | float | Scalar | Struct
 """Of a launch: a buffer's name, a C `int`, a C `float`, a number of another type or a structure."""
 

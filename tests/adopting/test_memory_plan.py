@@ -9,9 +9,10 @@ import pytest
 from opbench.adopting.memory_plan import MemoryPlan, plan_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.errors import UsageError
+from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.header import has_memory_header, read_memory_header
-from opbench.kernels.scalar import Scalar
+from opbench.kernels.header import has_memory_header, read_memory_header, read_variants
+from opbench.kernels.scalar import Part, Scalar
 
 CASES = Path(__file__).parents[1] / "cases" / "bare"
 
@@ -147,6 +148,11 @@ __global__ void count(const int* x, int* bins, int n) {
 void run(int* x, int* bins, int n) { count<<<1, n>>>(x, bins, n); }
 """
     assert {4, 6} <= plan(tmp_path, text).data_lines and not {3, 5} & plan(tmp_path, text).data_lines
+    assert plan(tmp_path, text).scatter_lines == {6}
+    tested = plan(tmp_path, text.replace("    bins[i] += 1", "    if (threadIdx.x == 0) bins[i] += x[i]"))
+    assert 5 not in tested.data_lines  # a comparison gives `x` no value
+    updated = plan(tmp_path, text.replace("bins[x[i]] = 0", "bins[x[i]] = bins[x[i]] + 1"))
+    assert 6 in updated.data_lines and updated.scatter_lines == set()
 
 
 @pytest.mark.parametrize("text", [TWO, LARGE])
@@ -353,3 +359,106 @@ def test_a_buffer_of_unknown_size_holds_what_the_launch_stores(tmp_path: Path) -
     )
     (buffer,) = plan(tmp_path, text).buffers
     assert not buffer.is_bounded and buffer.elements >= 4_000_000
+
+
+CHUNKS = """\
+__global__ void square(const float* in, float* out, int n) { out[threadIdx.x] = in[threadIdx.x] * in[n - 1]; }
+int main() {
+    const int total = 96, parts = 3;
+    float *from, *to;
+    cudaMalloc(&from, total * sizeof(float));
+    cudaMalloc(&to, total * sizeof(float));
+    cudaMemcpy(from, 0, total * 4, cudaMemcpyHostToDevice);
+    for (int i = 0; i < parts; ++i) {
+        int at = i * (total / parts);
+        square<<<1, total / parts>>>(from + at, &to[at], total / parts);
+    }
+}
+"""
+
+
+def test_each_turn_of_a_loop_gets_its_part_of_a_buffer(tmp_path: Path) -> None:
+    found = plan(tmp_path, CHUNKS)
+    assert [one.args[:2] for one in found.launches] == [
+        ("from", "to"),
+        (Part(("from",), 128), Part(("to",), 128)),
+        (Part(("from",), 256), Part(("to",), 256)),
+    ]
+    assert [one.buffers() for one in found.launches] == [{"from", "to"}] * 3
+    (tmp_path / "mine.cu").write_text(CHUNKS.replace("parts = 3", "parts = 6"))
+    longer = propose_memory(tmp_path / "mine.cu")
+    assert len(longer.notes) == 1 and longer.text.count("square") == 4
+
+
+STEPS = """\
+__global__ void step(const float* now, float* next) { next[threadIdx.x] = now[threadIdx.x]; }
+int main() {
+    float *a, *b;
+    cudaMalloc(&a, 64 * 4);
+    cudaMalloc(&b, 64 * 4);
+    float *now = a, *next = b;
+    for (int i = 0; i < TURNS; i++) { step<<<1, 64>>>(now, next); CHANGE }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("turns", "change", "pairs"),
+    [
+        (3, "std::swap(now, next);", [("a", "b"), ("b", "a"), ("a", "b")]),
+        (2, "float* old = now; now = next; next = old;", [("a", "b"), ("b", "a")]),
+        (100, "", [("a", "b")]),
+        (100, "std::swap(now, next);", [("a", "b"), ("b", "a"), ("a", "b"), ("b", "a")]),
+    ],
+)
+def test_swapped_pointers_are_followed(tmp_path: Path, turns: int, change: str, pairs: list[tuple[str, str]]) -> None:
+    found = plan(tmp_path, STEPS.replace("TURNS", str(turns)).replace("CHANGE", change))
+    assert [one.args for one in found.launches] == pairs
+
+
+def test_a_loop_that_halves_a_size_keeps_to_it(tmp_path: Path) -> None:
+    text = """\
+__global__ void fold(float* x, int half) { x[threadIdx.x] += x[threadIdx.x + half]; }
+int main() {
+    const int n = 4096;
+    float* x;
+    cudaMalloc(&x, n * 4);
+    cudaMemcpy(x, 0, n * 4, cudaMemcpyHostToDevice);
+    for (int half = n / 2; half > 0; half >>= 1) fold<<<1, 32>>>(x, half);
+}
+"""
+    assert [one.args[1] for one in plan(tmp_path, text, n=64).launches] == [32, 16, 8, 4]
+
+
+def test_one_case_of_a_switch_is_launched_with_a_block_of_its_tile(tmp_path: Path) -> None:
+    text = """\
+template <int TILE> __global__ void tiled(float* x) { x[threadIdx.y * TILE + threadIdx.x] = 1; }
+void run(float* x, dim3 block) {
+    switch (block.y) {
+        case 8: tiled<8><<<1, block>>>(x); break;
+        case 16: tiled<16><<<1, block>>>(x); break;
+    }
+}
+"""
+    found = plan(tmp_path, text)
+    assert [(one.kernel, one.block) for one in found.launches] == [("tiled<8>", (8, 8, 1))]
+
+
+def test_a_pointer_to_pointers_is_refused(tmp_path: Path) -> None:
+    text = "__global__ void rows(float** x) { x[0][threadIdx.x] = 1; }\nvoid run(float** x) { rows<<<1, 32>>>(x); }\n"
+    with pytest.raises(UsageError, match="'x' of rows points to pointers"):
+        plan(tmp_path, text)
+
+
+def test_a_part_of_a_buffer_is_for_headers_without_an_operator(tmp_path: Path) -> None:
+    path = tmp_path / "part.cu"
+    path.write_text(
+        '// /// opbench\n// operator = "relu"\n// title = "part"\n'
+        '// launch = [{ kernel = "part", grid = ["1"], block = ["1"], '
+        'args = [{ buffer = "x", offset = "1" }, "out", "n"] }]\n'
+        "// ///\n__global__ void part(const float* x, float* out, int n) { out[0] = x[0]; }\n"
+    )
+    (variant,) = read_variants(path)
+    case = Case(variant, {}, Catalog().operator("relu").from_axes({"n": 8}))
+    with pytest.raises(UsageError, match="a part of 'x'"):
+        case.launches(1)

@@ -126,3 +126,36 @@ def test_a_fault_ahead_of_what_contents_decide_is_found(cli: Cli, here: Path) ->
     assert done.returncode == 1
     found = json.loads(done.stdout)[0]["verdict"]["findings"]
     assert [(one["kind"], one["line"]) for one in found] == [("out_of_bounds", 6)]
+
+
+SCATTERED = """\
+__global__ void place(const int* at, float* out) { out[at[threadIdx.x]] = threadIdx.x; }
+int main() {
+    int* at;
+    float* out;
+    cudaMalloc(&at, 64 * sizeof(int));
+    cudaMalloc(&out, 64 * sizeof(float));
+    cudaMemcpy(at, 0, 64 * sizeof(int), cudaMemcpyHostToDevice);
+    place<<<1, 64>>>(at, out);
+}
+"""
+
+
+def test_a_race_of_stores_that_contents_place_is_not_judged(cli: Cli, here: Path) -> None:
+    (here / "scattered.cu").write_text(SCATTERED)
+    done = cli("check", "scattered.cu", "--json")
+    (result,) = json.loads(done.stdout)
+    assert (done.returncode, result["status"]) == (0, "no fault found") and "global-race" in result["reason"]
+    (here / "scattered.cu").write_text(SCATTERED.replace("] = threadIdx.x", "] += threadIdx.x"))
+    (result,) = json.loads(cli("check", "scattered.cu", "--json").stdout)
+    assert [one["kind"] for one in result["verdict"]["findings"]] == ["global_race"]
+
+
+def test_a_launch_on_a_part_of_a_buffer_has_the_buffers_end(cli: Cli, here: Path) -> None:
+    text = SCATTERED.replace("out[at[threadIdx.x]]", "out[threadIdx.x]")
+    (here / "parts.cu").write_text(text.replace("<<<1, 64>>>(at, out)", "<<<1, 32>>>(at, out + 32)"))
+    (result,) = json.loads(cli("check", "parts.cu", "--json").stdout)
+    assert result["status"] == "no fault found"
+    (here / "parts.cu").write_text(text.replace("<<<1, 64>>>(at, out)", "<<<1, 32>>>(at, out + 33)"))
+    (result,) = json.loads(cli("check", "parts.cu", "--json").stdout)
+    assert [(one["kind"], one["offset"]) for one in result["verdict"]["findings"]] == [("out_of_bounds", 256)]

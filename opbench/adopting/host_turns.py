@@ -1,0 +1,144 @@
+"""The host's statements in the order in which they run: turns of loops, cases of `switch`, pointers that change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from opbench.adopting.host_launches import definitions, launches_in, number_of
+from opbench.source.c_expression import Unreadable, tokens_of
+from opbench.source.tokens import Token, closing, split
+
+MOST_TURNS = 4
+"""Turns of a loop that are written out: a size of 32, the least of a check, can be halved so often."""
+
+
+def first_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
+    """Statements with one case that launches of each `switch`, the first; `notes` get those that are left out."""
+    for index, token in enumerate(code[:-1]):
+        if token.text != "switch" or code[index + 1].text != "(":
+            continue
+        opened = closing(code, index + 1) + 1
+        if opened >= len(code) or code[opened].text != "{":
+            continue
+        ends = closing(code, opened)
+        labels = [i for i in range(opened, ends) if code[i].text in ("case", "default")]
+        sections = [code[a:b] for a, b in zip(labels, [*labels[1:], ends], strict=True)]
+        launching = [section for section in sections if any(one.text == "<<<" for one in section)]
+        if len(launching) > 1:
+            left = [section for section in sections if section not in launching[1:]]
+            notes.append(f"of a switch with {len(launching)} cases that launch, the first is taken")
+            kept = [one for section in left for one in section]
+            return first_cases((*code[: opened + 1], *kept, *code[ends:]), notes)
+    return tuple(code)
+
+
+def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]], notes: list[str]) -> tuple[Token, ...]:
+    """Statements with the first turns of each counted loop whose launches differ from turn to turn."""
+    for index, token in enumerate(code[:-1]):
+        if token.text != "for" or code[index + 1].text != "(":
+            continue
+        head = closing(code, index + 1)
+        if head + 1 >= len(code):
+            continue
+        braced = code[head + 1].text == "{"
+        ends = (
+            closing(code, head + 1)
+            if braced
+            else next((i for i in range(head, len(code)) if code[i].text == ";"), len(code) - 1)
+        )
+        body = code[head + 2 : ends] if braced else code[head + 1 : ends + 1]
+        parts = split(code[index + 2 : head], ";")
+        if not any(one.text == "<<<" for one in body) or len(parts) != 3 or not _differs(code[index : ends + 1]):
+            continue
+        turns = _turns(parts, {**constants, **definitions(code[:index])})
+        if not turns:
+            continue
+        name = turns[0][0].text
+        if len(turns) > MOST_TURNS:
+            notes.append(f"of the loop over '{name}' the first {MOST_TURNS} turns are launched")
+        semicolon = Token("mark", ";", token.start)
+        made: list[Token] = []
+        for turn in turns[:MOST_TURNS]:
+            made += [semicolon, *turn, semicolon, *body, semicolon]
+        return written_out((*code[:index], *made, *code[ends + 1 :]), constants, notes)
+    return tuple(code)
+
+
+def _differs(loop: Sequence[Token]) -> bool:
+    """Whether a launch of a loop gets what the loop changes."""
+    for launch in launches_in(loop, {}, ""):
+        used = {token.text for part in (*launch.configuration[:3], *launch.arguments) for token in part}
+        waiting = list(used)
+        while waiting:
+            inner = {token.text for token in launch.known.get(waiting.pop(), ())} - used
+            used |= inner
+            waiting += inner
+        if used & launch.changing:
+            return True
+    return False
+
+
+def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]]) -> list[tuple[Token, ...]]:
+    """The statement that gives a loop's variable its value in each turn, one turn more than is written out.
+
+    The values are expressions of what the loop begins with. Empty where the loop cannot be counted.
+    """
+    first, test, step = parts
+    at = next((i for i, token in enumerate(first) if token.text == "="), 0)
+    if not at or first[at - 1].kind != "name":
+        return []
+    name, value = first[at - 1], tuple(first[at + 1 :])
+    found: list[tuple[Token, ...]] = []
+    try:
+        while len(found) <= MOST_TURNS:
+            if not number_of(test, {**known, name.text: value}):
+                break
+            found.append((name, Token("mark", "=", name.start), *value))
+            value = _stepped(step, name.text, value)
+            if all(token.kind != "name" for token in value):
+                value = tuple(tokens_of(str(number_of(value, {}))))
+    except Unreadable:
+        return []
+    return found
+
+
+def _stepped(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
+    """A variable's value after the step of a loop: `i++`, `i += 2`, `i >>= 1`, `i = 2 * i`; raises Unreadable."""
+    texts = [token.text for token in step]
+    own = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
+    if name not in texts:
+        raise Unreadable(" ".join(texts))
+    signs = "".join(text for text in texts if text in "+-*/<>=")
+    if len(step) == 3 and signs in ("++", "--"):
+        return (*own, Token("mark", signs[0], -1), *tokens_of("1"))
+    equals = texts.index("=") if "=" in texts else 0
+    if not equals or texts[0] != name:
+        raise Unreadable(" ".join(texts))
+    if equals == 1:
+        return tuple(one for token in step[2:] for one in (own if token.text == name else (token,)))
+    sign = Token("mark", "".join(texts[1:equals]), -1)
+    return (*own, sign, Token("mark", "(", -9), *step[equals + 1 :], Token("mark", ")", -9))
+
+
+def with_pointers_followed(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
+    """Statements where each pointer that was assigned or swapped has the name of the buffer that it points to then."""
+    now: dict[str, str] = {}
+    found: list[Token] = []
+
+    def buffer(name: str) -> str:
+        return now.get(name, name if name in buffers else "")
+
+    for index, token in enumerate(code):
+        after = [one.text for one in code[index + 1 : index + 4]]
+        if token.text == "swap" and after[:1] == ["("]:
+            given = [part[-1].text for part in split(code[index + 2 : closing(code, index + 1)], ",") if part]
+            if len(given) == 2 and buffer(given[0]) and buffer(given[1]):
+                now[given[0]], now[given[1]] = buffer(given[1]), buffer(given[0])
+        member = bool(found) and found[-1].text in (".", "->")
+        assigned = token.kind == "name" and after[:1] == ["="]
+        if assigned and not member and after[2:] in ([";"], [","]) and buffer(after[1]):
+            now[token.text] = buffer(after[1])
+        is_use = token.kind == "name" and not assigned and not member and token.text in now
+        found.append(replace(token, text=now[token.text]) if is_use else token)
+    return tuple(found)
