@@ -26,7 +26,7 @@ COLUMNS = 120
 INCLUDES = 2
 SELF_CONTAINED = 3
 """So many variants at the start of each ladder include no header."""
-FOR_CUDA_CORES = {"vectors.cuh"}
+FOR_CUDA_CORES = {"float_columns.cuh", "float_lines.cuh", "float_tile.cuh", "row_stream.cuh", "vectors.cuh"}
 """Headers that need no compute capability."""
 
 

@@ -25,6 +25,9 @@
 // written and read again, and as much memory; for few output channels that traffic limits it. Idea: Chellapilla, Puri,
 // Simard, High Performance Convolutional Neural Networks (2006), and Caffe.
 
+#include <opbench/float_tile.cuh>
+using namespace opbench;
+
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
 constexpr int WARPS_N = BN / 64;
@@ -54,25 +57,6 @@ extern "C" __global__ void conv2d_im2col(const float* __restrict__ image, float*
                 target += total;
             }
         }
-    }
-}
-
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
-// conflict.
-__device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
-                                         float (&sum)[8][8]) {
-#pragma unroll
-    for (int kk = 0; kk < BK; ++kk) {
-        const float4 a0 = *reinterpret_cast<const float4*>(&a[kk][row]);
-        const float4 a1 = *reinterpret_cast<const float4*>(&a[kk][row + 4 * LANES_M]);
-        const float4 b0 = *reinterpret_cast<const float4*>(&b[kk][column]);
-        const float4 b1 = *reinterpret_cast<const float4*>(&b[kk][column + 4 * LANES_N]);
-        const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
-        const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-#pragma unroll
-            for (int j = 0; j < 8; ++j) sum[i][j] += x[i] * y[j];
     }
 }
 
@@ -140,35 +124,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     for (int step = 0; step < steps; ++step) {
         // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
         if (step + 1 < steps) load(step + 1);
-        multiply(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
+        multiply_squares<LANES_M, LANES_N>(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
         if (step + 1 < steps) store((step + 1) % 2);
         __syncthreads();
     }
-    // A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane.
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const long long column = column0 + n_thread + half * 4 * LANES_N;
-        if (PLANE4) {
-            if (column >= columns) continue;
-            float* target = out + (column / plane * k + row0 + m_thread) * plane + column % plane;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const int m = i % 4 + i / 4 * 4 * LANES_M;
-                const float* v = &sum[i][half * 4];
-                if (row0 + m_thread + m < k)
-                    *reinterpret_cast<float4*>(target + (size_t)m * plane) = make_float4(v[0], v[1], v[2], v[3]);
-            }
-        } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                if (column + j >= columns) continue;
-                float* target = out + ((column + j) / plane * k + row0 + m_thread) * plane + (column + j) % plane;
-#pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    const int m = i % 4 + i / 4 * 4 * LANES_M;
-                    if (row0 + m_thread + m < k) target[(size_t)m * plane] = sum[i][half * 4 + j];
-                }
-            }
-        }
-    }
+    store_planes<LANES_M, LANES_N, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane, columns);
 }

@@ -59,55 +59,12 @@
 // constants, so that no index costs a division by a variable. Limit: the launch and one trip to memory; the multiply-
 // adds of LeNet's second layer are expected to take 1.2 µs with 128 images, of the first 0.7.
 
+#include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, DEPTH = R * S * C;
-
-// `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
-// zeros and with zeros up to `length`; a line that is none is zeros. Several loads of a thread are under way at once.
-template <int count, int length, int pitch, int left, int numbers, int height>
-__device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
-    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
-    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
-    union __align__(vec * sizeof(T)) Numbers {
-        T elements[vec];
-        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
-        __device__ Numbers() {}
-    };
-    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
-        float found[at_once][vec];
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS, line = first + e / per_line, x = e % per_line * vec - left;
-            const bool inside = e < all && (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
-            const T* const source = from + line * numbers + x;
-            Numbers read;
-            if (vec == 1)
-                read.elements[0] = inside ? *source : T(0.0f);
-            else if (sizeof(T) == 2)
-                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
-            else
-                *reinterpret_cast<uint4*>(read.bits) =
-                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll
-            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
-        }
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS;
-            float* const target = to + e / per_line * pitch + e % per_line * vec;
-            if (e >= all) continue;
-            if (vec == 4 && pitch % 4 == 0)
-                *reinterpret_cast<float4*>(target) =
-                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
-            else
-#pragma unroll
-                for (int v = 0; v < vec; ++v) target[v] = found[u][v];
-        }
-    }
-}
 
 // K_REGS neighbours in shared memory, by the widest loads that they and the number of filters allow.
 __device__ __forceinline__ void load_group(float (&to)[K_REGS], const float* from) {
@@ -139,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float* const filters = shared + W_START;
     float* const sums = shared + S_START;
     const int item = blockIdx.x / BANDS, row0 = blockIdx.x % BANDS * BAND;
-    bring_lines<LINES, LENGTH, PITCH, LEFT, WIDTH * C, HEIGHT>(lines, image + (size_t)item * HEIGHT * WIDTH * C,
-                                                               row0 * STRIDE - PADDING);
+    bring_lines<THREADS, LINES, LENGTH, PITCH, LEFT, WIDTH * C, HEIGHT>(
+        lines, image + (size_t)item * HEIGHT * WIDTH * C, row0 * STRIDE - PADDING);
 #pragma unroll 8
     for (int e = threadIdx.x; e < (DEPTH + 3) / 4 * 4 * FILTERS; e += THREADS) {
         // Four neighbours of eight filters a warp: few sectors of memory, few meetings in a bank.

@@ -30,6 +30,9 @@
 // check serve a whole filter position. The store into shared memory transposes; 4 floats of padding keep it free of
 // conflicts at BK=8. Limited by the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
 
+#include <opbench/float_tile.cuh>
+using namespace opbench;
+
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
 constexpr int WARPS_N = BN / 64;
@@ -42,38 +45,7 @@ constexpr int B_LOADS = BK / B_ROWS;           // float4 each
 // weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
 extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,
                                                int depth, int pitch) {
-    __shared__ float tile[32][33];
-    const int tiles_k = (pitch + 31) / 32;
-    const int k0 = blockIdx.x % tiles_k * 32;
-    const int depth0 = blockIdx.x / tiles_k * 32;
-    for (int i = threadIdx.y; i < 32; i += 8) {
-        const int ko = k0 + i, d = depth0 + threadIdx.x;
-        tile[i][threadIdx.x] = ko < k && d < depth ? weight[(size_t)ko * depth + d] : 0.0f;
-    }
-    __syncthreads();
-    for (int i = threadIdx.y; i < 32; i += 8) {
-        const int ko = k0 + threadIdx.x, d = depth0 + i;
-        if (ko < pitch && d < depth) packed[(size_t)d * pitch + ko] = tile[threadIdx.x][i];
-    }
-}
-
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
-// conflict.
-__device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
-                                         float (&sum)[8][8]) {
-#pragma unroll
-    for (int kk = 0; kk < BK; ++kk) {
-        const float4 a0 = *reinterpret_cast<const float4*>(&a[kk][row]);
-        const float4 a1 = *reinterpret_cast<const float4*>(&a[kk][row + 4 * LANES_M]);
-        const float4 b0 = *reinterpret_cast<const float4*>(&b[kk][column]);
-        const float4 b1 = *reinterpret_cast<const float4*>(&b[kk][column + 4 * LANES_N]);
-        const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
-        const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-#pragma unroll
-            for (int j = 0; j < 8; ++j) sum[i][j] += x[i] * y[j];
-    }
+    pack_columns(weight, packed, k, depth, pitch);
 }
 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
@@ -176,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     for (int step = 0; step < steps; ++step) {
         // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
         if (step + 1 < steps) load();
-        multiply(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
+        multiply_squares<LANES_M, LANES_N>(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
         if (step + 1 < steps) store((step + 1) % 2);
         __syncthreads();
     }

@@ -66,55 +66,12 @@
 // memory, by which the stores get contiguous too. Sizes are constants. Limit: the launch and one trip to memory, beside
 // which a layer of LeNet's multiply-adds are expected to take 1.3 µs with 128 images.
 
+#include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
-
-// `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
-// zeros and with zeros up to `length`; a line that is none is zeros. Several loads of a thread are under way at once.
-template <int count, int length, int pitch, int left, int numbers, int height>
-__device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
-    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
-    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
-    union __align__(vec * sizeof(T)) Numbers {
-        T elements[vec];
-        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
-        __device__ Numbers() {}
-    };
-    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
-        float found[at_once][vec];
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS, line = first + e / per_line, x = e % per_line * vec - left;
-            const bool inside = e < all && (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
-            const T* const source = from + line * numbers + x;
-            Numbers read;
-            if (vec == 1)
-                read.elements[0] = inside ? *source : T(0.0f);
-            else if (sizeof(T) == 2)
-                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
-            else
-                *reinterpret_cast<uint4*>(read.bits) =
-                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll
-            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
-        }
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS;
-            float* const target = to + e / per_line * pitch + e % per_line * vec;
-            if (e >= all) continue;
-            if (vec == 4 && pitch % 4 == 0)
-                *reinterpret_cast<float4*>(target) =
-                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
-            else
-#pragma unroll
-                for (int v = 0; v < vec; ++v) target[v] = found[u][v];
-        }
-    }
-}
 
 // C_REGS neighbours in shared memory, by the widest loads that they and the C channels of a filter allow.
 __device__ __forceinline__ void load_group(float (&to)[C_REGS], const float* from) {
@@ -148,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float* const sums = shared + S_START;
     const int item = blockIdx.x / BANDS, y0 = blockIdx.x % BANDS * BAND, reached = y0 + PADDING - R + 1;
     const int first_line = reached > 0 ? (reached + STRIDE - 1) / STRIDE : 0;
-    bring_lines<D_LINES, D_LENGTH, D_PITCH, D_LEFT * FILTERS, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
+    bring_lines<THREADS, D_LINES, D_LENGTH, D_PITCH, D_LEFT * FILTERS, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
         gradients, dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS, first_line);
 #pragma unroll 8
     for (int e = threadIdx.x; e < WEIGHTS; e += THREADS)

@@ -28,54 +28,12 @@
 // shared memory, the same bits every time. Limit: the launch and one trip to memory, some 3 µs together, for as long as
 // the operands are read from L2 only a few times; expected, not measured.
 
+#include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
-
-// Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
-// to[lines][pitch], zeros elsewhere. Several loads of a thread are under way at once.
-template <int lines, int length, int pitch, bool in_fours>
-__device__ __forceinline__ void bring(float* to, const T* __restrict__ from, int stride, int there, int left) {
-    constexpr int vec = in_fours ? 4 : 1, per_line = length / vec, all = lines * per_line;
-    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
-    union __align__(vec * sizeof(T)) Numbers {
-        T elements[vec];
-        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
-        __device__ Numbers() {}
-    };
-    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
-        float found[at_once][vec];
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS, line = e / per_line, x = e % per_line * vec;
-            const bool inside = e < all && line < there && x < left;
-            const T* const source = from + (size_t)line * stride + x;
-            Numbers read;
-            if (vec == 1)
-                read.elements[0] = inside ? *source : T(0.0f);
-            else if (sizeof(T) == 2)
-                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
-            else
-                *reinterpret_cast<uint4*>(read.bits) =
-                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll
-            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
-        }
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS;
-            if (e >= all) continue;
-            float* const target = to + e / per_line * pitch + e % per_line * vec;
-            if (vec == 4)
-                *reinterpret_cast<float4*>(target) =
-                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
-            else
-                *target = found[u][0];
-        }
-    }
-}
 
 // x [m][k], weight [n][k], bias [n], out [m][n]; a_tile [BM][PITCH], b_tile [BN][PITCH], afterwards sums
 // [SLICES][BM][BN]
@@ -90,8 +48,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][4] = {};
     for (int first = 0; first < k; first += STEP) {
         if (first > 0) __syncthreads();
-        bring<BM, STEP, PITCH, K4>(a_tile, x + (size_t)row0 * k + first, k, m - row0, k - first);
-        bring<BN, STEP, PITCH, K4>(b_tile, weight + (size_t)column0 * k + first, k, n - column0, k - first);
+        bring_rows<THREADS, BM, STEP, PITCH, K4>(a_tile, x + (size_t)row0 * k + first, k, m - row0, k - first);
+        bring_rows<THREADS, BN, STEP, PITCH, K4>(b_tile, weight + (size_t)column0 * k + first, k, n - column0,
+                                                 k - first);
         __syncthreads();
 #pragma unroll 2
         for (int d = warp * 4; d < STEP; d += SLICES * 4) {

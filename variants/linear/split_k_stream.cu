@@ -42,92 +42,13 @@
 // before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
 // notes.
 
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-typedef unsigned short Bits;
-#else
-typedef float T;
-typedef unsigned Bits;
-#endif
+#include <opbench/row_stream.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 #define VEC (BF16 ? 8 : 4)  // numbers in 16 bytes
 #define SUMS (M_TILE * ROWS)
 #define WARPS (THREADS / 32)
-
-// 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: VEC divides k, so that the 16 bytes
-// are all inside or all outside, and aligned.
-__device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned) {
-    if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
-    const Bits* p = reinterpret_cast<const Bits*>(row);
-    unsigned word[4] = {};
-#pragma unroll
-    for (int j = 0; j < VEC; ++j)
-        if (i + j < k) word[BF16 ? j / 2 : j] |= (unsigned)p[i + j] << (BF16 ? j % 2 * 16 : 0);
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
-__device__ __forceinline__ void unpack(uint4 raw, float (&value)[VEC]) {
-    const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-#if BF16
-        value[2 * j] = __uint_as_float(word[j] << 16);  // a bf16 is the upper half of a float
-        value[2 * j + 1] = __uint_as_float(word[j] & 0xffff0000u);
-#else
-        value[j] = __uint_as_float(word[j]);
-#endif
-    }
-}
-
-// sum[mm * ROWS + r] += x[row0 + mm] . w[r] over the VEC elements from i on; rows of x beyond m repeat the last one.
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&w)[ROWS], const T* x, int row0, int i, int m,
-                                         int k, bool aligned) {
-    float wide[ROWS][VEC];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) unpack(w[r], wide[r]);
-#pragma unroll
-    for (int mm = 0; mm < M_TILE; ++mm) {
-        float part[VEC];
-        unpack(load16(x + (size_t)min(row0 + mm, m - 1) * k, i, k, aligned), part);
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int j = 0; j < VEC; ++j) sum[mm * ROWS + r] += part[j] * wide[r][j];
-    }
-}
-
-// Adds SUMS values over the lanes: at each step a lane hands half of its values to its partner and keeps the sums of
-// the others, so that SUMS = 32 takes 31 shuffles, not 160. Value lane * SUMS / 32 (+ 1, ...) is left in sum[0] (...).
-__device__ __forceinline__ void add_lanes(float (&sum)[SUMS], int lane) {
-    int count = SUMS;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        if (count > 1) {
-            count /= 2;
-            const bool upper = lane & offset;
-#pragma unroll
-            for (int j = 0; j < count; ++j) {
-                const float given = upper ? sum[j] : sum[j + count];
-                const float kept = upper ? sum[j + count] : sum[j];
-                sum[j] = kept + __shfl_xor_sync(0xffffffffu, given, offset);
-            }
-        } else {
-            sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], offset);
-        }
-    }
-}
-
-__device__ __forceinline__ void finish(float sum, const T* __restrict__ bias, T* __restrict__ out, int row, int col,
-                                       int m, int n) {
-    if (row >= m || col >= n) return;
-#if BF16
-    sum += __bfloat162float(bias[col]);
-    out[(size_t)row * n + col] = __float2bfloat16(RELU ? fmaxf(sum, 0.0f) : sum);
-#else
-    sum += bias[col];
-    out[(size_t)row * n + col] = RELU ? fmaxf(sum, 0.0f) : sum;
-#endif
-}
 
 // x [m, k], weight [n, k], bias [n], out [m, n]; a block computes M_TILE x ROWS outputs.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -155,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (i < THREADS * VEC) asm volatile("griddepcontrol.wait;" ::: "memory");  // x is of the launch before
 #endif
 #pragma unroll
-        for (int d = 0; d < DEPTH; ++d) multiply(sum, w[d], x, row0, i + d * THREADS * VEC, m, k, aligned);
+        for (int d = 0; d < DEPTH; ++d) multiply_rows(sum, w[d], x, row0, i + d * THREADS * VEC, m, k, aligned);
     }
 #if EARLY
     asm volatile("griddepcontrol.wait;" ::: "memory");  // also by threads beyond k
@@ -172,5 +93,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float total = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) total += parts[w][value];
-    finish(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+    store_biased<RELU>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
 }

@@ -28,55 +28,12 @@
 // the same bits every time. A column of ones makes the bias's gradient. Limit: the launch and one trip to memory, some
 // 3 µs together, for as long as the operands are read from L2 only a few times; expected, not measured.
 
+#include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
-
-// Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
-// to[lines][pitch], zeros elsewhere, but ones in column `ones`. Several loads of a thread are under way at once.
-template <int lines, int length, int pitch, bool in_fours>
-__device__ __forceinline__ void bring(float* to, const T* __restrict__ from, int stride, int there, int left,
-                                      int ones) {
-    constexpr int vec = in_fours ? 4 : 1, per_line = length / vec, all = lines * per_line;
-    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
-    union __align__(vec * sizeof(T)) Numbers {
-        T elements[vec];
-        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
-        __device__ Numbers() {}
-    };
-    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
-        float found[at_once][vec];
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS, line = e / per_line, x = e % per_line * vec;
-            const bool inside = e < all && line < there && x < left;
-            const T* const source = from + (size_t)line * stride + x;
-            Numbers read;
-            if (vec == 1)
-                read.elements[0] = inside ? *source : T(0.0f);
-            else if (sizeof(T) == 2)
-                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
-            else
-                *reinterpret_cast<uint4*>(read.bits) =
-                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
-#pragma unroll
-            for (int v = 0; v < vec; ++v) found[u][v] = x + v == ones ? 1.0f : (float)read.elements[v];
-        }
-#pragma unroll
-        for (int u = 0; u < at_once; ++u) {
-            const int e = begin + u * THREADS;
-            if (e >= all) continue;
-            float* const target = to + e / per_line * pitch + e % per_line * vec;
-            if (vec == 4)
-                *reinterpret_cast<float4*>(target) =
-                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
-            else
-                *target = found[u][0];
-        }
-    }
-}
 
 // x [m][k], dout [m][n], dweight [n][k], dbias [n]; a_tile [STEP][BM], b_tile [STEP][BN], afterwards sums
 // [SLICES][BM][BN]
@@ -94,9 +51,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][4] = {};
     for (int first = 0; first < m; first += STEP) {
         if (first > 0) __syncthreads();
-        bring<STEP, BM, BM, N4>(a_tile, dout + (size_t)first * n + row0, n, m - first, n - row0, -1);
-        bring<STEP, BN, BN, K4>(b_tile, x + (size_t)first * k + column0, k, m - first, k - column0,
-                                BIAS ? k - column0 : -1);
+        bring_rows<THREADS, STEP, BM, BM, N4, true>(a_tile, dout + (size_t)first * n + row0, n, m - first, n - row0,
+                                                    -1);
+        bring_rows<THREADS, STEP, BN, BN, K4, true>(b_tile, x + (size_t)first * k + column0, k, m - first, k - column0,
+                                                    BIAS ? k - column0 : -1);
         __syncthreads();
 #pragma unroll 4
         for (int d = warp; d < STEP; d += SLICES) {

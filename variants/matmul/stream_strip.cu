@@ -22,42 +22,13 @@
 // sums meet in shuffles and in shared memory, in a fixed order. Limit: DRAM, for one or two rows; then the
 // multiply-adds. After the transposed matrix-vector products of BLAS libraries (MAGMA's and KBLAS's gemv).
 
-#if BF16
-#include <cuda_bf16.h>
-typedef __nv_bfloat16 T;
-typedef unsigned short Bits;
-#else
-typedef float T;
-typedef unsigned Bits;
-#endif
+#include <opbench/row_stream.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
 #define VEC (BF16 ? 8 : 4)  // numbers in 16 bytes
 #define SUMS (M_TILE * VEC)
 #define WARPS (THREADS / 32)
-
-// 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: VEC divides k, so that the 16 bytes
-// are all inside or all outside, and aligned.
-__device__ __forceinline__ uint4 load16(const T* __restrict__ row, int i, int k, bool aligned) {
-    if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
-    const Bits* p = reinterpret_cast<const Bits*>(row);
-    unsigned word[4] = {};
-#pragma unroll
-    for (int j = 0; j < VEC; ++j)
-        if (i + j < k) word[BF16 ? j / 2 : j] |= (unsigned)p[i + j] << (BF16 ? j % 2 * 16 : 0);
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
-__device__ __forceinline__ void unpack(uint4 raw, float (&value)[VEC]) {
-    const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-#if BF16
-        value[2 * j] = __uint_as_float(word[j] << 16);  // a bf16 is the upper half of a float
-        value[2 * j + 1] = __uint_as_float(word[j] & 0xffff0000u);
-#else
-        value[j] = __uint_as_float(word[j]);
-#endif
-    }
-}
 
 // a[i] to a[i + 3] of a row of length k, zeros beyond its end. `aligned`: 4 divides k.
 __device__ __forceinline__ void load4(const T* __restrict__ row, int i, int k, bool aligned, float (&value)[4]) {

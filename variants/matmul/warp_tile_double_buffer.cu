@@ -27,6 +27,9 @@
 // slots of the multiply-adds themselves (about 91 % of all instructions in the loop at 128 x 256), then power. After
 // CUTLASS's SIMT SGEMM (A. Kerr et al., 2017) and S. Gray's maxas.
 
+#include <opbench/float_tile.cuh>
+using namespace opbench;
+
 #define THREADS (BM * BN / (TM * TN))
 // Threads that shall reside on a multiprocessor; leaves 255, 128 or 168 registers for each.
 #define RESIDENT (TM * TN > 64 ? 256 : BM > 64 ? 512 : 384)
@@ -37,29 +40,6 @@
 #define B_PASSES (BK * BN / (4 * THREADS))
 #define A_STEP (THREADS / (BK / 4))  // rows from one pass to the next
 #define B_STEP (THREADS / (BN / 4))
-
-// Column of (k, i) in a transposed tile. Lanes that hold a float4 along k each would store to the same banks; the xor
-// spreads them over all 32 and, being a multiple of 4, keeps four neighbours together for float4 reads.
-__device__ __forceinline__ int swizzle(int k, int i) { return i ^ (k / 4 * (128 / BK)); }
-
-// Four neighbours, or zeros when they lie outside; p is 16-byte aligned.
-__device__ __forceinline__ float4 load4(const float* __restrict__ p, bool inside) {
-    return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-// Four neighbours of which only the first `left` exist; zeros for the others. p has any alignment.
-__device__ __forceinline__ float4 load_upto4(const float* __restrict__ p, int left) {
-    return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
-}
-
-// A column of four values into a transposed tile [BK][width].
-__device__ __forceinline__ void store_transposed(float* tile, int width, int k, int i, float4 v) {
-    float* p = tile + k * width + swizzle(k, i);
-    p[0] = v.x;
-    p[width] = v.y;
-    p[2 * width] = v.z;
-    p[3 * width] = v.w;
-}
 
 // a [m, k], b [k, n], out [m, n]; a block computes BM x BN, a warp (8 * TM) x (4 * TN) of it, a thread TM x TN in
 // groups of 4 x 4 that lie 4 * LANES_M rows and 4 * LANES_N columns apart.
@@ -115,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     };
     const auto stage = [&](int buffer) {
 #pragma unroll
-        for (int p = 0; p < A_PASSES; ++p) store_transposed(a_tiles[buffer], BM, a_k, a_row + p * A_STEP, a_next[p]);
+        for (int p = 0; p < A_PASSES; ++p)
+            store_transposed<BK>(a_tiles[buffer], BM, a_k, a_row + p * A_STEP, a_next[p]);
 #pragma unroll
         for (int p = 0; p < B_PASSES; ++p) reinterpret_cast<float4*>(b_tiles[buffer])[tid + p * THREADS] = b_next[p];
     };
@@ -125,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
 #pragma unroll
         for (int r = 0; r < TM; r += 4)
             *reinterpret_cast<float4*>(&a_part[r]) =
-                *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
+                *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle<BK>(i, y) + r * LANES_M]);
 #pragma unroll
         for (int c = 0; c < TN; c += 4)
             *reinterpret_cast<float4*>(&b_part[c]) =
@@ -163,13 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
         for (int c = 0; c < TN; c += 4) {
             const int col = col0 + x + c * LANES_N;
             float* p = out + (size_t)row * n + col;
-            if (n_aligned) {
-                if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(&sum[r][c]);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    if (col + j < n) p[j] = sum[r][c + j];
-            }
+            store_upto4(p, &sum[r][c], col, n, n_aligned);
         }
     }
 }

@@ -1,0 +1,94 @@
+// Lines of bf16 or float brought to shared memory as floats, by all threads of a block, several loads under way at once.
+#pragma once
+
+namespace opbench {
+
+// Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
+// to[lines][pitch], zeros elsewhere, but with `with_ones` ones in column `ones`.
+template <int threads, int lines, int length, int pitch, bool in_fours, bool with_ones = false, class T>
+__device__ __forceinline__ void bring_rows(float* to, const T* __restrict__ from, int stride, int there, int left,
+                                           int ones = -1) {
+    constexpr int vec = in_fours ? 4 : 1, per_line = length / vec, all = lines * per_line;
+    constexpr int at_once = (all + threads - 1) / threads < 8 ? (all + threads - 1) / threads : 8;
+    union __align__(vec * sizeof(T)) Numbers {
+        T elements[vec];
+        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
+        __device__ Numbers() {}
+    };
+    for (int begin = threadIdx.x; begin < all; begin += at_once * threads) {
+        float found[at_once][vec];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * threads, line = e / per_line, x = e % per_line * vec;
+            const bool inside = e < all && line < there && x < left;
+            const T* const source = from + (size_t)line * stride + x;
+            Numbers read;
+            if (vec == 1)
+                read.elements[0] = inside ? *source : T(0.0f);
+            else if (sizeof(T) == 2)
+                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
+            else
+                *reinterpret_cast<uint4*>(read.bits) =
+                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int v = 0; v < vec; ++v) found[u][v] = with_ones && x + v == ones ? 1.0f : (float)read.elements[v];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * threads;
+            if (e >= all) continue;
+            float* const target = to + e / per_line * pitch + e % per_line * vec;
+            if (vec == 4)
+                *reinterpret_cast<float4*>(target) =
+                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
+            else
+                *target = found[u][0];
+        }
+    }
+}
+
+// `count` lines of an image of `height` lines of `numbers` numbers, from line `first` on, to to[count][pitch], each
+// from `left` numbers ahead of it on; zeros outside.
+template <int threads, int count, int length, int pitch, int left, int numbers, int height, class T>
+__device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
+    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
+    constexpr int at_once = (all + threads - 1) / threads < 8 ? (all + threads - 1) / threads : 8;
+    union __align__(vec * sizeof(T)) Numbers {
+        T elements[vec];
+        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
+        __device__ Numbers() {}
+    };
+    for (int begin = threadIdx.x; begin < all; begin += at_once * threads) {
+        float found[at_once][vec];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * threads, line = first + e / per_line, x = e % per_line * vec - left;
+            const bool inside = e < all && (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
+            const T* const source = from + line * numbers + x;
+            Numbers read;
+            if (vec == 1)
+                read.elements[0] = inside ? *source : T(0.0f);
+            else if (sizeof(T) == 2)
+                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
+            else
+                *reinterpret_cast<uint4*>(read.bits) =
+                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * threads;
+            float* const target = to + e / per_line * pitch + e % per_line * vec;
+            if (e >= all) continue;
+            if (vec == 4 && pitch % 4 == 0)
+                *reinterpret_cast<float4*>(target) =
+                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
+            else
+#pragma unroll
+                for (int v = 0; v < vec; ++v) target[v] = found[u][v];
+        }
+    }
+}
+
+}  // namespace opbench
