@@ -47,17 +47,9 @@ constexpr int WINDOW_ROWS = (TILE_ROWS - 1 + PADDING) / STRIDE - FIRST + 1;
 constexpr int WINDOW_COLUMNS = (TILE_COLUMNS - 1 + PADDING) / STRIDE - FIRST + 1;
 constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
 
-constexpr bool row_and_tile_divide_by(int width) { return W % width == 0 && TILE_COLUMNS % width == 0; }
-constexpr int WIDTH = BF16 && row_and_tile_divide_by(8) ? 8
-                      : row_and_tile_divide_by(4)       ? 4
-                      : row_and_tile_divide_by(2)       ? 2
-                                                        : 1;
+constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, TILE_COLUMNS);
 constexpr bool GRADIENTS_IN_LINE = FIRST == 0 && WINDOW_COLUMNS == COLUMNS && Q % COLUMNS == 0;
-constexpr int GRADIENT_WIDTH = !GRADIENTS_IN_LINE         ? 1
-                               : BF16 && COLUMNS % 8 == 0 ? 8
-                               : COLUMNS % 4 == 0         ? 4
-                               : COLUMNS % 2 == 0         ? 2
-                                                          : 1;
+constexpr int GRADIENT_WIDTH = GRADIENTS_IN_LINE ? widest_vector(BF16 ? 8 : 4, COLUMNS, COLUMNS) : 1;
 
 // How many of a window's positions count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {

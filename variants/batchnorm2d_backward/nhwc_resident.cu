@@ -48,23 +48,6 @@ struct Channel {
     }
 };
 
-// The sums over a block's rows, for each of its ACROSS vectors of channels, in every thread.
-template <int COUNT>
-__device__ __forceinline__ void over_rows(float (&value)[COUNT], float (*warps)[ACROSS][COUNT]) {
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-#pragma unroll
-        for (int step = 16; step >= ACROSS; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
-        if (threadIdx.x % 32 < ACROSS) warps[threadIdx.x / 32][threadIdx.x % 32][k] = value[k];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        value[k] = warps[0][threadIdx.x % ACROSS][k];
-        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][threadIdx.x % ACROSS][k];
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_backward_nhwc_resident(const Pack* __restrict__ x, const Pack* __restrict__ dout,
                                        const float* __restrict__ scale, const float* __restrict__ shift,
@@ -103,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             }
         }
     }
-    over_rows(sums, warps);
+    column_sums<BLOCK, ACROSS>(sums, warps);
     if (!inside) return;
     const float share = 1.0f / (float)TOTAL;
 #pragma unroll

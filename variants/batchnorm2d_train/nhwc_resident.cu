@@ -36,23 +36,6 @@ constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
 
 typedef Packed<T, LANES> Pack;
 
-// The sums over a block's rows, for each of its ACROSS vectors of channels, in every thread.
-template <int COUNT>
-__device__ __forceinline__ void over_rows(float (&value)[COUNT], float (*warps)[ACROSS][COUNT]) {
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-#pragma unroll
-        for (int step = 16; step >= ACROSS; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
-        if (threadIdx.x % 32 < ACROSS) warps[threadIdx.x / 32][threadIdx.x % 32][k] = value[k];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < COUNT; ++k) {
-        value[k] = warps[0][threadIdx.x % ACROSS][k];
-        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][threadIdx.x % ACROSS][k];
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_train_nhwc_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
                                     const float* __restrict__ shift, const float* running_mean,
@@ -76,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) mean[lane] += lane_of<T>(packs[k], lane);
     }
-    over_rows(mean, first);
+    column_sums<BLOCK, ACROSS>(mean, first);
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) mean[lane] /= (float)TOTAL;
 #pragma unroll
@@ -88,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             squares[lane] += centred * centred;
         }
     }
-    over_rows(squares, second);
+    column_sums<BLOCK, ACROSS>(squares, second);
     if (!inside) return;
     float factor[LANES], offset[LANES];
 #pragma unroll

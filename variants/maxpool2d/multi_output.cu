@@ -45,11 +45,7 @@ constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns under a thread's outputs
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
-constexpr bool step_and_row_divide_by(int width) { return W % width == 0 && COLUMNS * STRIDE % width == 0; }
-constexpr int WIDTH = BF16 && step_and_row_divide_by(8) ? 8
-                      : step_and_row_divide_by(4)       ? 4
-                      : step_and_row_divide_by(2)       ? 2
-                                                        : 1;
+constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, COLUMNS* STRIDE);
 constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
 constexpr int VECTORS = (SHIFT + NEEDED + WIDTH - 1) / WIDTH;
 constexpr bool COLUMNS_INSIDE = PADDING == 0 && (COLUMN_GROUPS - 1) * COLUMNS * STRIDE + VECTORS * WIDTH <= W;

@@ -44,26 +44,6 @@ constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 
 typedef Packed<T, LANES> Pack;
 
-// The maximum or sum over the threads of a row, in each of them.
-template <bool MAXIMUM>
-__device__ __forceinline__ float over_row(float value, float (*shared)[WARPS]) {
-#pragma unroll
-    for (int step = (THREADS < 32 ? THREADS : 32) / 2; step > 0; step /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, value, step);
-        value = MAXIMUM ? fmaxf(value, other) : value + other;
-    }
-    if (WARPS == 1) return value;
-    if (threadIdx.x % 32 == 0) shared[threadIdx.y][threadIdx.x / 32] = value;
-    __syncthreads();
-    value = shared[threadIdx.y][0];
-#pragma unroll
-    for (int warp = 1; warp < WARPS; ++warp) {
-        const float other = shared[threadIdx.y][warp];
-        value = MAXIMUM ? fmaxf(value, other) : value + other;
-    }
-    return value;
-}
-
 constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -95,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             largest = fmaxf(largest, value[k][lane]);
         }
     }
-    largest = over_row<true>(largest, maxima);
+    largest = over_row<true, THREADS>(largest, maxima);
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
 #pragma unroll
@@ -104,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             sum += value[k][lane];
         }
     }
-    sum = over_row<false>(sum, sums);
+    sum = over_row<false, THREADS>(sum, sums);
     if (threadIdx.x == 0) losses[threadIdx.y] = row < rows ? logf(sum) - (of_label - largest) : 0.0f;
     const float factor = valid ? 1.0f / sum : nan;
 #pragma unroll

@@ -33,11 +33,7 @@ typedef Element<BF16> T;
 constexpr int P = SCALE * H, Q = SCALE * W;
 constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
 constexpr int GROUPS = (W + COLUMNS - 1) / COLUMNS;
-constexpr bool row_and_step_divide_by(int width) { return Q % width == 0 && COLUMNS * SCALE % width == 0; }
-constexpr int WIDTH = BF16 && row_and_step_divide_by(8) ? 8
-                      : row_and_step_divide_by(4)       ? 4
-                      : row_and_step_divide_by(2)       ? 2
-                                                        : 1;
+constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, Q, COLUMNS* SCALE);
 constexpr int SHIFT = (WIDTH - REACH % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
 constexpr int VECTORS = (SHIFT + COLUMNS * SCALE + 2 * REACH + WIDTH - 1) / WIDTH;
 constexpr int OUT_WIDTH = W % COLUMNS != 0 ? 1 : sizeof(T) * COLUMNS <= 16 ? COLUMNS : 16 / sizeof(T);

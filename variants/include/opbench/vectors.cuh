@@ -45,6 +45,13 @@ struct Raw<1> {
 template <class T, int count>
 using Packed = typename Raw<sizeof(T) * count>::type;
 
+// The widest vector of 8, 4, 2 or 1 elements, `most` at most, that divides both a and b.
+constexpr int widest_vector(int most, int a, int b) {
+    int width = most;
+    while (a % width != 0 || b % width != 0) width /= 2;
+    return width;
+}
+
 // Element number `lane` of a pack of T, as a float.
 template <class T, class Pack>
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
@@ -95,6 +102,43 @@ __device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)
     for (int k = 0; k < count; ++k) {
         value[k] = warps[0][k];
         for (int warp = 1; warp < threads / 32; ++warp) value[k] += warps[warp][k];
+    }
+}
+
+// The maximum or sum over the `threads` threads of a row, threadIdx.y, in each of them; `shared` has a line a row.
+template <bool maximum, int threads, int warps>
+__device__ __forceinline__ float over_row(float value, float (*shared)[warps]) {
+#pragma unroll
+    for (int step = (threads < 32 ? threads : 32) / 2; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = maximum ? fmaxf(value, other) : value + other;
+    }
+    if (warps == 1) return value;
+    if (threadIdx.x % 32 == 0) shared[threadIdx.y][threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[threadIdx.y][0];
+#pragma unroll
+    for (int warp = 1; warp < warps; ++warp) {
+        const float other = shared[threadIdx.y][warp];
+        value = maximum ? fmaxf(value, other) : value + other;
+    }
+    return value;
+}
+
+// The sums over the rows of a block of `threads`, each of `across` columns, in every thread of a column.
+template <int threads, int across, int count>
+__device__ __forceinline__ void column_sums(float (&value)[count], float (*warps)[across][count]) {
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+#pragma unroll
+        for (int step = 16; step >= across; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 < across) warps[threadIdx.x / 32][threadIdx.x % 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+        value[k] = warps[0][threadIdx.x % across][k];
+        for (int warp = 1; warp < threads / 32; ++warp) value[k] += warps[warp][threadIdx.x % across][k];
     }
 }
 
