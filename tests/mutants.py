@@ -186,7 +186,7 @@ def drawn(operators: Sequence[str], count: int, seed: int) -> list[Mutant]:
     catalog, chance, piles = Catalog(), random.Random(seed), []
     for operator in operators:
         paths = sorted({v.path for v in catalog.variants(operator) if not v.is_library})
-        whole = [path for path in paths if not re.search(r'#include "|\[rung\.', path.read_text())]
+        whole = [path for path in paths if not re.search(r'#include "|\[(rung|variant)\.', path.read_text())]
         found = [mutant for path in whole for mutant in mutants_of(operator, path)]
         chance.shuffle(found)
         kinds: dict[str, list[Mutant]] = {}

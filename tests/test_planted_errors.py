@@ -272,9 +272,9 @@ def check_slopes_of_a_square() -> None:
     check_slopes(net.graph(net.elementwise("mul", x, x)), ["x"])
 
 
-def check_a_rung(operator: str, rung: str) -> None:
-    """A reference that is wrong is at odds with rungs, which were not derived from it."""
-    wrong = [v.reason for v in verdicts(CATALOG.variant(operator, rung)).values() if not v.right]
+def check_a_variant(operator: str, variant: str) -> None:
+    """A reference that is wrong is at odds with variants, which were not derived from it."""
+    wrong = [v.reason for v in verdicts(CATALOG.variant(operator, variant)).values() if not v.right]
     assert not wrong, wrong[0]
 
 
@@ -300,13 +300,13 @@ PLANTED = [
     Planted(
         "tie of a maximum to the last",
         in_reference("maxpool2d_backward", x=later_is_larger),
-        functools.partial(check_a_rung, "maxpool2d_backward", "gather"),
+        functools.partial(check_a_variant, "maxpool2d_backward", "gather"),
         "wrong-result: dx",
     ),
     Planted(
         "ReLU's mask >= instead of >",
         in_results("relu_backward", at_zero_too),
-        functools.partial(check_a_rung, "relu_backward", "scalar"),
+        functools.partial(check_a_variant, "relu_backward", "scalar"),
         "wrong-result: dx",
     ),
     Planted(

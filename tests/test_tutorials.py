@@ -73,7 +73,7 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("tutorial-*.md")), ids=lambda page: page.stem)
 def test_measured_rows_of_a_tutorial_are_those_of_the_ladder(page: Path) -> None:
-    """A row that names a rung and a time is one that `opbench ladder` wrote, which `ladder --check` reads again."""
+    """A row that names a variant and a time is one that `opbench ladder` wrote, which `ladder --check` reads again."""
     ladder = (ROOT / "variants" / "matmul" / "README.md").read_text()
     rows = re.findall(r"^(\| \[`\w+`\].* [mµ]s \|.*)$", page.read_text(), re.MULTILINE)
     assert rows and [row for row in rows if row.replace("../variants/matmul/", "") not in ladder] == []

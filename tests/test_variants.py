@@ -160,7 +160,7 @@ WITH_INSTRUCTIONS = [
 
 
 SPILLED_BYTES = {"conv2d/nhwc_wgmma_f16": 8}
-"""By a rung of headers that may: two registers in tiles of 256 filters, once a tile, behind the last product."""
+"""By a variant of headers that may: two registers in tiles of 256 filters, once a tile, behind the last product."""
 
 
 def compile_all(variant: Variant, requests: set[BuildRequest], arch: str) -> None:

@@ -57,12 +57,12 @@ def operator_command(name: str, folder: Path) -> None:
     _next(next_command("check", name, variants=[folder]))
 
 
-@new_command.command("variant", short_help="A variant: a ladder's plainest rung.")
+@new_command.command("variant", short_help="A variant: a copy of the ladder's plainest.")
 @click.argument("name", metavar="OPERATOR/NAME")
 @folder_option
 @variants_option
 def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
-    """A variant of an operator: the plainest rung of its ladder under a new name, to be made faster."""
+    """A variant of an operator: the plainest of its ladder under a new name, to be made faster."""
     from opbench.kernels.folders import Catalog
 
     operator, slash, own = name.partition("/")
@@ -86,7 +86,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     head = rf'\1"{own}: what it does otherwise"' + f'\n// builds_on = "{plain.name}"'
     begun = title.sub(head, source)
     header, ended, body = begun.partition("// ///\n//\n")
-    note = "// Write here why it is faster than the rung it builds on, and what limits it. Of that rung:\n//\n"
+    note = "// Write here why it is faster than the variant it builds on, and what limits it. Of the latter:\n//\n"
     _write({folder / operator / f"{own}.cu": header + ended + note + body if ended else begun})
     _next(next_command("check", name, variants=[folder]))
 

@@ -100,7 +100,7 @@ def ranked(
 
 
 def _capability(case: Case) -> tuple[int, ...]:
-    """What its instructions need; of rungs that need none, nothing."""
+    """What its instructions need; of variants that need none, nothing."""
     return parse_capability(case.variant.compute_capability) or ()
 
 

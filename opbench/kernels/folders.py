@@ -85,7 +85,7 @@ class Catalog:
         return load_operator(self._operator_file(name), name)
 
     def variants(self, operator: str) -> list[Variant]:
-        """All variants of an operator, each rung after the one it builds on."""
+        """All variants of an operator, each after the one it builds on."""
         if operator not in self._read:
             self._read[operator] = tuple(self._variants(operator))
         return list(self._read[operator])
@@ -157,11 +157,11 @@ class Catalog:
         return variants
 
     def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
-        """One variant of a file: the rung of that name, or the only one."""
+        """One variant of a file: the one of that name, or the only one."""
         variants = {v.name: v for v in self.variants_in(path, operator)}
         name = name or next(iter(variants))
         if name not in variants:
-            raise UsageError(f"{path}: {unknown('rung', name, variants)}")
+            raise UsageError(f"{path}: {unknown('variant', name, variants)}")
         return variants[name]
 
 
@@ -191,7 +191,7 @@ def variant_folders(root: Path) -> list[Path]:
 
 
 def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
-    """Sort so that each variant follows the rung it builds on; libraries come last."""
+    """Sort so that each variant follows the one it builds on; libraries come last."""
     by_name = {v.name: v for v in variants}
 
     def height(variant: Variant) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from opbench.errors import Location, UsageError, unknown
 from opbench.kernels import expression
-from opbench.kernels.header_text import ADDED, HeaderText, header_location, split_header
+from opbench.kernels.header_text import ADDED, HeaderText, header_location, header_table, split_header
 from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
@@ -42,14 +42,14 @@ HEADER_KEYS: Mapping[str, KeyKinds] = {
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
     "tensor_maps": dict, "textures": dict, "surfaces": dict, "launch": list, "modules": list, "flops": str,
     "reproducible": bool,
-    "in_place": (bool, dict), "constants": dict, "rung": dict,
+    "in_place": (bool, dict), "constants": dict, "variant": dict,
 }  # fmt: skip
 MEMORY_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "sizes": dict, "buffers": dict, "launch": list,
 }  # fmt: skip
 """The keys of a header without an operator."""
 BUFFER_KEYS = ("type", "elements", "content")
-RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
+VARIANT_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "variant")}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 FILES = 1024
 """Of so many files the variants are kept."""
@@ -68,7 +68,9 @@ def has_header(path: Path) -> bool:
 def read_variants(
     path: Path, operator: str = "", include: Sequence[Path] | None = None, header: str = ""
 ) -> tuple[Variant, ...]:
-    """The variants of one file: its rungs, or itself; `operator` is the folder's name, else the header must name it.
+    """The variants of one file: its `[variant.NAME]` tables, or itself.
+
+    `operator` is the folder's name, else the header must name it.
 
     `include` are the folders of headers, those that ship with opbench unless told; folders of the file's project that
     have headers which it includes are added. `header` is one that was proposed for a file without. Raises UsageError
@@ -113,7 +115,7 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
 def _toml(path: Path, header: HeaderText) -> dict[str, Any]:
     """Return a header's table; raises UsageError for what is no TOML."""
     try:
-        return tomllib.loads(header.toml)
+        return header_table(header.toml)
     except tomllib.TOMLDecodeError as error:
         location = Location(path, header.opening_line + _error_line(error))
         raise UsageError(f"the header is no TOML: {error}", location) from None
@@ -136,23 +138,23 @@ def _variants_of(
             "write its operator (opbench new operator NAME --in mine), then name it in the header",
         )
     whole.require_known(HEADER_KEYS)
-    rungs = table.pop("rung", {})
-    if not rungs:
+    tables = table.pop("variant", {})
+    if not tables:
         return (replace(whole.variant(path.stem, operator, why), header=proposed),)
     found = []
-    for name, own in rungs.items():
+    for name, own in tables.items():
         reader = _HeaderReader(path, text, name, own, sources, folders)
         if not isinstance(own, dict) or not re.fullmatch(r"[\w-]+", name):
             raise reader.refuse(
-                ("rung", name), f"rung.{name} = {own!r} is not allowed; write a table [rung.name_of_the_rung]"
+                ("variant", name), f"variant.{name} = {own!r} is not allowed; write a table [variant.NAME]"
             )
-        reader.require_known(RUNG_KEYS)
+        reader.require_known(VARIANT_KEYS)
         found.append(replace(reader, table=_merged(table, own)).variant(name, operator, why))
     return tuple(found)
 
 
 def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A rung's whole table."""
+    """Return the common keys joined with those of one variant."""
     merged = {**common, **own}
     for key in common.keys() & own.keys():
         if key in ADDED:
@@ -174,15 +176,15 @@ class _HeaderReader:
     path: Path
     text: str
     """The file's, or a header that was proposed for it."""
-    rung: str
-    """Its name; empty for what all rungs share, and for a file without rungs."""
+    own_table: str
+    """The NAME of its `[variant.NAME]` table; empty for what all variants share, and for a file without such tables."""
     table: dict[str, Any]
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
 
     def refuse(self, key: KeyPath, message: str) -> UsageError:
         """Return an error with the location of a key or list item."""
-        return UsageError(message, header_location(self.path, self.text, key, self.rung))
+        return UsageError(message, header_location(self.path, self.text, key, self.own_table))
 
     def require_known(self, known: Mapping[str, KeyKinds]) -> None:
         """Refuse an unknown key and a value of the wrong type."""

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from opbench.errors import Location, UsageError
 from opbench.kernels.toml_lines import KeyPath, key_lines
@@ -14,7 +15,9 @@ from opbench.paths import from_here
 
 OPENING_LINE = "/// opbench"
 ADDED = ("mechanism", "where", "requires")
-"""Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
+"""Lists of which a `[variant.NAME]` table adds items to the common ones; tables merge by key, other keys replace."""
+EARLIER_WORD = "rung"
+"""What headers of earlier versions call `variant`."""
 FILES = 256
 """Lines of so many headers are kept."""
 
@@ -54,16 +57,24 @@ def split_header(path: Path, text: str) -> HeaderText:
     return HeaderText(first + 1, "\n".join(header), "\n".join(why).strip())
 
 
-def header_location(path: Path, text: str, key: KeyPath, rung: str = "") -> Location:
+def header_table(toml: str) -> dict[str, Any]:
+    """Parse a header's TOML; raises TOMLDecodeError."""
+    table = tomllib.loads(toml)
+    if EARLIER_WORD in table:
+        table["variant"] = {**table.pop(EARLIER_WORD), **table.get("variant", {})}
+    return table
+
+
+def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> Location:
     """Return where a file's header has a key, else the nearest table or list around it.
 
-    `text` is the file's. A key is looked up in the rung of that name first. Line 1 stands for a file without a header.
+    `text` is the file's. The table of that variant is looked at first. Line 1 stands for a file without a header.
     """
     try:
         lines = _header_lines(path, text)
     except UsageError:
         return Location(path, 1)
-    own: KeyPath = ("rung", rung)
+    own: KeyPath = ("variant", variant)
     bases: tuple[KeyPath, ...] = (own, ()) if own in lines else ((),)
     if own in lines and key[0] in ADDED and len(key) > 1 and isinstance(key[1], int):
         common = sum(len(known) == 2 and known[0] == key[0] for known in lines)
@@ -76,13 +87,13 @@ def header_location(path: Path, text: str, key: KeyPath, rung: str = "") -> Loca
 
 
 def root_location(path: Path, text: str, root: str) -> Location:
-    """Return where a file's header names a kernel to launch or a `__constant__` variable, of whatever rung."""
+    """Return where a file's header names a kernel to launch or a `__constant__` variable, of whatever variant."""
     shown = Path(from_here(str(path)))
     try:
-        lines, table = _header_lines(path, text), tomllib.loads(split_header(path, text).toml)
+        lines, table = _header_lines(path, text), header_table(split_header(path, text).toml)
     except UsageError:
         return Location(shown, 1)
-    for base, own in (((), table), *((("rung", name), own) for name, own in table.get("rung", {}).items())):
+    for base, own in (((), table), *((("variant", name), own) for name, own in table.get("variant", {}).items())):
         for index, step in enumerate(own.get("launch", [])):
             if step.get("kernel") == root:
                 return Location(shown, lines[*base, "launch", index, "kernel"])
@@ -96,4 +107,9 @@ def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
     """The line in the file of each key; the empty path is the first line of the TOML text."""
     header = split_header(path, text)
     first = header.opening_line + 1
-    return {(): first, **{key: header.opening_line + line for key, line in key_lines(header.toml).items()}}
+    found = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}
+    return {(): first, **{_current(key): line for key, line in found.items()}}
+
+
+def _current(key: KeyPath) -> KeyPath:
+    return ("variant", *key[1:]) if key[0] == EARLIER_WORD else key

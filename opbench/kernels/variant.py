@@ -1,4 +1,4 @@
-"""A variant: a file with a TOML header that says how it is built, tuned and launched, or one rung of such a file."""
+"""A variant: a file with a TOML header that says how it is built, tuned and launched, or one of several in a file."""
 
 from __future__ import annotations
 

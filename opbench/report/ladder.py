@@ -13,7 +13,7 @@ from opbench.paths import shipped
 from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate
 from opbench.results.files import Run
-from opbench.results.rows import Row, first_rung, rows
+from opbench.results.rows import Row, first_variant, rows
 
 PROBLEMS = 3
 
@@ -24,21 +24,21 @@ MeasuredRun = tuple[Run, str, list[Row]]
 def ladder_readme(
     operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run], layouts: Sequence[str] = ()
 ) -> str:
-    """The README of an operator's folder: its title, its rungs, what each bought, and what the runs measured.
+    """The README of an operator's folder: its title, its variants, what each bought, and what the runs measured.
 
     `layouts` are those that the operator knows, its default first. A function of its arguments and of which charts lie
     beside a committed run, so that a test can tell a stale file.
     """
-    rungs = in_order(variants)
-    lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, rungs), ""]
+    variants = in_order(variants)
+    lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
     measured = _problems(operator, runs, {variant.name for variant in variants})
-    lines += _rungs(rungs, measured, layouts)
+    lines += _variants(variants, measured, layouts)
     for run, problem, found in measured:
-        lines += _table(rungs, run, problem, found)
+        lines += _table(variants, run, problem, found)
     if not measured:
         lines += ["No committed run has measured it yet.", ""]
     lines += [
-        "A rung is a file of this folder, or a table in the header of one. The header says how it is tuned and "
+        "A variant is a file of this folder, or a table in the header of one. The header says how it is tuned and "
         "launched, the comment below it why it is faster and what limits it.",
         "",
         f"*Written by `opbench ladder`.{_repeat([run for run, _, _ in measured])}*",
@@ -47,9 +47,9 @@ def ladder_readme(
 
 
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
-    """A Markdown table for variants/README.md: where each ladder starts, its best rung, and the library."""
+    """A Markdown table for variants/README.md: where each ladder starts, its best variant, and the library."""
     lines = [
-        "| ladder | problem | starts at | best rung | | of roof | × the start | × the library |",
+        "| ladder | problem | starts at | best variant | | of peak | × the start | × the library |",
         "|---|---|--:|---|--:|--:|--:|--:|",
     ]
     for operator in operators:
@@ -81,10 +81,10 @@ def _markers(what: str) -> str:
 
 
 def in_order(variants: Sequence[Variant]) -> list[Variant]:
-    """Rungs from the bottom up: the longest ladder first, each rung after the one it builds on; libraries last."""
+    """Variants from the bottom up: the longest ladder first, each after the one it builds on; libraries last."""
     names = {v.name for v in variants}
     below = {v.name: v.builds_on for v in variants}
-    roots = [first_rung(v.name, below) for v in variants]
+    roots = [first_variant(v.name, below) for v in variants]
     placed: list[Variant] = []
 
     def place(base: str) -> None:
@@ -100,21 +100,21 @@ def in_order(variants: Sequence[Variant]) -> list[Variant]:
     return [*placed, *left]
 
 
-def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
-    own = [v for v in rungs if not v.is_library]
-    libraries = [v for v in rungs if v.is_library]
+def _introduction(operator: str, variants: Sequence[Variant]) -> str:
+    own = [v for v in variants if not v.is_library]
+    libraries = [v for v in variants if v.is_library]
     beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
     ways = "1 way" if len(own) == 1 else f"{len(own)} ways"
     return (
-        f"{ways} to write `{operator}`, from the plainest up{beside}. A rung keeps what the one it builds on does and "
-        "changes one mechanism."
+        f"{ways} to write `{operator}`, from the plainest up{beside}. A variant keeps what the one it builds on does "
+        "and changes one mechanism."
     )
 
 
 def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -> list[MeasuredRun]:
     """Three problems with times, those that most variants were measured on, and more until every variant is shown.
 
-    Of variants that are `known`, where that is told: a rung that was renamed or removed since has no row.
+    Of variants that are `known`, where that is told: a variant that was renamed or removed since has no row.
     """
     found: dict[str, MeasuredRun] = {}
     for run in runs:
@@ -138,31 +138,31 @@ def _names(measured: MeasuredRun) -> set[str]:
     return {row.variant for row in measured[2]}
 
 
-def _rungs(rungs: Sequence[Variant], measured: Sequence[MeasuredRun], layouts: Sequence[str]) -> list[str]:
-    """A tree of what builds on what, then a table a layout: what each rung does, and what that bought."""
-    if not rungs:
+def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layouts: Sequence[str]) -> list[str]:
+    """A tree of what builds on what, then a table a layout: what each variant does, and what that bought."""
+    if not variants:
         return []
     where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
-    lines = ["## Rungs", "", "```", *_tree(rungs), "```", "", f"Best config against best config.{where}", ""]
+    lines = ["## Variants", "", "```", *_tree(variants), "```", "", f"Best config against best config.{where}", ""]
     for layout in layouts or [""]:
-        served = [v for v in rungs if not layout or layout in v.supports.get("layout", layouts[:1])]
+        served = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
         if served and len(layouts) > 1:
             lines += [f"### `layout={layout}`", ""]
         if served:
-            lines += ["| rung | what it does | what that buys |", "|---|---|---|"]
-            lines += [_rung(variant, measured) for variant in served] + [""]
+            lines += ["| variant | what it does | what that buys |", "|---|---|---|"]
+            lines += [_variant(variant, measured) for variant in served] + [""]
     return lines
 
 
-def _rung(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
+def _variant(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
     return f"| {link} | {_cell(variant.title)} | {_bought(variant, measured)} |"
 
 
-def _tree(rungs: Sequence[Variant]) -> list[str]:
-    """Own rungs by name under the one that they build on: an only one on its line, those that end there on one line."""
-    own = [v for v in rungs if not v.is_library]
+def _tree(variants: Sequence[Variant]) -> list[str]:
+    """Own variants under the one that they build on: an only one on its line, those that end there on one line."""
+    own = [v for v in variants if not v.is_library]
     names = {v.name for v in own}
     placed: set[str] = set()
 
@@ -210,7 +210,7 @@ def _best(found: Sequence[Row], variant: str) -> Row | None:
     return min((r for r in found if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
 
 
-def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row]) -> list[str]:
+def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[Row]) -> list[str]:
     gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
     first = found[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
@@ -221,10 +221,10 @@ def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_roof_words(run)}",
         "",
         *_chart(run, first.operator, problem),
-        "| rung | median | rate | of roof | × rung below | × library | best config |",
+        "| variant | median | rate | of peak | × previous | × library | best config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    for variant in rungs:
+    for variant in variants:
         row = _best(found, variant.name)
         if row is None:
             continue
@@ -238,7 +238,7 @@ def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    without = [f"`{v.name}`" for v in rungs if _best(found, v.name) is None]
+    without = [f"`{v.name}`" for v in variants if _best(found, v.name) is None]
     return [*lines, "", *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
 
 
@@ -252,7 +252,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     if not picture.is_file():
         return []
     link = f"../../reports/{picture.relative_to(reports).as_posix()}"
-    return [f"![Every rung at `{problem}` under what the GPU allows]({link})", ""]
+    return [f"![Every variant at `{problem}` under what the GPU allows]({link})", ""]
 
 
 def _roof_words(run: Run) -> str:
@@ -262,7 +262,7 @@ def _roof_words(run: Run) -> str:
         f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",
     ]
     words = ", ".join(k for k in known if k)
-    return f"Roofs measured: {words}." if words else "No roof was measured."
+    return f"Peaks measured: {words}." if words else "No peak was measured."
 
 
 def _repeat(runs: Sequence[Run]) -> str:

@@ -14,8 +14,8 @@ from opbench.report.ladder import ladder_readme, ladders_overview, table_of, wit
 from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows
 
-ProblemRung = tuple[str, str]
-"""A problem and a rung that was measured on it."""
+ProblemVariant = tuple[str, str]
+"""A problem and a variant that was measured on it."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
         variants = catalog.variants(name)
         layouts = catalog.operator(name).choices.get("layout", ())
         text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
-        own = {(problem, rung) for operator, problem, rung in have if operator == name}
+        own = {(problem, variant) for operator, problem, variant in have if operator == name}
         lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
         if lost:
             found.kept[path] = _refusal(lost, old, root)
@@ -64,30 +64,30 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
     return found
 
 
-def cells_of(text: str) -> set[ProblemRung]:
+def cells_of(text: str) -> set[ProblemVariant]:
     """What the tables of an operator's README show."""
     cells, problem = set(), ""
-    for heading, rung in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
+    for heading, variant in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
         problem = heading or problem
-        if rung and problem:
-            cells.add((problem, rung))
+        if variant and problem:
+            cells.add((problem, variant))
     return cells
 
 
-def _lost(old: str, new: str, have: set[ProblemRung]) -> set[ProblemRung]:
+def _lost(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
     """Rows that only the old text has; a problem that gave way to another of these runs is none."""
     shown = cells_of(new)
     problems = {problem for problem, _ in shown}
     return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
 
 
-def _refusal(lost: set[ProblemRung], old: str, root: Path) -> str:
-    problem, rung = min(lost)
-    more = f" and {len(lost) - 1} more rows" if lost - {(problem, rung)} else ""
+def _refusal(lost: set[ProblemVariant], old: str, root: Path) -> str:
+    problem, variant = min(lost)
+    more = f" and {len(lost) - 1} more rows" if lost - {(problem, variant)} else ""
     starts = dict.fromkeys(re.findall(r"run `[^`]+` of (\S+)\. ", old)).keys()
     folders = {_started(path): path.relative_to(root).as_posix() for path in reversed(_folders(root))}
     hint = f" ({' '.join(folders[start] for start in starts if start in folders)})" if starts & folders.keys() else ""
-    return f"it shows `{rung}` at `{problem}`{more}, which would go; name the runs that have them first{hint}"
+    return f"it shows `{variant}` at `{problem}`{more}, which would go; name the runs that have them first{hint}"
 
 
 def _folders(root: Path) -> list[Path]:

@@ -130,7 +130,7 @@ def _unsupported(rows: Sequence[Row]) -> Text:
 
 
 def above_words(rows: Iterable[Row]) -> list[str]:
-    """Such as "fill/vec4: 108 % of the roof (roof of a copy)", each reason once with the row furthest above."""
+    """Such as "fill/vec4: 108 % of peak (roof of a copy)", each reason once with the row furthest above."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         if row.above_roof:
@@ -139,11 +139,11 @@ def above_words(rows: Iterable[Row]) -> list[str]:
     for why, above in found.items():
         first = max(above, key=lambda row: row.roof_share or 0.0)
         others = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        said.append(f"{first.name}{others}: {units.percent(first.roof_share)} of the roof ({why})")
+        said.append(f"{first.name}{others}: {units.percent(first.roof_share)} of peak ({why})")
     return said
 
 
-HIDDEN_FIRST = ("kernel", "rate", "× rung", "× lib")
+HIDDEN_FIRST = ("kernel", "rate", "× prev", "× lib")
 """Columns that a narrow terminal goes without, the first to go first."""
 
 
@@ -162,22 +162,22 @@ def _ranking(section: Section, console: Console) -> list[TableLine]:
 
 def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLine]:
     """The table of all precision classes, less the columns that are hidden."""
-    span = span_words(row for group in section.groups for row, _ in group.rows)
+    time = time_heading(row for group in section.groups for row, _ in group.rows)
     lines: list[TableLine] = []
     for group in section.groups:
         for row, rank in group.rows:
             cells = {
                 "": rank,
                 "variant": row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
-                span: units.time(row.time_s),
+                time: units.time(row.time_s),
                 "!": "!" if row.warnings else "",
                 "± 95 %": half_width(row),
                 "n": f"{row.samples:.0f}" if row.samples else "–",
                 "kernel": units.time(row.kernel_s),
                 "rate": rate(row),
-                "of roof": units.percent(row.roof_share),
+                "of peak": units.percent(row.roof_share),
                 "^": "^" if row.above_roof else "",
-                "× rung": units.ratio(row.speedup_over_rung),
+                "× prev": units.ratio(row.speedup_over_rung),
                 "× lib": units.ratio(row.speedup_over_library),
             }
             shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}
@@ -207,10 +207,10 @@ def _lead(group: Group) -> str:
     return f"{first[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
 
 
-def span_words(rows: Iterable[Row]) -> str:
-    """What a column of spans is called, such as "cold span"."""
+def time_heading(rows: Iterable[Row]) -> str:
+    """Return what a column of times is called, such as "cold time"."""
     modes = sorted({row.mode or "" for row in rows} - {""})
-    return f"{'/'.join(modes)} span".strip()
+    return f"{'/'.join(modes)} time".strip()
 
 
 def _untimed(section: Section) -> list[TableLine]:

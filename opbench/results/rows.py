@@ -1,4 +1,4 @@
-"""A run as rows, one a case: rates, shares of the roof, speed-ups and ranks; and the same as a pandas frame."""
+"""A run as rows, one a case: rates, shares of peak, speed-ups and ranks; and the same as a pandas frame."""
 
 from __future__ import annotations
 
@@ -313,16 +313,16 @@ def _compare(group: Sequence[Row]) -> None:
         libraries = [r for r in group if r.library and r.precision == row.precision]
         row.speedup_over_library = _speedup(_fastest(libraries), row)
         row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
-        base = best.get(first_rung(row.variant, below)) if not row.library else None
+        base = best.get(first_variant(row.variant, below)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
-            base = None  # a ladder whose lower rungs were not measured begins with one that rounds more
+            base = None  # a ladder whose lower variants were not measured begins with one that rounds more
         row.speedup_over_first = _speedup(base, row)
         if base is not None:
             row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)
 
 
-def first_rung(variant: str, below: Mapping[str, str]) -> str:
-    """The lowest rung under a variant that the run holds."""
+def first_variant(variant: str, below: Mapping[str, str]) -> str:
+    """The first variant below another on its ladder that the run holds."""
     seen = {variant}
     while (lower := below.get(variant, "")) and lower in below and lower not in seen:
         seen.add(lower)

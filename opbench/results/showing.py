@@ -14,7 +14,7 @@ from opbench.results.run_data import RunData
 MOST_ROWS = 24
 """What is worth a look in passing; all of it is `Run.frame()`."""
 
-HEADINGS = ("variant", "verdict", "time", "95 % interval", "of roof", "rank")
+HEADINGS = ("variant", "verdict", "time", "95 % interval", "of peak", "rank")
 LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-align:left;white-space:nowrap"'
 
 

@@ -281,7 +281,7 @@ def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
     """Problems that may take longest first, so that no device begins a long one when the others are done."""
 
     def guessed_s(cases: Sequence[Case]) -> float:
-        """A case takes what a process does for it and some launches at a first rung's pace, its problem the inputs."""
+        """A case takes what a process does for it and some launches at a slow one's pace, its problem the inputs."""
         problem = cases[0].problem
         launches_s = LAUNCHES * (problem.flops() / SLOW_FLOPS_PER_S + problem.bytes() / SLOW_BYTES_PER_S)
         return len(cases) * (CASE_S + launches_s) + problem.bytes() / INPUT_BYTES_PER_S

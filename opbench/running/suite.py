@@ -170,10 +170,10 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     """Return the cases of a user's variants of one operator, each problem's own cases first."""
     operator, names = variants[0].operator, {v.name for v in variants}
     quick = read_suite(Path("quick"), catalog, backend, only=operator)
-    rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
+    shipped = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
     chosen = [(variant, variant.configs) for variant in variants]
     named = [catalog.operator(operator).parse(problem) for problem in problems]
-    listed = list(dict.fromkeys(c.problem for c in rungs))
+    listed = list(dict.fromkeys(c.problem for c in shipped))
     found = _Expansion()
     for problem in named or dict.fromkeys(stored_for(v, p) for p in listed for v in variants):
         found.add(problem, chosen)
@@ -183,13 +183,13 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
         if not any(case.variant.path == file for case in found.cases.values()):
             unfit = next(variant for variant in variants if variant.path == file)
             raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit)
-    met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
+    met = {(c.variant.name, str(c.config)): c for c in shipped}.values()
     others = dict.fromkeys(c.problem for c in found.cases.values() if c.problem not in listed)
     more = [replace(c, problem=problem) for problem in others for c in met]
-    rungs += [c for c in more if c.unmet() is None]
+    shipped += [c for c in more if c.unmet() is None]
     cases = []
     for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
-        cases += [*own, *(c for c in rungs if c.problem == problem)]
+        cases += [*own, *(c for c in shipped if c.problem == problem)]
     return replace(quick, cases=tuple(cases), left_out=found.left_out)
 
 

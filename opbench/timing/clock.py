@@ -43,6 +43,11 @@ of buffers, where they fit, that it is cold: a measurement's `mode` then says "g
 "graph, hot"."""
 
 
+def mode_text(mode: str) -> str:
+    """Say how a time was taken, such as "cold L2" or "graph, hot"."""
+    return f"{mode} L2" if mode in ("cold", "hot") else mode
+
+
 @dataclass(frozen=True)
 class Sample:
     """One timed execution."""

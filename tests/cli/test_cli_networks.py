@@ -215,7 +215,7 @@ def test_results_that_fit_no_node_say_what_would(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_results_of_some_nodes_leave_the_others_to_their_top_rung(tmp_path: Path) -> None:
+def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: Path) -> None:
     options = NetOptions("lenet", {"batch": 1})
     graph, _ = rewritten(running.make_graph(options), options)
     node = graph.nodes[0]

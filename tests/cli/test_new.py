@@ -58,7 +58,7 @@ def test_a_guard_taken_away_is_found(cli: Cli, here: Path) -> None:
     assert "out[i]" in line
 
 
-def test_the_first_rung_of_every_ladder_begins_a_variant(cli: Cli, here: Path) -> None:
+def test_the_first_variant_of_every_ladder_begins_a_variant(cli: Cli, here: Path) -> None:
     for operator in ("matmul", "softmax", "adam"):
         assert cli("new", "variant", f"{operator}/own").returncode == 0
         own = next(v for v in Catalog((here / "mine",)).variants(operator) if v.name == "own")

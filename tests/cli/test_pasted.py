@@ -18,7 +18,7 @@ from opbench.kernels.folders import Catalog
 from opbench.running.targets import case_of
 from support.common import RELU, WRONG, Cli
 
-RUNGS = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
+TUNED = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("one.cu", "two.cu", "my kernel.cu", "it's.cu", "mine/relu/fancy.cu", "mine/relu/tuned.cu"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = RUNGS if path.stem == "tuned" else WRONG
+        text = TUNED if path.stem == "tuned" else WRONG
         path.write_text(text.replace('operator = "relu"\n// ', "") if "mine/" in name else text)
     return tmp_path
 
@@ -110,7 +110,7 @@ def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, folder: Path) -> No
 
 
 def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) -> None:
-    (folder / "one.cu").write_text(RUNGS)
+    (folder / "one.cu").write_text(TUNED)
     catalog, file = Catalog(), folder / "one.cu"
     largest = max(catalog.operator("relu").examples(), key=lambda problem: problem.bytes())
     assert case_of(file, "", catalog).name == f"relu/one[BLOCK=128]{largest}"

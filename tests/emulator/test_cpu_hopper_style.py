@@ -1,4 +1,4 @@
-"""Kernels as others write them for Hopper, and families of instructions that no rung of ours has, run as they are."""
+"""Kernels as others write them for Hopper, and instructions that no shipped variant has, run as they are."""
 
 from __future__ import annotations
 

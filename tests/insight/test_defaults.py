@@ -70,7 +70,7 @@ def test_products_are_given_tensor_cores_and_tiles_that_fill_the_gpu(operator: s
 
 
 @pytest.mark.parametrize(("operator", "mean", "most"), [("conv2d", 1.05, 1.4), ("conv2d_dgrad", 1.1, 1.4)])
-def test_hoppers_rungs_are_ranked_as_they_were_measured(operator: str, mean: float, most: float) -> None:
+def test_hoppers_variants_are_ranked_as_they_were_measured(operator: str, mean: float, most: float) -> None:
     """Patches, windows and tile shapes of one layer: without a measurement a step takes nearly its best."""
     found = times_as_long(operator, h200(), HOPPER)
     assert len(found) >= 13 and max(found) <= most
@@ -109,7 +109,7 @@ def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() 
 
 
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "12.0"])
-def test_rungs_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
+def test_variants_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
     device = target(Environment(gpu="NVIDIA Someday", compute_capability=capability, sm_count=132))
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
     graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph

@@ -194,7 +194,7 @@ def test_the_variants_of_softmax_that_coalesce_are_named() -> None:
         ("sum/interleaved(n=1000)", "divergence", "sum/sequential"),
     ],
 )
-def test_the_first_rungs_are_told_of_the_rung_that_mends_them(name: str, kind: str, remedy: str) -> None:
+def test_the_first_variants_are_told_of_the_variant_that_mends_them(name: str, kind: str, remedy: str) -> None:
     case = case_named(name)
     counts, findings = trace_case(case)
     assert findings == [] and counts.complete
@@ -228,8 +228,8 @@ def test_the_counters_suite_is_the_same_on_both_backends_and_covers_the_tree() -
     assert [c.name for c in on_cpu] == [c.name for c in on_gpu]
     able = [c for c in on_cpu if c.unmet() is None and not c.variant.is_library]
     assert len(able) >= 60
-    rungs = {v.id for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library}
-    assert rungs == {c.variant.id for c in able}
+    variants = {v.id for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library}
+    assert variants == {c.variant.id for c in able}
     assert any(c.config != c.variant.configs[0] for c in able)
     for operator in CATALOG.operator_names():
         sizes = {_odd(c) for c in able if c.variant.operator == operator}

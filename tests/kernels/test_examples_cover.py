@@ -1,4 +1,4 @@
-"""What a rung says it serves, an example asks of it; and examples have the sizes at which indices go wrong."""
+"""What a variant says it serves, an example asks of it; and examples have the sizes at which indices go wrong."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_THREADS = 1024
 OF_ONE_ELEMENT = {"advance": "a counter is one element, whatever its stride"}
 """Operators none of whose tensors has a size that a block could divide."""
 TILED_PIXELS = ("conv2d", "conv2d_dgrad", "conv2d_wgrad", "upsample_concat_conv2d")
-"""Operators whose rungs of interpreted instructions need not meet each size: their tiles run over the pixels of all
+"""Operators whose variants of interpreted instructions need not meet each size: their tiles run over the pixels of all
 images, of which examples have several tiles, and each pixel more is interpreted lane by lane."""
 
 
 def kernels(operator: str) -> list[Variant]:
-    """An operator's rungs that are CUDA."""
+    """An operator's variants that are CUDA."""
     return [variant for variant in CATALOG.variants(operator) if not variant.is_library]
 
 
@@ -59,13 +59,13 @@ def large_plane(problem: Operator) -> bool:
 
 
 def lacking(operator: str, meets: Callable[[Operator], bool]) -> list[str]:
-    """Rungs without an example that meets it, but for those that may."""
-    rungs = (v for v in kernels(operator) if not (operator in TILED_PIXELS and (v.product or v.compute_capability)))
-    return [variant.id for variant in rungs if not any(map(meets, served(variant)))]
+    """Variants without an example that meets it, but for those that may."""
+    variants = (v for v in kernels(operator) if not (operator in TILED_PIXELS and (v.product or v.compute_capability)))
+    return [variant.id for variant in variants if not any(map(meets, served(variant)))]
 
 
 @pytest.mark.parametrize("operator", CATALOG.operator_names())
-def test_every_value_of_every_mode_of_each_rung_is_met_by_an_example(operator: str) -> None:
+def test_every_value_of_every_mode_of_each_variant_is_met_by_an_example(operator: str) -> None:
     modes = CATALOG.operator(operator).modes()
     missing = []
     for variant in kernels(operator):
@@ -77,17 +77,17 @@ def test_every_value_of_every_mode_of_each_rung_is_met_by_an_example(operator: s
 
 
 @pytest.mark.parametrize("operator", CATALOG.operator_names())
-def test_each_rung_has_an_example_whose_elements_fill_whole_blocks(operator: str) -> None:
+def test_each_variant_has_an_example_whose_elements_fill_whole_blocks(operator: str) -> None:
     missing = lacking(operator, fills_blocks)
     assert bool(missing) == (operator in OF_ONE_ELEMENT), missing
 
 
 @pytest.mark.parametrize("operator", [n for n in CATALOG.operator_names() if images(CATALOG.operator(n).examples()[0])])
-def test_each_rung_of_images_has_an_example_with_a_plane_of_several_blocks(operator: str) -> None:
+def test_each_variant_of_images_has_an_example_with_a_plane_of_several_blocks(operator: str) -> None:
     assert lacking(operator, large_plane) == []
 
 
-def test_who_need_not_meet_a_size_is_an_operator_with_rungs_of_that_kind() -> None:
+def test_who_need_not_meet_a_size_is_an_operator_with_variants_of_that_kind() -> None:
     assert all(any(v.product or v.compute_capability for v in kernels(name)) for name in TILED_PIXELS)
     assert set(OF_ONE_ELEMENT) <= set(CATALOG.operator_names())
 

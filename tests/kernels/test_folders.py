@@ -37,7 +37,7 @@ def test_an_operator_has_its_mathematics_a_title_and_variants(name: str) -> None
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
-def test_each_rung_stands_on_one_that_exists_and_comes_after_it(name: str) -> None:
+def test_each_variant_stands_on_one_that_exists_and_comes_after_it(name: str) -> None:
     variants = CATALOG.variants(name)
     names = [v.name for v in variants]
     for position, variant in enumerate(variants):
@@ -71,8 +71,8 @@ def test_what_begins_with_a_dot_or_a_line_is_no_variant(tmp_path: Path) -> None:
 
 
 def test_a_ring_of_builds_on_ends(tmp_path: Path) -> None:
-    rung = '// title = "x"\n// builds_on = "{}"\n// launch'
-    ring = {a: BARE.replace('// title = "a kernel of a test"\n// launch', rung.format(b)) for a, b in ("ab", "ba")}
+    variant = '// title = "x"\n// builds_on = "{}"\n// launch'
+    ring = {a: BARE.replace('// title = "a kernel of a test"\n// launch', variant.format(b)) for a, b in ("ab", "ba")}
     assert {"a", "b"} <= {v.name for v in Catalog([root(tmp_path, **ring)]).variants("relu")}
 
 

@@ -87,13 +87,13 @@ def test_variants_for_every_gpu_include_headers_for_cuda_cores_alone() -> None:
     assert {name: others for name, others in includes.items() if others} == {}
 
 
-def test_a_header_of_one_rung_belongs_in_the_rung() -> None:
+def test_a_header_of_one_variant_belongs_in_its_file() -> None:
     users = {header: [v.id for v in OVER_HEADERS if header in {s.path for s in v.sources}] for header in HEADERS}
     assert {header.name: names for header, names in users.items() if len(names) == 1} == {}
 
 
 def planned(variant: Variant) -> set[BuildRequest]:
-    """The modules of a rung that the plans of the committed networks use."""
+    """The modules of a variant that the plans of the committed networks use."""
     plans = [json.loads(path.read_text()) for path in sorted(ROOT.glob("reports/h200/networks/*/plan.json"))]
     names = {choice["case"] for plan in plans for choice in plan["choices"].values()}
     return {CATALOG.case(name).request() for name in names if re.match(rf"{variant.id}[\[(]", name)}

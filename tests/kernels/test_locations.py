@@ -87,16 +87,16 @@ def test_without_the_fault_it_is_right(tmp_path: Path) -> None:
     assert result.status == "right", result.reason
 
 
-RUNGS = """// /// opbench
+TABLES = """// /// opbench
 // operator = "relu"
 // where = ["A > 0"]
 // tune.A = [1]
 // launch = [{ kernel = "k", grid = ["1"], block = ["1"] }]
 //
-// [rung.first]
+// [variant.first]
 // title = "1"
 //
-// [rung.second]
+// [variant.second]
 // title = "2"
 // where = ["A > 0",
 //   "A < 9"]
@@ -111,7 +111,7 @@ __global__ void k(const float* x, float* out, int n) {}
 
 
 @pytest.mark.parametrize(
-    ("rung", "key", "line"),
+    ("name", "key", "line"),
     [
         ("first", ("launch", 0, "grid", 0), 5),
         ("second", ("launch", 1, "grid", 0), 17),
@@ -125,10 +125,10 @@ __global__ void k(const float* x, float* out, int n) {}
         ("second", ("supports", "mode"), 10),
     ],
 )
-def test_a_rung_finds_its_own_lines_first(rung: str, key: tuple[str | int, ...], line: int, tmp_path: Path) -> None:
+def test_a_variant_finds_its_own_lines_first(name: str, key: tuple[str | int, ...], line: int, tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
-    path.write_text(RUNGS)
-    (variant,) = (one for one in read_variants(path) if one.name == rung)
+    path.write_text(TABLES)
+    (variant,) = (one for one in read_variants(path) if one.name == name)
     assert variant.location(*key) == Location(path, line)
 
 

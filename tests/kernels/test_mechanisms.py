@@ -46,7 +46,7 @@ def test_an_unknown_mechanism_is_refused_at_its_line(tmp_path: Path, header: str
     assert str(caught.value).startswith(f"{tmp_path / 'mine.cu'}:4: ") and message in str(caught.value)
 
 
-def test_rungs_have_the_mechanisms_of_their_file_and_their_own() -> None:
+def test_variants_have_the_mechanisms_of_their_file_and_their_own() -> None:
     split = CATALOG.variant("linear", "mma_3xtf32")
     plain = CATALOG.variant("linear", "mma_tf32")
     assert split.path == plain.path and set(split.mechanism) - set(plain.mechanism) == {"operand_split"}

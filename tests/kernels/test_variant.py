@@ -74,7 +74,7 @@ def test_a_variant_may_make_other_operations_than_the_problem_asks_for() -> None
 def test_every_variant_says_what_and_why(variant: Variant) -> None:
     names = {v.name for v in VARIANTS if v.operator == variant.operator}
     assert len(variant.why) > (30 if variant.is_library else 100), (
-        "a paragraph: why it is faster than the rung below, what limits it"
+        "a paragraph: why it is faster than the previous variant, what limits it"
     )
     assert variant.builds_on in names or not variant.builds_on
     assert variant.title != variant.name, "title is missing"
@@ -85,14 +85,14 @@ def test_every_variant_says_what_and_why(variant: Variant) -> None:
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_every_ladder_has_a_foot_and_no_loop(name: str) -> None:
-    rungs = {v.name: v for v in CATALOG.variants(name) if not v.is_library}
-    for start in rungs.values():
-        seen, rung = [], start
-        while rung.builds_on:
-            assert rung.name not in seen, f"{name}: builds_on goes in a circle: {seen}"
-            seen.append(rung.name)
-            rung = rungs[rung.builds_on]
-    assert any(not v.builds_on for v in rungs.values())
+    variants = {v.name: v for v in CATALOG.variants(name) if not v.is_library}
+    for start in variants.values():
+        seen, variant = [], start
+        while variant.builds_on:
+            assert variant.name not in seen, f"{name}: builds_on goes in a circle: {seen}"
+            seen.append(variant.name)
+            variant = variants[variant.builds_on]
+    assert any(not v.builds_on for v in variants.values())
     library = CATALOG.operator(name).library
     assert not library or library in {v.name for v in CATALOG.variants(name)}
 

@@ -30,7 +30,7 @@ from support.builders.small_networks import pictures, residual
 
 
 def ready(graph: Graph, precision: str = "f32") -> Network:
-    """A network on the cpu backend with a rung for every node."""
+    """A network on the cpu backend with a variant for every node."""
     return Network(graph, choose(graph, {}, PlanOptions(precision)).cases(graph), open_backend("cpu"))
 
 

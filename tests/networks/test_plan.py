@@ -69,7 +69,7 @@ def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
 
 
 def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
-    gone = [entry("no_such_rung", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
+    gone = [entry("no_such_variant", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
     results = {KEY: [*gone, entry(GEMM, 2e-6)]}
     assert choose(GRAPH, current(results, Catalog()), PlanOptions("f32")).choices["conv2"].case == results[KEY][2].case
     assert choose(GRAPH, current({KEY: gone}, Catalog()), PlanOptions("f32")).choices["conv2"].source == "default"

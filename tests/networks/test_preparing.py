@@ -29,7 +29,7 @@ from support.common import CHEATS
 
 CATALOG = Catalog()
 JOINED = "up0a"
-RUNG = "upsample_concat_conv2d/nhwc_four_filters_tf32_corrected[BM=64,BN=64,STAGES=4]"
+VARIANT = "upsample_concat_conv2d/nhwc_four_filters_tf32_corrected[BM=64,BN=64,STAGES=4]"
 
 
 def nhwc() -> Graph:
@@ -39,9 +39,9 @@ def nhwc() -> Graph:
 
 
 def chosen(graph: Graph) -> dict[str, Case]:
-    """By the ladder, but for the joined layer, which gets the rung that sums filters."""
+    """By the ladder, but for the joined layer, which gets the variant that sums filters."""
     problem = graph.node(JOINED).problem
-    return {**choose(graph, {}, PlanOptions("f32")).cases(graph), JOINED: CATALOG.case(f"{RUNG}{problem}")}
+    return {**choose(graph, {}, PlanOptions("f32")).cases(graph), JOINED: CATALOG.case(f"{VARIANT}{problem}")}
 
 
 def answer(network: Network) -> np.ndarray:

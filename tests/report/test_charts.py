@@ -36,7 +36,7 @@ LAYERS = [
 
 
 def convolutions(share: float = 0.5, problems: list[str] = LAYERS, **more: object) -> Run:
-    """Three variants on each problem, the library at `share` of the roof on the first one."""
+    """Three variants on each problem, the library at `share` of peak on the first one."""
     found = []
     for i, problem in enumerate(problems):
         work = {"operator": "conv2d", "problem": problem, "flops": 10**12 + i, "nbytes": 10**7 + i} | more
@@ -101,7 +101,7 @@ def test_a_mark_beyond_the_roof_stays_on_the_chart_and_says_why() -> None:
     texts = [t.get_text() for t in chart.figure.axes[0].texts]
     assert [t for t in texts if "^" in t] == ["torch 224 % ^"]
     assert chart.figure.axes[0].get_xlim()[1] == BEYOND
-    assert "`torch` at 224 % of the roof: FLOPs are counted by the textbook algorithm" in chart.note
+    assert "`torch` at 224 % of peak: FLOPs are counted by the textbook algorithm" in chart.note
 
 
 def test_labels_name_every_axis_that_differs() -> None:
@@ -145,7 +145,7 @@ def test_each_bar_has_the_roof_of_its_own_unit() -> None:
     chart = ranked(found)
     marks = sorted(line.get_xdata()[0] for line in chart.figure.axes[0].lines if line.get_linewidth() == 2.2)
     assert marks == [pytest.approx(50), pytest.approx(400)]
-    assert "the roof of a bar's own unit" in chart.note
+    assert "the peak of a bar's own unit" in chart.note
 
 
 def test_a_section_of_one_intensity_is_no_roofline(tmp_path: Path) -> None:

@@ -49,12 +49,12 @@ def ladder(*words: str | Path) -> str:
     return done.output
 
 
-def of_relu(folder: Path, *rungs: str) -> Path:
-    """A run that measured some rungs at the problem that relu's README shows."""
-    return written(folder, run([result(rung, 1e-4 + i * 1e-5, problem=BIG) for i, rung in enumerate(rungs)]))
+def of_relu(folder: Path, *variants: str) -> Path:
+    """A run that measured some variants at the problem that relu's README shows."""
+    return written(folder, run([result(variant, 1e-4 + i * 1e-5, problem=BIG) for i, variant in enumerate(variants)]))
 
 
-ALL_RUNGS = ("scalar", "grid_stride", "vec4", "vec4_unrolled", "torch")
+ALL_VARIANTS = ("scalar", "grid_stride", "vec4", "vec4_unrolled", "torch")
 
 
 def changed(root: Path, before: dict[str, str]) -> set[str]:
@@ -63,7 +63,7 @@ def changed(root: Path, before: dict[str, str]) -> set[str]:
 
 
 def test_it_writes_only_with_write(tree: Path, tmp_path: Path) -> None:
-    before, folder = texts(tree), of_relu(tmp_path / "run", *ALL_RUNGS)
+    before, folder = texts(tree), of_relu(tmp_path / "run", *ALL_VARIANTS)
     (tree / "variants" / "relu" / "README.md").write_text("# relu\n")
     told = ladder(folder)
     assert changed(tree, before) == {"variants/relu/README.md"} and "+| [`vec4`](vec4.cu) | 120 µs" in told
@@ -81,21 +81,21 @@ def test_it_writes_only_with_write(tree: Path, tmp_path: Path) -> None:
 def test_only_what_was_measured_changes_and_other_rows_stay(tree: Path, tmp_path: Path) -> None:
     before = texts(tree)
     (tree / "variants" / "relu" / "README.md").write_text("# relu\n")
-    ladder("--write", of_relu(tmp_path / "run", *ALL_RUNGS))
+    ladder("--write", of_relu(tmp_path / "run", *ALL_VARIANTS))
     assert changed(tree, before) == {"variants/relu/README.md", "variants/README.md"}
     old, new = before["variants/README.md"].splitlines(), (tree / "variants" / "README.md").read_text().splitlines()
     differ = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
     assert [line.startswith("| [relu]") for pair in differ for line in pair] == [True, True]
 
 
-@pytest.mark.parametrize("rungs", [("scalar",), ALL_RUNGS])
+@pytest.mark.parametrize("variants", [("scalar",), ALL_VARIANTS])
 def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
-    tree: Path, tmp_path: Path, rungs: tuple[str, ...]
+    tree: Path, tmp_path: Path, variants: tuple[str, ...]
 ) -> None:
-    """All rungs of one problem are there, but not those of the other problems."""
+    """All variants of one problem are there, but not those of the other problems."""
     before = texts(tree)
-    told = ladder("--write", of_relu(tmp_path / "run", *rungs))
-    assert changed(tree, before) == set() and len(cells_of(before["variants/relu/README.md"])) > len(ALL_RUNGS)
+    told = ladder("--write", of_relu(tmp_path / "run", *variants))
+    assert changed(tree, before) == set() and len(cells_of(before["variants/relu/README.md"])) > len(ALL_VARIANTS)
     assert re.search(r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+\)` and \d+ more rows", told)
     assert "name the runs that have them first (reports/h200/full" in told
     # Named first, they keep their rows.

@@ -76,11 +76,12 @@ def with_kernels(found: Run) -> Run:
 
 
 def test_the_kernels_own_time_stands_beside_the_span_where_there_is_room() -> None:
-    assert "cold span" in printed(relu_run()) and "kernel" not in printed(relu_run())
+    assert "cold time" in printed(relu_run()) and "kernel" not in printed(relu_run())
     text = printed(with_kernels(relu_run()), width=90, terminal=True)
-    assert re.search(r"cold span +± 95 % +n +kernel", text) and re.search(r"vec4 +2.20 ms +1.0 % +40 +1.20 ms", text)
+    assert re.search(r"cold time +± 95 % +n +kernel", text)
+    assert re.search(r"vec4 +2.20 ms +1.0 % +40 +1.20 ms", text)
     narrow = printed(with_kernels(relu_run()), width=60, terminal=True)
-    assert "cold span" in narrow and "kernel" not in narrow
+    assert "cold time" in narrow and "kernel" not in narrow
 
 
 def test_the_terminal_table_takes_every_run() -> None:
@@ -131,7 +132,7 @@ def test_a_share_says_of_which_roof_it_is_where_a_table_has_several(tmp_path: Pa
     assert page.count('<div class="sub">of 3×tf32</div>') == 1 and '<div class="sub">of fp32</div>' in page
 
 
-def test_rungs_stand_above_what_they_build_on_and_libraries_last() -> None:
+def test_variants_stand_above_what_they_build_on_and_libraries_last() -> None:
     assert [v.name for v in in_order(LADDER)] == ["naive", "grid_stride", "unrolled", "vec4", "never_run", "torch"]
     assert {v.name for v in in_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}
 
@@ -147,14 +148,14 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
 
 
-def test_every_rung_says_what_it_bought() -> None:
+def test_every_variant_says_what_it_bought() -> None:
     text = ladder_readme("relu", "", LADDER, [relu_run()])
-    rungs = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
-    assert [line.split("`")[1] for line in rungs] == [v.name for v in in_order(LADDER)]
-    assert rungs[0].endswith("| Where it starts: 4.02 ms |")
-    assert "| **1.00×** `grid_stride`" in rungs[2]
-    assert rungs[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** `grid_stride` |"
-    assert rungs[5].endswith("| 2.42 ms |"), "a library stands on no rung"
+    variants = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
+    assert [line.split("`")[1] for line in variants] == [v.name for v in in_order(LADDER)]
+    assert variants[0].endswith("| Where it starts: 4.02 ms |")
+    assert "| **1.00×** `grid_stride`" in variants[2]
+    assert variants[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** `grid_stride` |"
+    assert variants[5].endswith("| 2.42 ms |"), "a library stands on no variant"
 
 
 def test_the_ladder_draws_what_builds_on_what() -> None:
@@ -164,7 +165,7 @@ def test_the_ladder_draws_what_builds_on_what() -> None:
     assert circle.split("```")[1].split("\n")[1:-1] == ["c", "a", "b"]
 
 
-def test_rungs_have_a_table_for_each_layout_that_they_serve() -> None:
+def test_variants_have_a_table_for_each_layout_that_they_serve() -> None:
     both = replace(variant("both"), supports={"layout": ("nchw", "nhwc")})
     last = replace(variant("last", "both"), supports={"layout": ("nhwc",)})
     text = ladder_readme("conv", "", [both, last, variant("plain", "both")], [], ("nchw", "nhwc"))
@@ -184,7 +185,7 @@ def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.Mon
     assert "](../../reports/h200/quick/relu-1.png)" in ladder_readme("relu", "", LADDER, [found])
 
 
-def test_the_ladder_without_a_run_lists_the_rungs() -> None:
+def test_the_ladder_without_a_run_lists_the_variants() -> None:
     text = ladder_readme("relu", "", LADDER, [])
     assert "No committed run has measured it yet." in text and "[`vec4`](vec4.cu)" in text
     assert "No committed run" in ladder_readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
@@ -201,7 +202,7 @@ def test_the_ladder_shows_three_problems_and_every_variant() -> None:
 def test_advice_needs_evidence() -> None:
     good = rows(run([result("vec4", 8e9 / 3.8e12)]))[0]
     assert advice(good, {}, {}, None) == [
-        "At 95 % of the measured roof there is little left to win in this kernel alone: "
+        "At 95 % of the measured peak there is little left to win in this kernel alone: "
         "fuse it with its neighbours or store fewer bits."
     ]
     work = {"operator": "matmul", "flops": 10**13, "nbytes": 10**8}

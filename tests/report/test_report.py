@@ -22,7 +22,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
     text = words(page(relu_run(), tmp_path))
     assert "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported" in text
     assert (
-        "vec4 is fastest and wins by 10.0 % (8.5 to 11.6 %) over the library torch: 1.83× the first rung naive "
+        "vec4 is fastest and wins by 10.0 % (8.5 to 11.6 %) over the library torch: 1.83× the first variant naive "
         "[1.79, 1.87], 91 % of measured bandwidth." in text
     )
     assert text.index("is fastest") < text.index("Ranking") < text.index("How this was found")
@@ -78,7 +78,7 @@ def test_charts_can_be_read_without_eyes_or_mouse(tmp_path: Path) -> None:
         html,
     )
     assert re.search(
-        r'class="point" tabindex="0" role="img" aria-label="vec4\[BLOCK=256\]: cold span 2.20 ms \[2.18–2.22 ms\]',
+        r'class="point" tabindex="0" role="img" aria-label="vec4\[BLOCK=256\]: 2.20 ms \[2.18–2.22 ms\] \(cold L2\)',
         html,
     )
     assert html.count("<caption>") == html.count("<table")
@@ -123,7 +123,7 @@ def test_missing_values_are_dashes(tmp_path: Path) -> None:
     rank, median, _, rate, *rest = [words(cell).strip() for cell in cells]
     assert (rank, rate) == ("1", "8.00 TB/s") and median.startswith("1.00 ms")
     assert rest == ["–", "–", "–", "–", "–≤ –"], "share, speed-up, registers, occupancy, error"
-    assert "so no share of a roof is given" in html
+    assert "so no share of a peak is given" in html
 
 
 def test_an_operator_without_flops_is_on_no_flop_roof(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
     text = words(page(matmul_run((1024,)), tmp_path))
     assert (
         "The library cublas is fastest and wins by 32 % (30 to 33 %) over warp_tiled: 92 % of the measured fp32 rate. "
-        "warp_tiled, the best without a library, reaches 76 % of cublas: 27.8× the first rung naive" in text
+        "warp_tiled, the best without a library, reaches 76 % of cublas: 27.8× the first variant naive" in text
     )
     assert "cublas library" in text.split("best config of each variant")[0], "the overview says so too"
     assert "All 22 configs, by variant and tunable" in text and "best config of each variant" in text
@@ -311,7 +311,7 @@ def test_a_share_above_the_roof_never_stands_alone(tmp_path: Path) -> None:
     work = {"flops": 10**11, "nbytes": 10**6, "flops_are_a_floor": False}
     html = page(run([result("fft", 1e-3, **work), result("naive", 9e-3, **work)]), tmp_path)
     text = words(html)
-    assert "fft at 200 % of the roof: FLOPs are counted by the textbook algorithm" in text
+    assert "fft at 200 % of peak: FLOPs are counted by the textbook algorithm" in text
     assert html.count('<div class="sub short warn">fewer FLOPs than the textbook&#39;s</div>') == 2, "overview and row"
     odd = page(run([result("skips", 1e-3, flops=10**11, nbytes=10**6)]), tmp_path)
     assert '<div class="sub short flag">no result: faster than the ceilings allow</div>' in odd

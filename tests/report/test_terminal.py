@@ -20,7 +20,7 @@ def line_of(text: str, name: str) -> list[str]:
 def test_each_timed_row_says_its_interval_and_its_samples() -> None:
     found = run([result("steady", 1e-3, half_width=0.0002), result("noisy", 2e-3, half_width=0.03)])
     text = printed(found)
-    assert " ".join(line_of(text, "variant")) == "variant cold span ± 95 % n rate of roof × rung"
+    assert " ".join(line_of(text, "variant")) == "variant cold time ± 95 % n rate of peak × prev"
     assert line_of(text, "steady")[4:7] == ["0.02", "%", "40"] and line_of(text, "noisy")[4:7] == ["3.0", "%", "40"]
 
 
@@ -79,4 +79,4 @@ def test_a_share_above_the_roof_says_why() -> None:
 def test_the_table_marks_what_is_above_the_roof_and_says_why() -> None:
     work = {"flops": 10**11, "nbytes": 10**6, "flops_are_a_floor": False}
     text = printed(run([result("fft", 1e-3, **work), result("naive", 9e-3, **work)]))
-    assert "200 % ^" in text and "fft: 200 % of the roof (fewer FLOPs than the textbook's)" in text
+    assert "200 % ^" in text and "fft: 200 % of peak (fewer FLOPs than the textbook's)" in text

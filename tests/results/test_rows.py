@@ -7,7 +7,7 @@ import math
 import pytest
 
 from opbench.results.files import Run
-from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
+from opbench.results.rows import COLUMNS, Row, first_variant, frame, rows, rows_of_frame
 from support.builders.runs import (
     access,
     counted_run,
@@ -71,8 +71,8 @@ def test_precision_classes_are_ranked_apart() -> None:
     assert found["cublas"].bound == "compute"
 
 
-def test_a_first_rung_that_rounds_more_is_no_start() -> None:
-    """Of a ladder whose plain rungs were not run, what is left may begin with a less precise one."""
+def test_a_first_variant_that_rounds_more_is_no_start() -> None:
+    """Of a ladder whose plain variants were not run, what is left may begin with a less precise one."""
     found = by_name(
         run(
             [
@@ -157,10 +157,10 @@ def test_an_empty_run_has_every_column() -> None:
     assert len(table) == 0 and list(table.columns) == COLUMNS
 
 
-def test_first_rung_stops_at_what_the_run_holds_and_at_cycles() -> None:
-    assert first_rung("c", {"c": "b", "b": "a", "a": ""}) == "a"
-    assert first_rung("c", {"c": "b", "b": "absent"}) == "b"
-    assert first_rung("a", {"a": "b", "b": "a"}) == "b"
+def test_first_variant_stops_at_what_the_run_holds_and_at_cycles() -> None:
+    assert first_variant("c", {"c": "b", "b": "a", "a": ""}) == "a"
+    assert first_variant("c", {"c": "b", "b": "absent"}) == "b"
+    assert first_variant("a", {"a": "b", "b": "a"}) == "b"
 
 
 def test_counted_traffic_becomes_columns() -> None:

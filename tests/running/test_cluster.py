@@ -38,7 +38,7 @@ def client() -> Iterator[Client]:
 
 
 def two_problems(folder: Path, **variants: str) -> tuple[Suite, RunSetup]:
-    """Relu's first rung and kernels of the test's own on two sizes."""
+    """Relu's first variant and kernels of the test's own on two sizes."""
     for name, condition in variants.items():
         kernel = RELU.replace("// ///\n", "// ///\n#include <stdlib.h>\n", 1)
         call = f'if (i == 0 && {condition}) (void)!system("{KILLS}; sleep 1");\n    if (i < n)'

@@ -170,7 +170,7 @@ def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on
         "GPU-a": 4e12,
         "GPU-b": 2e12,
     }
-    # Shares of the roof are of the device that a case ran on.
+    # Shares of peak are of the device that a case ran on.
     for row, result in zip(rows(run), run.results, strict=True):
         assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[result.device]
         roof = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]

@@ -35,7 +35,7 @@ def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
     )
     said = (
         f"the remembered ceilings do not hold now: {words} at the start of this run, more than {100 * DEVIATION:g} % "
-        "off; shares of the roof are of the remembered ones. See what else uses the GPU or limits its clocks "
+        "off; shares of peak are of the remembered ones. See what else uses the GPU or limits its clocks "
         "(nvidia-smi), then measure them anew: opbench ceiling"
     )
     return CeilingCheck(checked, said)

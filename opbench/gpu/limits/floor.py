@@ -71,14 +71,14 @@ class Above(StrEnum):
 
     FEWER_FLOPS = "fewer FLOPs than the textbook's"
     IN_L2 = "L2 holds some of it"
-    ONE_WAY = "the roof is a copy's"
+    ONE_WAY = "the peak is a copy's"
     MIX = "within the 10 % that mixes of reads and writes vary"
     SCATTER = "within the 5 % that clocks vary"
     IMPOSSIBLE = "no result: faster than the ceilings allow"
 
 
 ABOVE = 1.005
-"""From this share of the roof on, which is printed as more than 100 %, a row says why."""
+"""From this share of peak on, which is printed as more than 100 %, a row says why."""
 
 
 def why_above(
@@ -91,7 +91,7 @@ def why_above(
     mode: str,
     written: int | None,
 ) -> Above | None:
-    """Why `share` of the roof of `bound` ("memory" or "compute") passes 100 %; None where it does not.
+    """Why `share` of peak of `bound` ("memory" or "compute") passes 100 %; None where it does not.
 
     `level` names the bandwidth that the roof is of; `nbytes` are compulsory, of which `written` are outputs (None in
     older runs); `mode` is how the time was taken.

@@ -111,7 +111,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 
 
 def current(results: Results, catalog: Catalog) -> Results:
-    """Without the cases of earlier runs that are none today (a rung or a config may have gone) and whose bits vary."""
+    """Without the cases of earlier runs that are none today (a variant or config may have gone) and whose bits vary."""
     known = {
         operator: {f"{v.id}{print_config(c)}" for v in _reproducible(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())

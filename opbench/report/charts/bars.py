@@ -68,9 +68,9 @@ def _note(rows: Sequence[Row], roofs: Sequence[float], same: bool, right: float)
     above = dict.fromkeys(row.above_roof for row in rows[:BARS] if row.above_roof)
     parts = [
         f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
-        "" if same or not roofs else "A black mark is the roof of a bar's own unit; the share is of that.",
-        "Roofs beyond the axis have no mark." if any(roof > right for roof in roofs) else "",
-        f"^ above the roof: {'; '.join(map(str, above))}." if above else "",
+        "" if same or not roofs else "A black mark is the peak of a bar's own unit; the share is of that.",
+        "Peaks beyond the axis have no mark." if any(roof > right for roof in roofs) else "",
+        f"^ above peak: {'; '.join(map(str, above))}." if above else "",
     ]
     return " ".join(part for part in parts if part)
 

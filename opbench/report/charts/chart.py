@@ -12,6 +12,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Ceilings
 from opbench.report.charts.svg import to_svg
 from opbench.results.rows import Row
+from opbench.timing.clock import mode_text
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Okabe and Ito's colours that stand out on white and on near-black."""
@@ -61,10 +62,10 @@ def row_sentence(row: Row) -> str:
     known = row.time_low_s is not None and row.time_high_s is not None
     ends = f" [{units.interval(row.time_low_s, row.time_high_s)}]" if known else ""
     rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
-    share = [f"{units.percent(row.roof_share)} of the measured roof"] if row.roof_share is not None else []
+    share = [f"{units.percent(row.roof_share)} of the measured peak"] if row.roof_share is not None else []
     share += [row.above_roof] if row.above_roof else []
-    mode = f"{row.mode} span " if row.mode else ""
-    return f"{row.name}: {mode}{units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
+    mode = f" ({mode_text(row.mode)})" if row.mode else ""
+    return f"{row.name}: {units.time(row.time_s)}{ends}{mode}, {', '.join([*rates, *share])}"
 
 
 def per_byte(flops_per_byte: float) -> str:

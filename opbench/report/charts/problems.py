@@ -24,12 +24,12 @@ RIGHT = 26
 """Characters at the right of the axes, where all are bold."""
 BEYOND = 1.15
 """Shares above this are drawn at the axis' end, with the number beside them."""
-NAMED = "Shares are of the roof of each variant's own unit; at the right the fastest, bold where it is no library."
+NAMED = "Shares are of peak of each variant's own unit; at the right the fastest, bold where it is no library."
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
 def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Ceilings | None) -> Chart | None:
-    """The share of the roof of each variant's best config, problem by problem; None with fewer than two measured.
+    """The share of peak of each variant's best config, problem by problem; None with fewer than two measured.
 
     Where no roof is known it is the speed as a share of the fastest's.
     """
@@ -106,7 +106,7 @@ def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> 
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{100 * x:.0f} %" if highest > 0.1 else f"{100 * x:.1f} %")
     )
-    axes.set_xlabel("of the measured roof" if of_roof else "speed, of the fastest's")
+    axes.set_xlabel("of the measured peak" if of_roof else "speed, of the fastest's")
     axes.grid(True, axis="both")
     if of_roof and highest > 0.5:
         axes.axvline(1.0, color=INK, linewidth=1.4)

@@ -1,4 +1,4 @@
-"""Why a share of the roof passes 100 %, in sentences: no such number stands without a word."""
+"""Why a share of peak passes 100 %, in sentences: no such number stands without a word."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def above_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]
 
 
 def _names(above: list[Row]) -> str:
-    """Such as "`fft` at 224 % of the roof and 2 more"; each variant once, with its highest share."""
+    """Such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest share."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
     said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.roof_share)}" for row in best[:NAMED]]
     more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""
-    return f"{', '.join(said)}{more} of the roof"
+    return f"{', '.join(said)}{more} of peak"
 
 
 def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
@@ -40,7 +40,7 @@ def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
     if reason is Above.IN_L2:
         size = units.si(known.l2_bytes, "B")
         return (
-            f"the roof counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache within the span: "
+            f"the peak counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache meanwhile: "
             "written ones after an L2 flush, all of them in other modes"
         )
     if reason is Above.ONE_WAY:
@@ -50,11 +50,11 @@ def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
             if rate
         ]
         copy = units.byte_rate(known.dram_bytes_per_s)
-        return f"the roof, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
+        return f"the peak, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
     if reason is Above.MIX:
-        return "within 10 % of the roof, which one mix of reads and writes sets; other mixes are a little faster"
+        return "within 10 % of peak, which one mix of reads and writes sets; other mixes are a little faster"
     if reason is Above.SCATTER:
-        return "within the 5 % by which clocks, and so the probes of the roof, vary"
+        return "within the 5 % by which clocks, and so the probes of peak, vary"
     return (
         f"no result. {units.time(row.time_s)} is less than the measured ceilings allow: the work was not done, or the "
         "ceilings are stale (`opbench ceiling` measures them again)"

@@ -97,7 +97,7 @@ def _occupancy(row: Row) -> Iterator[str]:
     if row.occupancy is not None and row.occupancy < 0.5 and row.roof_share is not None and row.roof_share < 0.6:
         by = f", limited by {row.limiter}" if row.limiter else ""
         yield (
-            f"Occupancy is {units.percent(row.occupancy)}{by}, at {units.percent(row.roof_share)} of the roof: "
+            f"Occupancy is {units.percent(row.occupancy)}{by}, at {units.percent(row.roof_share)} of peak: "
             "more warps, or more independent work per thread, would hide more latency."
         )
 
@@ -109,4 +109,4 @@ def _at_the_roof(row: Row) -> Iterator[str]:
         else:
             what = f"use fewer FLOPs{' or the matrix units' if row.unit == 'f32' else ''}"
         share = units.percent(row.roof_share)
-        yield f"At {share} of the measured roof there is little left to win in this kernel alone: {what}."
+        yield f"At {share} of the measured peak there is little left to win in this kernel alone: {what}."

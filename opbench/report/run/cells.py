@@ -14,7 +14,7 @@ from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
-from opbench.report.terminal import error, rate, span_words
+from opbench.report.terminal import error, rate, time_heading
 from opbench.results.result import Result
 from opbench.results.rows import Row
 
@@ -29,7 +29,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, object
         "configs": len(group.rest),
         "sweeps": _sweeps(group.rest, results),
         "rate_unit": rate_unit(rows),
-        "span": span_words(rows),
+        "time_heading": time_heading(rows),
     }
 
 
@@ -92,7 +92,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
         "roof": "",
         "above": row.above_roof or "",
         "impossible": row.above_roof == Above.IMPOSSIBLE,
-        "rung": units.ratio(row.speedup_over_rung),
+        "previous": units.ratio(row.speedup_over_rung),
         "over_library": units.ratio(row.speedup_over_library),
         "registers": "–" if row.registers is None else str(row.registers),
         "spills": row.local_bytes or "",
@@ -111,7 +111,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
                 "spread": row.spread,
                 "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
                 "share": row.roof_share,
-                "rung": row.speedup_over_rung,
+                "previous": row.speedup_over_rung,
                 "library": row.speedup_over_library,
                 "registers": row.registers,
                 "occupancy": row.occupancy,

@@ -68,7 +68,7 @@ def number(value: float | None) -> str:
 
 
 def _over_first(part: Section, own: Row | None) -> str:
-    """The best own variant over its first rung; a dash when it is that rung."""
+    """The best own variant over the first of its ladder; a dash when it is the first itself."""
     if own is None or own.builds_on not in {row.variant for row in part.rows}:
         return "–"
     return units.ratio(own.speedup_over_first)

@@ -11,7 +11,7 @@ from opbench.report.run.bound import predicted_words, with_article
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
 from opbench.results.files import Run
-from opbench.results.rows import Row, first_rung, tied
+from opbench.results.rows import Row, first_variant, tied
 from opbench.timing.measurement import Warn
 
 FLOOR_FACTOR = 5
@@ -169,7 +169,7 @@ def gpu_phrase(ceilings: Ceilings) -> str:
 
 
 def _fastest(section: Section, group: Group) -> str:
-    """Such as "`vec4` is fastest: 1.83× the first rung `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
+    """Such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
     winner, runner_up = group.rows[0][0], first_and_next(group)[1]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
@@ -209,7 +209,7 @@ def _best_own(section: Section, group: Group, winner: Row) -> str:
 
 def _over_first(section: Section, winner: Row) -> str:
     below = {row.variant: row.builds_on for row in section.rows}
-    first = first_rung(winner.variant, below)
+    first = first_variant(winner.variant, below)
     if first == winner.variant or winner.speedup_over_first is None:
         return ""
     interval = ""
@@ -219,7 +219,7 @@ def _over_first(section: Section, winner: Row) -> str:
             for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)
         ]
         interval = f" [{', '.join(ends)}]"
-    return f"{units.ratio(winner.speedup_over_first)} the first rung {code(first)}{interval}"
+    return f"{units.ratio(winner.speedup_over_first)} the first variant {code(first)}{interval}"
 
 
 def _share(winner: Row) -> str:

@@ -93,7 +93,7 @@ def _node(node: Node, ceilings: Ceilings | None, draw: random.Random) -> dict[st
         "operator": node.operator,
         "problem": str(problem),
         "case": f"{node.operator}/{variant}{problem}",
-        "title": "A rung of the ladder, as its header has it",
+        "title": "A variant of the ladder, as its header has it",
         "precision": "f32",
         "inputs": dict(node.inputs),
         "outputs": dict(node.outputs),

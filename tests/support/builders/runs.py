@@ -213,7 +213,7 @@ def relu_run() -> Run:
 def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
     """Compute-bound with a sweep of configs, several precisions and counters."""
     results = []
-    rungs = [
+    variants = [
         ("naive", "", 0.03),
         ("coalesced", "naive", 0.1),
         ("tiled", "coalesced", 0.22),
@@ -224,7 +224,7 @@ def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
     ]
     for n in problems:
         work = {"operator": "matmul", "problem": f"(m={n},n={n},k={n})", "flops": 2 * n**3, "nbytes": 12 * n**2}
-        for name, base, share in rungs:
+        for name, base, share in variants:
             for i, tile in enumerate((8, 16, 32)):
                 time_s = 2 * n**3 / (share * (1 - 0.12 * ((i + 2) % 3)) * 50e12) * (1 + 200 / n)
                 results.append(result(name, time_s, builds_on=base, config={"TILE": tile}, half_width=0.004, **work))

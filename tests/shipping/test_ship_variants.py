@@ -1,4 +1,4 @@
-"""Every rung of every operator can be shipped, beside all others of its operator in one source."""
+"""Every variant of every operator can be shipped, beside all others of its operator in one source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CATALOG = Catalog()
 
 
 def cases_of(operator: str) -> Iterator[Case]:
-    """A case of each rung, of the first example that it serves."""
+    """A case of each variant, of the first example that it serves."""
     examples = CATALOG.operator(operator).examples()
 
     def first(variant: Variant) -> Case:
@@ -36,7 +36,7 @@ def cases_of(operator: str) -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("operator", CATALOG.operator_names())
-def test_every_rung_of_an_operator_is_shipped_in_one_source(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_variant_of_an_operator_is_shipped_in_one_source(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped_library, "compile_text", lambda text, found, arch: CompiledText(arch))
     cases = list(cases_of(operator))
     made = shipped_library.make_library(cases, "kernels", target("h200"), {}, "a test")

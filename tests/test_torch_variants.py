@@ -1,4 +1,4 @@
-"""Every rung that calls PyTorch, found by looking: on its kernels for the CPU it computes what its operator says.
+"""Every variant that calls PyTorch, found by looking: on its kernels for the CPU it computes what its operator says.
 
 On a GPU a run checks them as any other; here a stand-in hands NumPy's arrays where CuPy's would be.
 """
@@ -22,9 +22,9 @@ from opbench.kernels.variant import Variant
 torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")
 
 CATALOG = Catalog()
-RUNGS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
+VARIANTS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
 ONLY_ON_A_GPU = {"batchnorm2d", "conv2d", "linear", "matmul", "upsample_concat_conv2d"}
-"""Operators whose rungs ask for a device, for cuDNN, or for dtypes side by side that the CPU has not."""
+"""Operators whose variants ask for a device, for cuDNN, or for dtypes side by side that the CPU has not."""
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def problems(variant: Variant) -> list[Operator]:
     return list(dict.fromkeys([*modes.values(), *fitting[:8]]))
 
 
-@pytest.mark.parametrize("variant", [v for v in RUNGS if v.operator not in ONLY_ON_A_GPU], ids=lambda v: v.id)
-def test_a_rung_of_pytorch_computes_its_operator(variant: Variant, on_the_host: None) -> None:
-    module = load_module(variant.path, f"rung_of_{variant.operator}_{variant.name}")
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v.operator not in ONLY_ON_A_GPU], ids=lambda v: v.id)
+def test_a_variant_of_pytorch_computes_its_operator(variant: Variant, on_the_host: None) -> None:
+    module = load_module(variant.path, f"variant_of_{variant.operator}_{variant.name}")
     found = problems(variant)
     assert found
     for problem in found:

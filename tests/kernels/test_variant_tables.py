@@ -1,4 +1,4 @@
-"""One file that holds the rungs of a mechanism: each a variant of its own name."""
+"""One file that holds the variants of a mechanism: each a variant of its own name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from opbench import api
 from opbench.emulator.backend import CpuBackend
-from opbench.errors import UsageError
+from opbench.errors import Location, UsageError
 from opbench.kernels.case import Case, select
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
@@ -18,7 +18,7 @@ from opbench.running.protocol import pack, unpack
 from opbench.running.suite import suite_for_variants
 
 CATALOG = Catalog()
-RUNGS = """\
+TABLES = """\
 // /// opbench
 // operator = "relu"
 // tune     = { BLOCK = [128, 256, 512] }
@@ -31,12 +31,12 @@ RUNGS = """\
 // grid   = ["cdiv(n, 2 * HALF)"]
 // block  = ["LEAST"]
 //
-// [rung.clip_small]
+// [variant.clip_small]
 // title  = "blocks of 128"
 // define = { HALF = "64", HOW = "'plain'" }
 // where  = ["BLOCK < 512"]
 //
-// [rung.clip_large]
+// [variant.clip_large]
 // builds_on = "clip_small"
 // requires  = ["WIDE"]
 // tune.BLOCK = [256, 512]
@@ -57,7 +57,7 @@ extern "C" __global__ void clip(const float* x, float* out, int n) {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "clip.cu"
-    path.write_text(RUNGS)
+    path.write_text(TABLES)
     return path
 
 
@@ -66,9 +66,9 @@ def by_name(path: Path) -> dict[str, Variant]:
 
 
 def test_each_table_is_a_variant_of_its_own_name(file: Path) -> None:
-    rungs = by_name(file)
-    small, large = rungs["clip_small"], rungs["clip_large"]
-    assert [v.id for v in rungs.values()] == ["relu/clip_small", "relu/clip_large"]
+    variants = by_name(file)
+    small, large = variants["clip_small"], variants["clip_large"]
+    assert [v.id for v in variants.values()] == ["relu/clip_small", "relu/clip_large"]
     assert (small.title, large.title, small.builds_on, large.builds_on) == (
         "blocks of 128", "clip_large", "", "clip_small",
     )  # fmt: skip
@@ -76,6 +76,20 @@ def test_each_table_is_a_variant_of_its_own_name(file: Path) -> None:
     assert large.configs == [{"BLOCK": 256}, {"BLOCK": 512}]
     assert small.requires == ("n >= 2",) and large.requires == ("n >= 2", "WIDE")
     assert small.why == large.why == "Why." and small.source_sha256 == large.source_sha256
+
+
+def test_the_earlier_word_for_the_tables_is_read_with_its_lines(file: Path, tmp_path: Path) -> None:
+    """Headers of earlier versions say `[rung.NAME]`; they mean the same, and errors name their lines."""
+    older = tmp_path / "older.cu"
+    older.write_text(TABLES.replace("[variant.", "[rung."))
+    assert by_name(older).keys() == by_name(file).keys()
+    assert [v.configs for v in read_variants(older)] == [v.configs for v in read_variants(file)]
+    large = by_name(older)["clip_large"]
+    assert large.location("tune", "BLOCK").line == by_name(file)["clip_large"].location("tune", "BLOCK").line == 21
+    older.write_text(older.read_text().replace("// builds_on =", "// build_on ="))
+    with pytest.raises(UsageError) as refused:
+        read_variants(older)
+    assert refused.value.location == Location(older, 19)
 
 
 def test_defines_are_known_to_launch_where_and_requires_and_may_be_words(file: Path) -> None:
@@ -89,7 +103,7 @@ def test_defines_are_known_to_launch_where_and_requires_and_may_be_words(file: P
     assert large.unmet(relu.from_axes({"n": 50}), {"BLOCK": 256}) == "needs WIDE (here WIDE=False)"
 
 
-def test_a_file_is_all_its_rungs_and_each_by_name(file: Path, tmp_path: Path) -> None:
+def test_a_file_is_all_its_variants_and_each_by_name(file: Path, tmp_path: Path) -> None:
     checked = api.check([file], random_shapes=0)
     assert {r.variant for r in checked} == {"clip_small", "clip_large"} and {r.status for r in checked} == {"right"}
     suite = suite_for_variants(targets.own_variants(file, CATALOG), CATALOG, "cpu")
@@ -97,14 +111,14 @@ def test_a_file_is_all_its_rungs_and_each_by_name(file: Path, tmp_path: Path) ->
     assert {c.variant.name for c in select(suite.cases, ["relu/clip_large"])} == {"clip_large"}
     folder = tmp_path / "mine" / "relu"
     folder.mkdir(parents=True)
-    (folder / "clip.cu").write_text(RUNGS)
+    (folder / "clip.cu").write_text(TABLES)
     catalog = Catalog([folder.parent])
     variant = catalog.variant("relu", "clip_large")
     assert [v.name for v in catalog.variants("relu") if v.path.name == "clip.cu"] == ["clip_small", "clip_large"]
     case = Case(variant, variant.configs[0], catalog.operator("relu").from_axes({"n": 500}))
     assert unpack(catalog, pack(case)) == case
     (folder / "clip_large.cu").write_text(
-        RUNGS.split("// [rung.clip_small]", maxsplit=1)[0].replace("2 * HALF", "128") + "// ///\n"
+        TABLES.split("// [variant.clip_small]", maxsplit=1)[0].replace("2 * HALF", "128") + "// ///\n"
     )
     with pytest.raises(UsageError, match=r"clip\.cu has variant 'relu/clip_large' already|clip_large\.cu has variant"):
         Catalog([folder.parent]).variants("relu")
@@ -132,20 +146,20 @@ def test_words_reach_the_compiler(file: Path) -> None:
         ('define.HALF = "128"', 'define.BLOCK = "1"', 22, "tune.BLOCK is that macro already"),
         ('define.HALF = "128"', 'precision = "f23"', 22, "precision = 'f23' is not allowed"),
         ('block  = ["LEAST"]', "block  = []", 11, "launch[0].block = [] is not allowed"),
-        ("[rung.clip_small]", '[rung."clip small"]', 13, "write a table [rung.name_of_the_rung]"),
+        ("[variant.clip_small]", '[variant."clip small"]', 13, "write a table [variant.NAME]"),
     ],
 )
 def test_mistakes_are_told_with_their_line_in_the_right_table(
     file: Path, old: str, new: str, line: int, message: str
 ) -> None:
-    file.write_text(RUNGS.replace(old, new, 1))
+    file.write_text(TABLES.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
         read_variants(file)
     assert str(caught.value).startswith(f"{file}:{line}: ") and message in str(caught.value)
 
 
 def test_a_define_that_is_neither_number_nor_word_is_refused(file: Path) -> None:
-    file.write_text(RUNGS.replace("'plain'\" }", "'a b'\" }"))
+    file.write_text(TABLES.replace("'plain'\" }", "'a b'\" }"))
     case = Case(by_name(file)["clip_small"], {"BLOCK": 128}, CATALOG.operator("relu").from_axes({"n": 5}))
     with pytest.raises(UsageError, match=r"define\.HOW = 'a b' is not allowed; a whole number or a word"):
         case.request()
