@@ -31,7 +31,7 @@ def test_each_long_test_is_there_once_and_has_a_reason() -> None:
         file, _, function = name.partition("::")
         if not (TESTS / file).is_file() or function not in functions(TESTS / file):
             missing.append(name)
-    assert missing == []
+    assert missing == [], "tests/long_tests.toml names tests that are not there: rename or remove them in it, too"
     assert [name for name, times in Counter(named).items() if times > 1] == []
     assert [group for group in LONG if len(group.reason.split()) < 3 or bool(group.tests) == bool(group.fixture)] == []
 
