@@ -43,6 +43,7 @@ def test_a_header_stands_alone(header: Path) -> None:
     others = re.findall(r"#include <opbench/([^>]+)>", text)
     assert not re.search(r'#include "', text)
     assert text.lstrip().startswith("#pragma once")
+    assert max(map(len, header.read_text().splitlines())) <= COLUMNS
     assert [source.path.name for source in closure(header, (FOLDER,))][1:] or not others, "its includes are found"
 
 

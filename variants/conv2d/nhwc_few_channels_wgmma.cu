@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), full = memory + barriers, empty = full + 8 * ring;
     const int pixels = n * p * q, group = threadIdx.x / 128, lane = threadIdx.x % 32;
-    const Stretch tiles((pixels + 127) / 128, blockIdx.x, gridDim.x);
+    const SplitK tiles((pixels + 127) / 128, blockIdx.x, gridDim.x);
     if (threadIdx.x == 0) {
         for (int i = 0; i < ring; ++i) barrier_init(full + 8 * i, 4), barrier_init(empty + 8 * i, 8);  // warps
         barrier_init_fence();

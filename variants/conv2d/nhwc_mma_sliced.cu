@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
     const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
     const int slice = threadIdx.x / 32;
-    const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, slice, SLICES_K);
+    const SplitK part((size.depth() + Tile::bk - 1) / Tile::bk, slice, SLICES_K);
     unsigned char* const own = shared + slice * STAGES * Tile::stage_bytes;
     let_next_launch_start();
     fetch_ahead(weight + (size_t)n0 * size.depth(), (size_t)min(BN, k - n0) * size.depth() * sizeof(T),

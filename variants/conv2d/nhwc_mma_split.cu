@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Image size(n, c, h, w, r, s, stride, padding);
     const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     let_next_launch_start();
     wait_for_launches_before();
     ImageAndFilters<Tile, ALIGNED> rows(shared, image, weight, windows, size, m0, n0, k, part.first * Tile::bk);

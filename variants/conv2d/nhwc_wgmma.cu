@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                       int n, int p, int q, int k, int c, int r, int s, int stride, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
-    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
     const Walk walk(pixels, k);
     if (threadIdx.x == 0) ring.init();
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.each([&](TilePlace tile) {
+            walk.for_each_tile([&](TilePlace tile) {
                 const int image = tile.row / (p * q), pixel = tile.row % (p * q);
                 const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
                 int channel = 0, i = 0, j = 0;  // filter position (i, j)
@@ -122,8 +122,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
-        WarpSlabs<> out_slabs(slabs);
-        walk.each([&](TilePlace tile) {
+        EpilogueSmem<> out_slabs(slabs);
+        walk.for_each_tile([&](TilePlace tile) {
             const auto last_channels = [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT, false, 128, SLICES>(sum, a + first * 128, a + BM * 128, step > 0);
             };

@@ -90,7 +90,7 @@
 // image could spare: they cost more than f16 gains where an image is large and has few channels.
 
 #include <opbench/patch_sums.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 

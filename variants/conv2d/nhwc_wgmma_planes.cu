@@ -98,7 +98,7 @@
 // result allows. A stage has 64 channels, or 32 where they leave less of the last one empty. Limit: L2; 192 sums a
 // thread with two planes, so that tiles are 128 x 128.
 
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             const int image = tile.row / (p * q), pixel = tile.row % (p * q);
             const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
             int channel = 0, i = 0, j = 0;  // filter position (i, j)
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
 #if PLANES == 2
             drain_planes<false, row_bytes>(ring, steps, first, sum[0]);
 #else

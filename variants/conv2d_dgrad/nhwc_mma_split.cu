@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Image size(n, k, p, q, r, r, 1, border);
     const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of dout, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     ImageAndFilters<Tile, ALIGNED> rows(shared, dout, turned, windows, size, m0, n0, c, part.first * Tile::bk);
     const Warp<Tile> warp;
     Tile::Sums sum = {};

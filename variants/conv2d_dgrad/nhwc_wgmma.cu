@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                             int n, int h, int w, int c, int k, int r, int s, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
-    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int pixels = n * h * w, steps = r * s * ((k + BK - 1) / BK);
     const Walk walk(pixels, c);
     if (threadIdx.x == 0) ring.init();
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.each([&](TilePlace tile) {
+            walk.for_each_tile([&](TilePlace tile) {
                 const int image = tile.row / (h * w), pixel = tile.row % (h * w);
                 const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
                 int filter = 0, i = 0, j = 0;  // of the turned filter
@@ -134,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
-        WarpSlabs<> out_slabs(slabs);
-        walk.each([&](TilePlace tile) {
+        EpilogueSmem<> out_slabs(slabs);
+        walk.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT, BK == 64>(sum, a + first * 128, a + BM * 128, step > 0);
             });

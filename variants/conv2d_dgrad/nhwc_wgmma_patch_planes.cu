@@ -91,7 +91,7 @@
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 

@@ -90,7 +90,7 @@
 // column is empty. Limit: as there.
 
 #include <opbench/gradients.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             const int image = tile.row / (h * w), pixel = tile.row % (h * w);
             const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
             int filter = 0, i = 0, j = 0;  // of the turned filter
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
 #if PLANES == 2
             drain_planes<true>(ring, steps, first, sum[0]);
 #else

@@ -106,10 +106,10 @@ struct Stages {
             magnitude[i] = largest_of_warp(magnitude[i]);
             if (threadIdx.x % 32 == 0) found[i * 4 + warp] = magnitude[i];
         }
-        sync_some(1 + group, 128);
+        named_barrier_sync(1 + group, 128);
         for (int i = 0; i < 2; ++i)
             for (int other = 0; other < 4; ++other) magnitude[i] = max(magnitude[i], found[i * 4 + other]);
-        sync_some(1 + group, 128);
+        named_barrier_sync(1 + group, 128);
     }
     __device__ __forceinline__ void give(int stage) const {
         fence_async();
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const Stages ring{shared};
     const int pixels = n * p * q, group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = threadIdx.x % 32;
-    const Stretch tiles((pixels + 63) / 64, blockIdx.x, SPLIT);
+    const SplitK tiles((pixels + 63) / 64, blockIdx.x, SPLIT);
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages; ++i) barrier_init(ring.full(i), 8), barrier_init(ring.empty(i), 8);  // warps
         for (int i = 0; i < raws; ++i) barrier_init(ring.raw_full(i), 1);

@@ -125,7 +125,7 @@ struct Patches {
 
     __device__ __forceinline__ Patches(const T* image, const Image& size, int first, int start, int end)
         : image(image), size(size), pixel(start + looked_up(), end, size),
-          to(Own::place(threadIdx.x / Own::in_row, threadIdx.x % Own::in_row)) {
+          to(Own::swizzled_offset(threadIdx.x / Own::in_row, threadIdx.x % Own::in_row)) {
 #pragma unroll
         for (int e = 0; e < numbers; ++e) {
             const int column = first + (int)threadIdx.x % Own::in_row * vec + e, depth = size.depth();
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const Image size(n, c, h, w, r, s, stride, padding);
     const int depth = size.depth(), pixels = size.pixels(), tiles_n = (depth + BIAS + BN - 1) / BN;
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    const Stretch part((pixels + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((pixels + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     const int start = part.first * Tile::bk, end = min(pixels, (part.first + part.steps) * Tile::bk);
     BothByDepth<Tile, Gradients, Patches> rows(shared, Gradients(dout, m0, k, start, end),
                                                Patches(image, size, n0, start, end));

@@ -111,7 +111,7 @@
 // forward rung nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/tma.cuh>
 using namespace opbench;
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     Stages ring(memory, ones + 1024);
     const int tiles_c = (c + 63) / 64, tiles_x = (q + 7) / 8, tiles_y = (p + HEIGHT - 1) / HEIGHT;
     const int m0 = (int)(blockIdx.x / tiles_c) * 64, c0 = (int)(blockIdx.x % tiles_c) * 64;
-    const Stretch part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
+    const SplitK part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
     if (threadIdx.x < 256)
         reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = ROUNDED ? 0x3c003c00 : 0x3f803f80;

@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     Stages ring(shared);
     const int tiles_c = (c + 31) / 32, tiles_x = (q + 7) / 8, tiles_y = (p + 7) / 8;
     const int m0 = (int)(blockIdx.x / tiles_c) * 64, c0 = (int)(blockIdx.x % tiles_c) * 32;
-    const Stretch part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
+    const SplitK part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
 
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         if (c0 > 0) return;
         float4* const all = reinterpret_cast<float4*>(shared + STAGES * stage_bytes);  // where floats have been read
         all[threadIdx.x] = bias;
-        sync_some(1, 128);
+        named_barrier_sync(1, 128);
         if (threadIdx.x >= 64 || m0 + (int)threadIdx.x >= k) return;
         float sum = 0.0f;
         for (int i = 0; i < 8; ++i) sum += reinterpret_cast<const float*>(all)[i * 64 + threadIdx.x];

@@ -129,7 +129,7 @@
 // times; with f16 the passes over large images. After CUTLASS's implicit GEMM (wgrad) for sm90.
 
 #include <opbench/gradients.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, ones + 1024);
     const int per_position = (c + PIECE - 1) / PIECE, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
-    const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
+    const SplitK part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
     if (threadIdx.x < 256)
         reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = ROUNDED ? 0x3c003c00 : 0x3f803f80;

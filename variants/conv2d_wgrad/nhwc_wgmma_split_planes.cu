@@ -86,7 +86,7 @@
 // as well.
 
 #include <opbench/gradients.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, ones + 1024);
     const int per_position = (c + PIECE - 1) / PIECE, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
-    const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
+    const SplitK part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
     if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3c003c00;  // of f16
     fence_async();

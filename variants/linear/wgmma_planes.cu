@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
                         const int* __restrict__ x_exponents, float* __restrict__ parts, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     StreamedWeights<2, false>::multiply(shared, &map_x, &map_weight, x_exponents, parts,
-                                        Stretches(m, n, (k + 63) / 64, gridDim.x), m);
+                                        StreamK(m, n, (k + 63) / 64, gridDim.x), m);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256)
     linear_add_parts(const float* parts, const float* __restrict__ bias, float* __restrict__ out, int m, int n, int k,
                      int blocks) {
     wait_for_launches_before();
-    Stretches(m, n, (k + 63) / 64, blocks).add(parts, m, n, [&](const float (&sum)[4], int row, int column) {
+    StreamK(m, n, (k + 63) / 64, blocks).add(parts, m, n, [&](const float (&sum)[4], int row, int column) {
         float4 x = *reinterpret_cast<const float4*>(bias + column);
         x.x += sum[0], x.y += sum[1], x.z += sum[2], x.w += sum[3];
         if (RELU) x.x = fmaxf(x.x, 0.0f), x.y = fmaxf(x.y, 0.0f), x.z = fmaxf(x.z, 0.0f), x.w = fmaxf(x.w, 0.0f);

@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     extern __shared__ __align__(128) unsigned char shared[];
     const int tiles_m = (m + BM - 1) / BM;
     const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
-    const Stretch part((n + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((n + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     RowsAndColumns<Tile, N_ALIGNED, K_ALIGNED> rows(shared, dout, weight, m0, n0, m, k, n, part.first * Tile::bk,
                                                     min(n, (part.first + part.steps) * Tile::bk));
     const ColumnsWarp<Tile> warp;

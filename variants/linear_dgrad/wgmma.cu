@@ -42,7 +42,7 @@
 
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>
-#include <opbench/stretches.cuh>
+#include <opbench/stream_k.cuh>
 #include <opbench/tma.cuh>
 using namespace opbench;
 
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Ring<6, 32768> ring(memory, memory + 6 * 32768);
-    const Stretches share(m, k, (n + 63) / 64, gridDim.x);
+    const StreamK share(m, k, (n + 63) / 64, gridDim.x);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
 
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int row = (threadIdx.x / 128 - 1) * 64;
         float sum[1][64];
-        share.each([&](int tile, int steps) {
+        share.for_each_tile([&](int tile, int steps) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::bf16, true>(sum, a + row * 128, a + 16384, step > 0);
             });
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #if !OTHER
     const __nv_bfloat16* other = nullptr;
 #endif
-    Stretches(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
+    StreamK(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
         const size_t at = (size_t)row * k + column;
         finish_vector<EPILOGUE>(dx + at, sum, OTHER ? other + at : nullptr);
     });

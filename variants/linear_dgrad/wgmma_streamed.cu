@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
                                 float* __restrict__ parts, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     StreamedWeights<PLANES, true>::multiply(shared, &map_dout, &map_weight, dout_exponents, parts,
-                                            Stretches(m, k, (n + 63) / 64, gridDim.x), m);
+                                            StreamK(m, k, (n + 63) / 64, gridDim.x), m);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const float* other = nullptr;
 #endif
     wait_for_launches_before();
-    Stretches(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
+    StreamK(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
         const size_t at = (size_t)row * k + column;
         finish_vector<EPILOGUE>(dx + at, sum, OTHER ? other + at : nullptr);
     });

@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     extern __shared__ __align__(128) unsigned char shared[];
     const int tiles_n = (k + BIAS + BN - 1) / BN;
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    const Stretch part((m + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((m + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     const int start = part.first * Tile::bk, end = min(m, (part.first + part.steps) * Tile::bk);
     BothByDepth<Tile, Gradients, Items> rows(shared, Gradients(dout, m0, n, start, end), Items(x, n0, k, start, end));
     const DepthWarp<Tile> warp;

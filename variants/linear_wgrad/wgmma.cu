@@ -110,7 +110,7 @@
 // parts, every 64. Warps that do not copy add up the bias's gradient, a column a lane, from dout itself. Limit: writing
 // dweight; with large batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.each([&](TilePlace tile) {
+            walk.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     for (int i = 0; i < 2; ++i) {
                         load(a + i * part, &map_dout, full, tile.row + i * 64, step * 64, 0);
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int group = warp / 4 - 1;
         float total[64], sum[64], small[64];  // the last of planes
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
 #pragma unroll
             for (int i = 0; i < 64; ++i) total[i] = 0.0f;
             const auto add = [&] {

@@ -71,7 +71,7 @@
 // pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits; each launch begins
 // as the one before ends. Tiles of 128 x 256 as in the rung below. Limit: power; at 2048 the passes.
 
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 load(a, &map_a, full, step * 64, tile.row);
                 if constexpr (!by_n) load(a + 128 * 128, &map_b, full, step * 64, tile.column);
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::f16, by_n>(sum, a + first * 128, a + 128 * 128, step > 0);
             });

@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                             int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
-    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const Walk walk(m, n);
     const int steps = (k + BK - 1) / BK;
     if (threadIdx.x == 0) ring.init();
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 for (int step = 0; step < min(steps, STAGES); ++step) prefetch(&map_a, step * BK, walk[walk.first].row);
                 wait_for_launches_before();
             }
-            walk.each([&](TilePlace tile) {
+            walk.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     load(a, &map_a, full, step * BK, tile.row);
                     constexpr int share = BN / CLUSTER, box = by_n ? 64 : share;  // each block fetches for all
@@ -137,8 +137,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
-        WarpSlabs<> out_slabs(slabs);
-        walk.each([&](TilePlace tile) {
+        EpilogueSmem<> out_slabs(slabs);
+        walk.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
             });

@@ -77,7 +77,7 @@
 // thread, so that tiles are 128 x 128; the passes that split, 35 to 50 us a matrix of 4096 x 4096. After Ootomo and
 // Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 load(a, &map_a, full, step * 64, tile.row, 0);
 #if B_ROWS
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float total[64];
-        walk.each([&](TilePlace tile) {
+        walk.for_each_tile([&](TilePlace tile) {
             drain_planes<B_ROWS != 0>(ring, steps, first, total);
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
             scale_sums(total, a_exponents, b_exponents, row, tile.column, m, n);

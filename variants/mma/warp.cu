@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(256)
     extern __shared__ __align__(128) unsigned char shared[];
     for (int i = threadIdx.x; i < (64 + 256) * words; i += 256) {
         const int row = i / words, word = i % words;
-        *reinterpret_cast<unsigned*>(shared + place(row, word / 4) + word % 4 * 4) =
+        *reinterpret_cast<unsigned*>(shared + swizzled_offset(row, word / 4) + word % 4 * 4) =
             rounded(row < 64 ? rows[i] : columns[i - 64 * words]);
     }
     __syncthreads();
@@ -124,10 +124,10 @@ extern "C" __global__ void __launch_bounds__(256)
             Fragments from;
 #pragma unroll
             for (int mi = 0; mi < warp_m / 16; ++mi)
-                load_matrices(from.a[mi], memory + place(a_row + mi * 16, slice * 2 + lane / 16));
+                load_matrices(from.a[mi], memory + swizzled_offset(a_row + mi * 16, slice * 2 + lane / 16));
 #pragma unroll
             for (int ni = 0; ni < warp_n / 16; ++ni)
-                load_matrices(from.b[ni], memory + place(b_row + ni * 16, slice * 2 + lane / 8 % 2));
+                load_matrices(from.b[ni], memory + swizzled_offset(b_row + ni * 16, slice * 2 + lane / 8 % 2));
             multiply_slice(sum, from);
         }
     };

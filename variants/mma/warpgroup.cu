@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(128)
     const unsigned* columns = reinterpret_cast<const unsigned*>(b) + (size_t)blockIdx.x * 256 * words;
     for (int i = threadIdx.x; i < (64 + 256) * words; i += 128) {
         const int row = i / words, word = i % words;
-        *reinterpret_cast<unsigned*>(shared + place(row, word / 4) + word % 4 * 4) =
+        *reinterpret_cast<unsigned*>(shared + swizzled_offset(row, word / 4) + word % 4 * 4) =
             rounded(row < 64 ? rows[i] : columns[i - 64 * words]);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

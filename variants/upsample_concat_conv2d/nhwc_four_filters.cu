@@ -72,7 +72,7 @@
 // "sub-pixel" convolutions: Shi et al. (2016), read backwards.
 
 #include <opbench/epilogue.cuh>
-#include <opbench/parity_rows.cuh>
+#include <opbench/stride2_loader.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
 using namespace opbench;

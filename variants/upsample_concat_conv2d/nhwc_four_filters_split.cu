@@ -70,7 +70,7 @@
 // Limit: L2, and the partial sums. Idea: conv2d/nhwc_mma_split.
 
 #include <opbench/epilogue.cuh>
-#include <opbench/parity_rows.cuh>
+#include <opbench/stride2_loader.cuh>
 #include <opbench/partials.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const int parity = blockIdx.x / tiles_n % 4;
     const int m0 = (int)(blockIdx.x / tiles_n / 4) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
     const Parity size = {n, c1, c2, h, w, parity / 2, parity % 2};
-    const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const SplitK part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     ParityAndFilters<Tile> rows(shared, low, skip, filters + (size_t)parity * k * size.depth(), windows, size, m0, n0,
                                 k, part.first * Tile::bk);
     const Warp<Tile> warp;

@@ -63,7 +63,7 @@
 // convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/epilogue.cuh>
-#include <opbench/joined_rows.cuh>
+#include <opbench/concat_loader.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
 using namespace opbench;

@@ -102,8 +102,8 @@
 
 #include <cuda_bf16.h>
 
-#include <opbench/parity_rows.cuh>
-#include <opbench/parity_tiles.cuh>
+#include <opbench/stride2_loader.cuh>
+#include <opbench/stride2_tiles.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                                                    int n, int c1, int c2, int h, int w, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
-    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const Walk walk(n, c1, c2, h, w, k);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](int index) {
+        walk.for_each_tile([&](int index) {
             const ParityPlace at = walk[index];
             ParityStep next;
             ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
@@ -168,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
-        WarpSlabs<> out_slabs(slabs);
-        walk.each([&](int index) {
+        EpilogueSmem<> out_slabs(slabs);
+        walk.for_each_tile([&](int index) {
             ring.drain(walk.steps, [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             });

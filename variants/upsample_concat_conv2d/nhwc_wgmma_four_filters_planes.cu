@@ -115,9 +115,9 @@
 // Limit: the passes over the images, for the largest magnitude and to split, which kernels that write them could spare;
 // those over filters are apart from them, as a network whose weights stay needs them once.
 
-#include <opbench/parity_rows.cuh>
-#include <opbench/parity_tiles.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/stride2_loader.cuh>
+#include <opbench/stride2_tiles.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.each([&](int index) {
+        walk.for_each_tile([&](int index) {
             const ParityPlace at = walk[index];
             ParityStep next;
             ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.each([&](int index) {
+        walk.for_each_tile([&](int index) {
 #if PLANES == 2
             drain_planes<false>(ring, walk.steps, first, sum[0]);
 #else

@@ -89,7 +89,7 @@ __device__ __forceinline__ void sync_blocks() {
 }
 
 // ---- some warps of a block: a barrier of their own, of 1 to 15
-__device__ __forceinline__ void sync_some(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

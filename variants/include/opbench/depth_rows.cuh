@@ -18,7 +18,7 @@ struct Wide {
 
     // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of every other row, as eight lanes read
     // chunks, no two share a bank.
-    __device__ __forceinline__ static int place(int row, int chunk) {
+    __device__ __forceinline__ static int swizzled_offset(int row, int chunk) {
         return base + (row * in_row + (chunk ^ row % 8)) * 16;
     }
     // Where the thread whose first chunk lies at `to` puts that of the l-th pass.
@@ -45,7 +45,7 @@ struct DepthRows {
         : columns(columns) {
         const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
         from = matrix + (size_t)(start + row) * columns + first + chunk * Block::vec;
-        to = Own::place(row, chunk);
+        to = Own::swizzled_offset(row, chunk);
         rows_left = end - start - row, columns_left = columns - first - chunk * Block::vec;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
@@ -121,11 +121,11 @@ struct DepthWarp {
         const int a_chunk = m / Block::vec, b_chunk = n / Block::vec;
         if constexpr (words) {
             const int chunk = by_chunks ? lane / 4 : lane / 16, word = by_chunks ? 0 : lane / 4 % 4 * 4;
-            a_at = WideA<Block>::place(lane % 4 * 2, a_chunk + chunk) + word;
-            b_at = WideB<Block>::place(lane % 4 * 2, b_chunk + chunk) + word;
+            a_at = WideA<Block>::swizzled_offset(lane % 4 * 2, a_chunk + chunk) + word;
+            b_at = WideB<Block>::swizzled_offset(lane % 4 * 2, b_chunk + chunk) + word;
         } else {
-            a_at = WideA<Block>::place(lane % 8 + lane / 16 * 8, a_chunk + lane / 8 % 2);
-            b_at = WideB<Block>::place(lane % 16, b_chunk + lane / 16);
+            a_at = WideA<Block>::swizzled_offset(lane % 8 + lane / 16 * 8, a_chunk + lane / 8 % 2);
+            b_at = WideB<Block>::swizzled_offset(lane % 16, b_chunk + lane / 16);
         }
     }
     __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {

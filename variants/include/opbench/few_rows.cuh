@@ -107,7 +107,7 @@ struct FewRows {
             wgmma_wait<0>();
         }
         __syncwarp();
-        if (warp < 4) sync_some(1, 128);  // every stage has been read here
+        if (warp < 4) named_barrier_sync(1, 128);  // every stage has been read here
         if constexpr (split > 1) cluster_arrive();
         if (warp < 4) {  // to [column][row], so that each block's share is one piece
             float* const own_sums = reinterpret_cast<float*>(shared);

@@ -1,4 +1,5 @@
-// Lines of bf16 or float brought to shared memory as floats, by all threads of a block, several loads under way at once.
+// Lines of bf16 or float brought to shared memory as floats, by all threads of a block, several loads under way at
+// once.
 #pragma once
 
 namespace opbench {

@@ -61,8 +61,9 @@ __device__ __forceinline__ void multiply_squares(const float (&a)[bk][a_pitch], 
     }
 }
 
-// The sums of multiply_squares to out [n][k][plane]: row0 + row counts k, column0 images and their pixels, of which there
-// are `columns`. A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane (`plane4`).
+// The sums of multiply_squares to out [n][k][plane]: row0 + row counts k, column0 images and their pixels, of which
+// there are `columns`. A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane
+// (`plane4`).
 template <int lanes_m, int lanes_n, bool plane4, class Plane>
 __device__ __forceinline__ void store_planes(const float (&sum)[8][8], float* out, int row0, int row, long long column0,
                                              int k, Plane plane, long long columns) {

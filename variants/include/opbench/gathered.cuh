@@ -1,7 +1,7 @@
 // Windows of few channels as wgmma's operand: they begin anywhere, so that threads gather them, 64 elements of one at a
-// time, and write each 64 as a row of 128 bytes, in f16 planes (planes.cuh) or as they are in bf16.
+// time, and write each 64 as a row of 128 bytes, in f16 planes (hi_lo_split.cuh) or as they are in bf16.
 #pragma once
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 
 namespace opbench {
 

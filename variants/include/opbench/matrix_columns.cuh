@@ -19,7 +19,7 @@ struct Columns {
     __device__ __forceinline__ static int swizzle(int row) {
         return words ? row % 4 * 2 : in_row >= 8 ? row % 8 : row / 2 % 4;
     }
-    __device__ __forceinline__ static int place(int row, int chunk) {
+    __device__ __forceinline__ static int swizzled_offset(int row, int chunk) {
         return Block::wk * Block::bm * row_bytes + (row * in_row + (chunk ^ swizzle(row))) * 16;
     }
     static_assert(step_rows % fill_rows == 0 && fill_rows % (words ? 4 : 8) == 0, "a step is copied in whole passes");
@@ -42,7 +42,8 @@ struct RowsAndColumns {
                                               int n, int depth, int start, int end)
         : a(a, m0, m, depth, start), n(n) {
         const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
-        a_to = memory + place(threadIdx.x / chunks, threadIdx.x % chunks), b_to = memory + Own::place(row, chunk);
+        a_to = memory + swizzled_offset(threadIdx.x / chunks, threadIdx.x % chunks),
+        b_to = memory + Own::swizzled_offset(row, chunk);
         b = b_ + (size_t)(start + row) * n + n0 + chunk * Block::vec;
         left = end - start - (int)threadIdx.x % chunks * Block::vec;
         columns_left = n - n0 - chunk * Block::vec;
@@ -75,7 +76,7 @@ struct ColumnsWarp : Warp<Block> {
     // Lane l reads one chunk of row l % 16 of two tiles of b; or words of rows l % 4 and four on, column l / 4.
     __device__ __forceinline__ ColumnsWarp() {
         const int lane = threadIdx.x % 32, first = this->tile * Own::tile_rows;
-        b_at = Own::place(first + (Own::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
+        b_at = Own::swizzled_offset(first + (Own::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
                (Own::words ? lane / 4 % 4 * 4 : 0);
     }
     __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {

@@ -16,7 +16,7 @@ struct PatchPlace {
 
 // `held` slices of 128 bytes of channels of all filter positions stay in shared memory, or, where it is 0, pass through
 // a ring of `ring_` stages of 8 KB. by_m: filters lie with 64 of them in a row. Two `planes` make float32's accuracy
-// (planes.cuh); they come one after the other.
+// (hi_lo_split.cuh); they come one after the other.
 template <Format operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_, bool by_m,
           int planes = 1>
 struct Patch {

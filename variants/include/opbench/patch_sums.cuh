@@ -6,7 +6,7 @@
 
 namespace opbench {
 
-// d *= 2 ** (common + exponents[filter]): what planes (planes.cuh) were scaled by is taken off.
+// d *= 2 ** (common + exponents[filter]): what planes (hi_lo_split.cuh) were scaled by is taken off.
 template <int count>
 __device__ __forceinline__ void scale_filters(float (&d)[count], int common, const int* exponents, int filter,
                                               int filters) {
@@ -56,7 +56,7 @@ struct PixelSlab {
     // Both of warpgroup 1, whose are those of warpgroup 2.
     __device__ __forceinline__ explicit PixelSlab(unsigned slabs, unsigned barriers = 0)
         : memory(slabs + (threadIdx.x / 128 - 1) * bytes), full(barriers + (threadIdx.x / 128 - 1) * 8) {}
-    __device__ __forceinline__ static void meet() { sync_some(threadIdx.x / 128, 128); }
+    __device__ __forceinline__ static void meet() { named_barrier_sync(threadIdx.x / 128, 128); }
     // The lane's row of the 16 pixels from 8 j on, as stmatrix and ldmatrix want it.
     __device__ __forceinline__ unsigned row(int j) const {
         const unsigned lane = threadIdx.x % 32, pixel = lane % 8 + lane / 16 * 8;

@@ -97,9 +97,9 @@ struct Ring {
     }
 };
 
-// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of
-// b's columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start anew at
-// each stage and are added in float while the small ones run. Rows have `span` bytes.
+// total = a * b at float32's accuracy, of f16 planes (hi_lo_split.cuh): stages hold two planes of 128 rows of a, then
+// two of b's columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start
+// anew at each stage and are added in float while the small ones run. Rows have `span` bytes.
 template <bool by_n, int span = 128, class Ring, int count>
 __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
     constexpr int plane = 128 * span, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * span;
@@ -143,7 +143,7 @@ struct Tiles {
     }
     // Calls work(place) for each tile of this block.
     template <class Work>
-    __device__ __forceinline__ void each(const Work& work) const {
+    __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int index = first; index < count(); index += step) work((*this)[index]);
     }
 };

@@ -1,10 +1,10 @@
 // patch.cuh without a pass that splits the image, or rounds it: patches arrive as floats, and three warps of the
-// warpgroup that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch
-// of 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of one
-// plane, all channels go to one sum: the power only falls from patch to patch, and the sum follows.
+// warpgroup that copies write their f16 planes (hi_lo_split.cuh), while those that multiply are at the patch before. A
+// patch of 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of
+// one plane, all channels go to one sum: the power only falls from patch to patch, and the sum follows.
 #pragma once
 #include <opbench/patch.cuh>
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 
 namespace opbench {
 
@@ -68,7 +68,7 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 each_four([&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
                 magnitude = largest_of_warp(magnitude);
                 if (thread % 32 == 0) found()[thread / 32] = magnitude;
-                sync_some(1, threads);
+                named_barrier_sync(1, threads);
                 for (int warp = 0; warp < warps; ++warp) magnitude = max(magnitude, found()[warp]);
                 const int own = planes == 1 && magnitude == 0 ? 126 : exponent_for(magnitude);
                 e = planes == 1 && slice > 0 ? min(e, own) : own;
@@ -82,7 +82,7 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 });
                 if (thread == 0) powers()[stage] = power_of_two(-e);
                 fence_async();
-                sync_some(1, threads);  // the floats have been read as well
+                named_barrier_sync(1, threads);  // the floats have been read as well
                 if (thread == 0) arrive(full + 8 * stage);
                 start(slice + 1 < slices ? index : index + (int)gridDim.x, slice + 1 < slices ? slice + 1 : 0);
             }

@@ -1,8 +1,8 @@
 // float32's accuracy without a pass that splits: copies bring floats, a warpgroup of the block writes their f16 planes
-// (planes.cuh), and the others multiply those. A tile of a stage has its own power of two, so that nobody needs to know
-// a tensor's largest number beforehand; sums of a stage are therefore added in float, which is wanted anyhow.
+// (hi_lo_split.cuh), and the others multiply those. A tile of a stage has its own power of two, so that nobody needs to
+// know a tensor's largest number beforehand; sums of a stage are therefore added in float, which is wanted anyhow.
 #pragma once
-#include <opbench/planes.cuh>
+#include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 
 namespace opbench {
@@ -98,7 +98,7 @@ struct SplitRing {
         wait_for(raw_full(0), 0);
         most(floats(0), magnitude);
         publish(0, magnitude);
-        sync_some(1, 128);
+        named_barrier_sync(1, 128);
         for (int step = 0; step < steps; ++step) {
             const int stage = step % stages;
             int exponents[tiles];
@@ -121,7 +121,7 @@ struct SplitRing {
             __syncwarp();
             if (thread % 32 == 0) arrive(full(stage));
             if (more) publish(step + 1, magnitude);
-            sync_some(1, 128);  // this step's floats have been read
+            named_barrier_sync(1, 128);  // this step's floats have been read
             start(step + raws);
         }
     }

@@ -2,7 +2,7 @@
 // DRAM once, as floats, and a warpgroup of the block splits them (split_ring.cuh) for the two that multiply.
 #pragma once
 #include <opbench/split_ring.cuh>
-#include <opbench/stretches.cuh>
+#include <opbench/stream_k.cuh>
 
 namespace opbench {
 
@@ -18,7 +18,7 @@ struct StreamedWeights {
     // By a block of 384 threads, whose launch may be programmatic; its parts of the result go to `parts`.
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_rows,
                                                     const TensorMap* map_weights, const int* exponents, float* parts,
-                                                    const Stretches& share, int m) {
+                                                    const StreamK& share, int m) {
         Ring ring(shared);
         if (threadIdx.x == 0) ring.init();
         __syncthreads();
@@ -57,7 +57,7 @@ struct StreamedWeights {
             const int row = (threadIdx.x / 128 - 1) * 64;
             float total[64], sum[64];
             wait_for_launches_before();
-            share.each([&](int tile, int steps) {
+            share.for_each_tile([&](int tile, int steps) {
 #pragma unroll
                 for (int i = 0; i < 64; ++i) total[i] = 0.0f;
                 ring.drain(

@@ -118,12 +118,12 @@ __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int
 // The same by copies of 16 rows of 64 bf16, which clip at the edges, through slabs of 2 KB of the warp's own, used in
 // turn: one is written while the other is read. The map's box is 64 x 16.
 template <int slabs = 2>
-struct WarpSlabs {
+struct EpilogueSmem {
     static constexpr int slab_bytes = 16 * 128, warp_bytes = slabs * slab_bytes, block_bytes = 8 * warp_bytes;
     unsigned memory, turn = 0;
 
     // Of the consumer's warps, 4 to 11 of the block.
-    __device__ __forceinline__ explicit WarpSlabs(unsigned memory_)
+    __device__ __forceinline__ explicit EpilogueSmem(unsigned memory_)
         : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes) {}
     // put(slab, column) by one lane: copies of 16 rows of 64 columns, `column` counted from the sums' first.
     template <int count, class Put>

@@ -63,7 +63,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
 
     // Each thread fills one chunk of every fill_rows-th row.
     const int fill_row = thread / chunks, fill_chunk = thread % chunks;
-    const unsigned stages = shared + 2 * image_floats * 4, fill_to = stages + place(fill_row, fill_chunk);
+    const unsigned stages = shared + 2 * image_floats * 4, fill_to = stages + swizzled_offset(fill_row, fill_chunk);
     auto fill = [&](int slot, int step) {
         const int product = step % 16, channel = step / 16 * Block::bk + fill_chunk * 4;
         const float* from = filters + ((size_t)product * k + n0 + fill_row) * c + channel;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
     const int m_warp = warp / Block::warps_n * 32, n_warp = warp % Block::warps_n * 32;
     const int a_lane = (m_warp / image_tiles * 2 * side + lane / 4 * 2) * image_pitch + lane % 4 * 2;
     // Lane l gives ldmatrix the address of one chunk of a slice: in row l % 8 + l / 16 * 8 of 16 filters.
-    const unsigned b_lane = place(n_warp + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    const unsigned b_lane = swizzled_offset(n_warp + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 
     for (int index = thread; index < copies; index += Block::threads) copy_pixel(index, 0);
 #pragma unroll

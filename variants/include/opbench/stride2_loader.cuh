@@ -63,7 +63,7 @@ struct ParityAndFilters {
 
     const T *low, *skip, *filters;
     const Windows& windows;
-    Chunks<Block> to;
+    StageWriter<Block> to;
     Taps taps;  // in skip first, then in low
     bool in_low = false;
     int c1, w, depth, filter, filters_left;

@@ -27,7 +27,7 @@ struct ParityTiles {
     }
     // Calls work(index) for each tile of this block: whoever needs no place while it multiplies has registers left.
     template <class Work>
-    __device__ __forceinline__ void each(const Work& work) const {
+    __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int index = blockIdx.x; index < n * down * across * 4 * columns; index += gridDim.x) work(index);
     }
 };

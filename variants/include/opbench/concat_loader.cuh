@@ -62,8 +62,8 @@ struct JoinedAndFilters {
                                                 Windows& windows, const Joined& size, int m0, int n0, int k)
         : low(low), skip(skip), weight(weight), windows(windows),
           taps(threadIdx.x % chunks * vec, Block::bk, size.c1 + size.c2, size.r, size.s),
-          memory(memory + place(threadIdx.x / chunks, threadIdx.x % chunks)), c1(size.c1), c2(size.c2), w(size.w),
-          depth(size.depth()), row(threadIdx.x / chunks) {
+          memory(memory + swizzled_offset(threadIdx.x / chunks, threadIdx.x % chunks)), c1(size.c1), c2(size.c2),
+          w(size.w), depth(size.depth()), row(threadIdx.x / chunks) {
         filters_left = k - n0 - row;
         filter = (n0 + row) * depth + threadIdx.x % chunks * vec;
         for (int at = threadIdx.x; at < Block::bm; at += Block::threads) size.find(windows, at, m0 + at);

@@ -8,11 +8,11 @@ namespace opbench {
 
 // Tiles of 128 x 128 of a result [m][n], `steps` deep each. Tiles of the same columns follow each other, so that the
 // blocks that run at one time share them. A part has the number of its block and of its tile, added up.
-struct Stretches {
+struct StreamK {
     static constexpr int tile = 128, part = tile * tile;
     int down, steps, all, blocks;  // tiles in a column of them; steps of all
 
-    __device__ __forceinline__ Stretches(int m, int n, int steps_, int blocks_)
+    __device__ __forceinline__ StreamK(int m, int n, int steps_, int blocks_)
         : down((m + tile - 1) / tile), steps(steps_), all(down * ((n + tile - 1) / tile) * steps), blocks(blocks_) {}
     // The first step of a block, and the block of a step.
     __device__ __forceinline__ int begin(int block) const { return (int)((long long)all * block / blocks); }
@@ -22,7 +22,7 @@ struct Stretches {
 
     // work(tile, steps) for each tile that the block has a part of.
     template <class Work>
-    __device__ __forceinline__ void each(const Work& work) const {
+    __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int at = begin(blockIdx.x), end = begin(blockIdx.x + 1); at < end;) {
             const int index = at / steps, next = min(end, (index + 1) * steps);
             work(index, next - at);
