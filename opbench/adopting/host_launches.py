@@ -335,7 +335,24 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
         changed = any(token.text == name for token in value)  # counts on from what it was
         if name not in found or not (changed or _is_option(value)):
             found[name] = value
-    return found
+    return found | _shapes_by_sides(code)
+
+
+def _shapes_by_sides(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
+    """Each `dim3 name;` whose sides are assigned one by one: `name.x = 4;`, as `dim3(4, 1, 1)`."""
+    sides: dict[str, dict[str, Sequence[Token]]] = {}
+    for index, token in enumerate(code[:-4]):
+        following = [other.text for other in code[index + 1 : index + 5]]
+        if token.text == "dim3" and following[1] == ";":
+            sides[following[0]] = {}
+        elif token.text in sides and following[0] == "." and following[1] in ("x", "y", "z") and following[2] == "=":
+            sides[token.text][following[1]] = value_until(code, index + 4)
+    made: dict[str, Sequence[Token]] = {}
+    for name, values in sides.items():
+        parts = [list(values.get(side, tokens_of("1"))) for side in "xyz"]
+        comma, closed = tokens_of(",)")
+        made |= {name: [*tokens_of("dim3("), *parts[0], comma, *parts[1], comma, *parts[2], closed]} if values else {}
+    return made
 
 
 def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:

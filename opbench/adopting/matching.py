@@ -341,7 +341,7 @@ def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs
     for name in found.extra:
         if name not in facts.stored:
             add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}"))
-    for name, tensor in found.names.items() if facts.is_readable else ():
+    for name, tensor in found.names.items() if facts.names else ():
         is_updated = tensor in updated or bool(found.in_place and tensor in problem.outputs)
         found.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
@@ -366,6 +366,8 @@ def _of_direction(
     if tensor in problem.outputs and name not in facts.stored and name in facts.read:
         text = f"the kernel only reads '{name}', {problem.name}'s output"
         yield Contradiction("output only read", tensor, text)
+    if tensor in problem.outputs and facts.names and name not in {*facts.stored, *facts.read}:
+        yield Contradiction("output only read", tensor, f"no store to '{name}', {problem.name}'s output, can be read")
     only_added = facts.stored.get(name) == ADDED
     if (
         tensor in problem.outputs

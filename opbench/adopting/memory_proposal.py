@@ -82,7 +82,8 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
         text = assumed_host(list(kernels.values()))
         others = [one for one in everything if one.kind != "function" or one.is_device]
         program = program_of([*others, *declarations(text)], text)
-        assert program is not None
+        if program is None or not program.launches:
+            raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
         waiting = {name for name, one in kernels.items() if "this_grid" in one.uses}
         launches = [replace(one, cooperative=one.kernel in waiting) for one in program.launches]
         why = "no launch of its kernels can be read"

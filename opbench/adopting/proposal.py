@@ -27,6 +27,8 @@ FIRST_SIZES = ("rows", "m", "n")
 """Axes of which a grid may have one block each."""
 FACTORS = frozenset(("alpha", "beta", "scale"))
 """Numbers that a kernel takes and that change nothing where they are 1, of beta 0."""
+MOST_SPARE, LEAST_SPARE = 4, 1024
+"""A launch with so many times more threads than elements, or than a block has, is not one of these elements."""
 LOOPS = frozenset(("for", "while", "do"))
 LEAST_LITERAL = 64
 """A smaller number in a launch is not taken for the size of which an argument has the same number."""
@@ -105,10 +107,7 @@ def write_header(
     known |= tuned
     proposal.args = [_group(proposal, group, match.names, match.axes, known) for group in read.groups]
     called = _called(proposal, read, known)
-    for name, words in ((p.name, p.type.split()) for p, _ in read.pairs if p.is_pointer):
-        if pointed := next((word for word in words if word in structs), ""):
-            text = f"'{name}' is a pointer to structure '{pointed}', which no header fills: take it by value"
-            proposal.contradictions.append(Contradiction("tensors", name, text))
+    _contradict_parameters(proposal, read, match, structs)
     if launch is None:
         grid, block, shared = _assumed_geometry(proposal, read.facts, match)
     else:
@@ -143,6 +142,25 @@ def write_header(
         proposal.lines += ["launch = [", *(f"  {step}," for step in steps), "]"]
     else:
         proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
+
+
+def _contradict_parameters(
+    proposal: Proposal, read: KernelRead, match: Match, structs: Mapping[str, list[Parameter] | str]
+) -> None:
+    """Contradict pointers to structures and to pointers, and an output whose old content counts."""
+    add = proposal.contradictions.append
+    has_beta = proposal.operator in PLAIN and any(p.name.lower() == "beta" for p, _ in read.pairs)
+    for parameter in (p for p, _ in read.pairs if p.is_pointer):
+        name, words = parameter.name, parameter.type.split()
+        if pointed := next((word for word in words if word in structs), ""):
+            text = f"'{name}' is a pointer to structure '{pointed}', which no header fills: take it by value"
+            add(Contradiction("tensors", name, text))
+        elif words.count("*") + words.count("[") > 1:
+            add(Contradiction("tensors", name, f"'{name}' points to pointers, which no header fills"))
+        is_output = match.names.get(name) in match.problem.outputs and not match.in_place
+        if has_beta and is_output and name in read.facts.read:
+            text = f"the kernel adds beta times the old '{name}', and {proposal.operator}'s output holds nothing then"
+            add(Contradiction("output read", name, text))
 
 
 def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
@@ -201,6 +219,7 @@ class SizesRead:
                 self.known |= own
         self._note_options()
         self.proposal.requires += match.equal
+        self._relate_axes()
         for axis in match.missing:
             self._find_axis(axis)
         self._fix_where_the_kernel_does()
@@ -208,6 +227,24 @@ class SizesRead:
 
     def _may_name(self, argument: Token) -> bool:
         return argument.kind != "number" or not argument.text.isdigit() or int(argument.text) >= LEAST_LITERAL
+
+    def _relate_axes(self) -> None:
+        """Require what the launch says of axes: one variable for several, or an expression of another one."""
+        first: dict[str, str] = {}
+        for parameter, argument in self.read.pairs:
+            axis, written = self.match.axes.get(parameter.name), "".join(token.text for token in argument)
+            if not axis or all(token.kind == "number" for token in argument):
+                continue
+            if (same := first.setdefault(written, axis)) != axis:
+                self._require(f"{axis} == {same}")
+                self.proposal.guesses.append(Guess(axis, same, (f"the launch gives {written} for both",)))
+                self.known[argument[0].text] = same if len(argument) == 1 else self.known[argument[0].text]
+            elif len(argument) > 1:
+                with contextlib.suppress(Unreadable):
+                    text = converted(argument, self.known)
+                    if set(re.findall(r"[A-Za-z_]\w*", text)) & set(self.match.axes.values()) - {axis}:
+                        self._require(f"{axis} == {text}")
+                        self.proposal.guesses.append(Guess(axis, text, ("the launch gives this for it",)))
 
     def _note_options(self) -> None:
         """List the defaults of what the command line can change, as far as the launch depends on it."""
@@ -354,6 +391,15 @@ class SizesRead:
         """Contradict where the launch is of parts of buffers, or of more dimensions than the tensors have."""
         sizes, add = tensor_axes(self.match.problem), self.proposal.contradictions.append
         several = [side for side in grid if set(re.findall(r"[A-Za-z_]\w*", side)) & set(axes)]
+        outer = [axis for axis in self._output_axes() if axis not in self.fixed]
+        shown = {word for side in grid for word in re.findall(r"[A-Za-z_]\w*", side)}
+        named = [axis for axis in outer if axis in shown]
+        if len(several) > 1 and named and "gridDim" not in self.read.facts.names:
+            tied = " ".join(self.proposal.requires)
+            for axis in [axis for axis in outer if axis not in shown and not re.search(rf"\b{axis}\b", tied)]:
+                self._require(f"{axis} == {named[0]}")
+                why = f"the grid has {named[0]} for both sides"
+                self.proposal.guesses.append(Guess(axis, named[0], (why,)))
         if len(sizes) == 1 and len(several) > 1:
             text = f"the grid has {len(several)} sizes of elements, and {self.match.operator}'s tensors have one"
             add(Contradiction("grid", sizes[0], text))
@@ -366,6 +412,11 @@ class SizesRead:
                 if changed and (not parameter.is_pointer or changed[0] == argument[0].text):
                     text = f"the turns of a loop launch the kernel with other values of '{plain_name(changed[0])}'"
                     self._contradict("launch", parameter.name, text)
+
+    def _output_axes(self) -> list[str]:
+        """The axes of the first output, those that are sizes of tensors."""
+        shapes = [shape.split() for shape in self.match.problem.outputs.values()]
+        return [axis for axis in shapes[0] if axis in tensor_axes(self.match.problem)] if shapes else []
 
     def _contradict(self, kind: str, name: str, text: str) -> None:
         if (found := Contradiction(kind, name, text)) not in self.proposal.contradictions:
@@ -428,7 +479,7 @@ class SizesRead:
             threads = math.prod(number_of(part, known) for part in parts)
         except Unreadable:
             return
-        if threads < needed:
+        if threads < needed or threads >= MOST_SPARE * max(needed, LEAST_SPARE):
             text = f"the launch has {threads} threads, and {self.match.operator}'s output {needed} elements"
             self._contradict("launch", "grid", text)
 

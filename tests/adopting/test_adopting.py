@@ -636,3 +636,68 @@ def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) ->
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil((float)count / 128)"))
     found = propose(path, ALL_OPERATORS)
     assert found.requires == [] and 'grid = ["cdiv(n, 128)"]' in launch_line(found)
+
+
+GEMM = """\
+__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int i = 0; i < K; i++) sum += A[row * K + i] * B[i * N + col];
+    if (row < M && col < N) C[row * N + col] = sum;
+}
+void run(float* a, float* b, float* c, int rows, int wide, int deep) {
+    dim3 block(16, 16), grid((wide + 15) / 16, (rows + 15) / 16);
+    gemm<<<grid, block>>>(a, b, c, rows, wide, deep);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "requires"),
+    [
+        ("rows, wide, deep);", "rows, wide, deep);", []),
+        ("rows, wide, deep);", "rows, wide, wide);", ["k == n"]),
+        ("rows, wide, deep);", "rows, 3 * deep, deep);", ["n == 3 * k"]),
+        ("(rows + 15)", "(wide + 15)", ["m == n"]),
+    ],
+)
+def test_sizes_that_a_launch_ties_together_are_required(
+    tmp_path: Path, before: str, after: str, requires: list[str]
+) -> None:
+    path = tmp_path / "gemm.cu"
+    path.write_text(
+        GEMM.replace(before, after).replace("wide + 15", "3 * deep + 15" if "3 *" in after else "wide + 15")
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert (found.requires, found.contradictions) == (requires, [])
+
+
+@pytest.mark.parametrize(
+    ("edits", "kind"),
+    [
+        ({"C[row * N + col] = sum": "put(C, row * N + col, sum)"}, "output only read"),
+        (
+            {
+                "int K) {": "int K, float beta) {",
+                "C[row * N + col] = sum": "float* D = C + row * N; D[col] = sum + beta * D[col]",
+                "wide, deep);": "wide, deep, 0.0f);",
+            },
+            "output read",
+        ),
+        ({"const float* A": "const float** A", "A[row": "A[0][row"}, "tensors"),
+    ],
+)
+def test_a_matmul_that_no_header_can_say_is_not_taken(tmp_path: Path, edits: dict[str, str], kind: str) -> None:
+    path, text = tmp_path / "gemm.cu", GEMM
+    for before, after in edits.items():
+        assert before in text
+        text = text.replace(before, after)
+    path.write_text(text)
+    assert kind in {one.kind for one in propose(path, ALL_OPERATORS, operator="matmul").contradictions}
+
+
+def test_a_grid_whose_sides_are_assigned_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.cu"
+    sides = "dim3 block(16, 16); dim3 grid; grid.x = (wide + 15) / 16; grid.y = (rows + 15) / 16;"
+    path.write_text(GEMM.replace("dim3 block(16, 16), grid((wide + 15) / 16, (rows + 15) / 16);", sides))
+    assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)", "1"]' in launch_line(propose(path, ALL_OPERATORS))
