@@ -38,6 +38,21 @@ class Location:
         return f"{self.file}:{self.line}"
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why something failed: what an error says and its location, as data that processes hand on."""
+
+    message: str = ""
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}" if self.location else self.message
+
+    def after(self, words: str) -> Reason:
+        """Return the reason with words ahead of its message."""
+        return Reason(f"{words}{self.message}", self.location)
+
+
 class OpbenchError(Exception):
     """An error with a message for the user: what, the value seen, what was allowed, the next command.
 
@@ -52,7 +67,12 @@ class OpbenchError(Exception):
         self.location = location
 
     def __str__(self) -> str:
-        return f"{self.location}: {self.message}" if self.location else self.message
+        return str(self.reason)
+
+    @property
+    def reason(self) -> Reason:
+        """What it says and where, as data."""
+        return Reason(self.message, self.location)
 
 
 class UsageError(OpbenchError):

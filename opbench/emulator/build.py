@@ -57,7 +57,7 @@ from opbench.emulator.toolchain import (
     compiler_environment,
     find_toolchain,
 )
-from opbench.errors import CompileError, EnvironmentFault
+from opbench.errors import CompileError, EnvironmentFault, Location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import publish, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
@@ -175,7 +175,7 @@ class KernelBuilder:
         try:
             preprocessed = self._without_ptx(request, reduced, manifest)
         except UnsupportedInstruction as problem:
-            raise CompileError(str(problem)) from None
+            raise CompileError(problem.message, Location(Path(problem.file), problem.line)) from None
         text = replace_noinline(preprocessed.text)
         if self.toolchain.family == "gcc":
             text = replace_unroll(text, dict(request.macros))

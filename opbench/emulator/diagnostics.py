@@ -46,9 +46,11 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])
     places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
     if len(places) > 1:
-        lines = ", ".join(f"{file}:{line}" for file, line in places)
+        *others, (file, line) = places
         return CompileError(
-            f"{lines}: kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant"
+            f"kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant (others: "
+            f"{', '.join(f'{other}:{number}' for other, number in others)})",
+            Location(Path(file), line),
         )
     message = f"kernel '{kernel}' does not fit the template's arguments"
     if not places:

@@ -44,7 +44,8 @@ class UnsupportedInstruction(Exception):
     """Inline PTX that the cpu backend has no function for."""
 
     def __init__(self, instruction: str, file: str, line: int) -> None:
-        super().__init__(f"{file}:{line}: inline PTX '{instruction}' is not known to the cpu backend")
+        self.message = f"inline PTX '{instruction}' is not known to the cpu backend"
+        super().__init__(f"{file}:{line}: {self.message}")
         self.instruction = instruction
         self.file = file
         self.line = line

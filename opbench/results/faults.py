@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from opbench.backend.findings import Finding
 from opbench.backend.rules import FAILED_CASE, WRONG_RESULT
 from opbench.results.result import Result
 
 BAD = ("wrong", "failed", "invalid")
 """What speaks against a kernel."""
-PLACE = re.compile(r"(?P<before>.*?)(?P<file>[^\s:]+\.(?:cu|cuh|h|hpp|py)):(?P<line>\d+): (?P<text>.*)")
-"""A reason that names its place, as compilers print it."""
 
 
 def faults_of(result: Result, file: str) -> list[Finding]:
@@ -22,7 +18,5 @@ def faults_of(result: Result, file: str) -> list[Finding]:
         return found
     kind = (WRONG_RESULT if result.status == "wrong" else FAILED_CASE).kind
     first, *details = result.reason.strip().splitlines() or [""]
-    if place := PLACE.match(first):
-        message = place["before"] + place["text"]
-        return [Finding(kind, message, place["file"], int(place["line"]), details=tuple(details))]
-    return [Finding(kind, first, file, details=tuple(details))]
+    message = first.removeprefix(f"{result.file}:{result.line}: ")
+    return [Finding(kind, message, result.file or file, result.line, details=tuple(details))]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from opbench.backend.findings import Finding
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, Reason
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct
@@ -99,6 +99,9 @@ class Result:
     status: Status
     reason: str = ""
     """Why it is not right: one line for the table."""
+    file: str = ""
+    """The file that the reason lies in, where an error named one; empty in runs older than this field."""
+    line: int = 0
     verdict: Verdict | None = None
     measurement: Measurement | None = None
     resources: dict[str, LaunchResources] = field(default_factory=dict)
@@ -171,6 +174,20 @@ class Result:
             "verdict": self.verdict.to_json() if self.verdict else None,
             "resources": {kernel: to_json(taken, sparse=True) for kernel, taken in self.resources.items()},
         }
+
+
+class Place(TypedDict, total=False):
+    """Fields of a result that say where its reason lies."""
+
+    file: str
+    line: int
+
+
+def place_of(reason: Reason | str) -> Place:
+    """Return where a reason lies; nothing where it has no location."""
+    if isinstance(reason, str) or reason.location is None:
+        return {}
+    return {"file": str(reason.location.file), "line": reason.location.line}
 
 
 def exit_code(results: Iterable[Result]) -> int:

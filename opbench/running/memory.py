@@ -9,8 +9,8 @@ from pathlib import Path
 from opbench.adopting.memory_plan import MemoryPlan, MemoryPlans
 from opbench.backend.findings import headline
 from opbench.checking.memory import MemoryChecked
-from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.results.result import Result, Status, Verdict
+from opbench.errors import EnvironmentFault, OpbenchError, Reason
+from opbench.results.result import Result, Status, Verdict, place_of
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import CheckMemory, Open
 from opbench.running.worker import Worker
@@ -57,14 +57,14 @@ def run_in_memory_mode(
     return results
 
 
-def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryChecked | str]:
+def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryChecked | Reason]:
     """The run that counts, with what it showed or why it failed: the full one where few accesses are expected."""
     try:
         checked = worker.ask(CheckMemory(plans.reduced), time_limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:
-        return plans.reduced, str(error)
+        return plans.reduced, error.reason
     full = plans.full
     if full is None or checked.unsupported or full.threads > FULL_THREADS:
         return plans.reduced, checked
@@ -78,8 +78,8 @@ def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[M
         return plans.reduced, checked
 
 
-def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | str) -> Result:
-    if isinstance(checked, str):
+def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | Reason) -> Result:
+    if isinstance(checked, Reason):
         return _result(plan, backend, "failed", checked)
     if checked.unsupported:
         return _result(plan, backend, "unsupported", checked.unsupported)
@@ -90,7 +90,7 @@ def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | str) -> Res
 
 
 def _result(
-    plan: MemoryPlan, backend: str, status: Status, reason: str, checked: MemoryChecked | None = None
+    plan: MemoryPlan, backend: str, status: Status, reason: str | Reason, checked: MemoryChecked | None = None
 ) -> Result:
     verdict = None
     if checked is not None:
@@ -108,6 +108,7 @@ def _result(
         precision="f32",
         backend=backend,
         status=status,
-        reason=reason,
+        reason=str(reason),
+        **place_of(reason),
         verdict=verdict,
     )

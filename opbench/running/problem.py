@@ -9,12 +9,12 @@ from typing import Protocol
 from opbench.backend.counts import Traffic
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
-from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.errors import EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.floor import floor_s
 from opbench.kernels.case import Case
-from opbench.results.result import Result, Status
+from opbench.results.result import Result, Status, place_of
 from opbench.running.gpu_code import GpuCode
 from opbench.running.protocol import Check, Measure, PackedCase, Started, Told, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
@@ -41,7 +41,7 @@ class CaseFaults:
     """What is known of cases before they are run; several stations share it."""
 
     unsupported: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, Reason] = field(default_factory=dict)
     """Compiler errors by case."""
     hung: dict[str, str] = field(default_factory=dict)
     """By variant, the case of it that did not end: its others are not tried."""
@@ -112,14 +112,14 @@ class ProblemRun:
                 self._raise_if_lost(error, case.name)
                 if isinstance(error, WorkerHung):
                     self._known.hung[case.variant.id] = case.name
-                self._end(station, case, "failed", str(error))
+                self._end(station, case, "failed", error.reason)
                 continue
             if not checked.verdict.right:
                 self._end(station, case, "wrong", checked.verdict.reason, checked)
             elif self._terms.measure and self._terms.backend == "cuda":
                 right.append((case, checked))
             elif (compiled := self._gpu_code_of(case)).refused:
-                reason = f"right on the CPU, but NVRTC refuses it for {compiled.arch}: {compiled.refused}"
+                reason = compiled.refused.after(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
                 self._end(station, case, "failed", reason, checked)
             else:
                 self._end(station, case, "right", "", checked)
@@ -131,7 +131,9 @@ class ProblemRun:
         if lost and not self._desk.is_to_blame(case):
             raise error
 
-    def _end(self, station: Station, case: Case, status: Status, reason: str, checked: Checked | None = None) -> None:
+    def _end(
+        self, station: Station, case: Case, status: Status, reason: str | Reason, checked: Checked | None = None
+    ) -> None:
         """A case that comes to its end without being measured."""
         self._desk.record(
             [(self._result(station, case, status, reason, checked), checked.traffic if checked else None)]
@@ -159,7 +161,7 @@ class ProblemRun:
                 culprit = running or next(iter(contenders))
                 self._raise_if_lost(error, culprit)
                 case, checked = contenders.pop(culprit)
-                failed = self._result(station, case, "failed", f"while measured: {error}", checked)
+                failed = self._result(station, case, "failed", error.reason.after("while measured: "), checked)
                 self._desk.record([(failed, None)])
                 continue
             ends = []
@@ -215,7 +217,7 @@ class ProblemRun:
         station: Station,
         case: Case,
         status: Status,
-        reason: str,
+        reason: str | Reason,
         checked: Checked | None = None,
         measurement: Measurement | None = None,
     ) -> Result:
@@ -231,7 +233,8 @@ class ProblemRun:
             unit=case.unit,
             backend=self._terms.backend,
             status=status,
-            reason=reason,
+            reason=str(reason),
+            **place_of(reason),
             verdict=checked.verdict if checked else None,
             measurement=measurement,
             resources=(checked.resources if checked else {}) or compiled.kernels,

@@ -13,7 +13,7 @@ from opbench.checking.checking import SEED, TRACED_WORK, Checked
 from opbench.checking.measuring import Measured
 from opbench.checking.memory import MemoryChecked
 from opbench.checking.racing import RacedCases
-from opbench.errors import Location, UsageError
+from opbench.errors import Location, Reason, UsageError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.occupancy import DeviceLimits
@@ -175,7 +175,7 @@ class Built:
     """Cases that share a module: compiled, or not and why."""
 
     indices: Sequence[int]
-    error: str = ""
+    error: Reason | None = None
     machine_code_sha256: str = ""
     """Of a GPU's; empty on other backends."""
 

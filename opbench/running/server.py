@@ -135,7 +135,7 @@ class Server:
                 elif not case.variant.is_library:
                     wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
             except UsageError as refused:
-                tell(Built([index], str(refused)))
+                tell(Built([index], refused.reason))
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for built in pool.map(self._compile, wanted.items()):
                 tell(built)
@@ -148,7 +148,7 @@ class Server:
         except EnvironmentFault:
             raise
         except OpbenchError as error:
-            return Built(item[1], str(error))
+            return Built(item[1], error.reason)
         except OSError as error:
             raise EnvironmentFault(
                 f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "

@@ -76,4 +76,4 @@ def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.M
     catalog = Catalog()
     case = Case(catalog.variant_file(relu_file), {}, catalog.operator("relu").parse("(n=5)"))
     ((_, found),) = resources_of([case], "h200")
-    assert found.refused == "" and found.missing == nvrtc.NOT_INSTALLED
+    assert found.refused is None and found.missing == nvrtc.NOT_INSTALLED

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opbench import paths
 from opbench.backend.base import KernelResources
-from opbench.errors import CompileError, EnvironmentFault, unknown
+from opbench.errors import CompileError, EnvironmentFault, Location, unknown
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced, unknown_kernel, whole
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
@@ -291,7 +291,7 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
     if compiled is None:
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
-            raise unknown_kernel(log, request, sources) or CompileError(_located(_errors(log), name))
+            raise unknown_kernel(log, request, sources) or _compile_error(log)
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # The notes first: a cubin that is there then always has its notes.
@@ -346,6 +346,8 @@ def compile_all(
 
 # What the compiler said -------------------------------------------------------------------------------------------
 
+_DIAGNOSTIC = re.compile(r"^(?P<file>\S[^\n()]*)\((?P<line>\d+)\): ", re.MULTILINE)
+"""How NVRTC begins what it says of a line."""
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
 _USED = re.compile(r"Used (\d+) registers")
@@ -390,6 +392,9 @@ def _errors(log: str) -> str:
     return "\n".join(lines).strip() or log or "NVRTC gave no reason"
 
 
-def _located(text: str, name: str) -> str:
-    """Write `file(line)` as `file:line`, which editors and terminals follow."""
-    return re.sub(rf"^({re.escape(name)})\((\d+)\)", r"\1:\2", text, flags=re.MULTILINE)
+def _compile_error(log: str) -> CompileError:
+    """Return what the compiler said, with the location of its first error; further ones as `file:line`."""
+    text = _errors(log)
+    first = _DIAGNOSTIC.match(text)
+    location = Location(Path(first["file"]), int(first["line"])) if first else None
+    return CompileError(_DIAGNOSTIC.sub(r"\g<file>:\g<line>: ", text[first.end() if first else 0 :]), location)

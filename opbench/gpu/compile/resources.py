@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
 from opbench.backend.base import KernelResources
-from opbench.errors import CompileError, EnvironmentFault, OpbenchError
+from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.cubin import machine_code_sha256, read_cubin
 from opbench.gpu.limits.capability import missing_capability
@@ -31,8 +31,8 @@ class Resources:
     machine_code_sha256: str = ""
     arch: str = ""
     """The architecture that it was compiled for, or would have been where it is refused."""
-    refused: str = ""
-    """What the compiler said against the source, with file and line."""
+    refused: Reason | None = None
+    """What the compiler said against the source."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Res
         return Resources(missing=str(error), arch=arch)
     except CompileError as error:
         lacking = _LACKING.search(str(error))
-        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused="" if lacking else str(error))
+        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused=None if lacking else error.reason)
     except OpbenchError as error:
         return Resources(missing=f"NVRTC's cubin cannot be read: {error}")
     except OSError as error:

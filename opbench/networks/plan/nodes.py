@@ -83,7 +83,7 @@ def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
         if isinstance(told, Unsupported):
             broken[different[told.index].name] = f"unsupported: {told.reason}"
         elif isinstance(told, Built) and told.error:
-            broken.update((different[index].name, told.error) for index in told.indices)
+            broken.update((different[index].name, str(told.error)) for index in told.indices)
 
     # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):

@@ -11,7 +11,7 @@ from typing import Any
 from opbench.backend.environment import Environment
 from opbench.checking.checking import Checked
 from opbench.checking.measuring import Measured
-from opbench.errors import LaunchError
+from opbench.errors import LaunchError, Location, Reason
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
@@ -78,7 +78,7 @@ class FakeWorker(Worker):
         if isinstance(request, Build):
             for index, case in enumerate(cases):
                 if case.variant.name in self.broken:
-                    listen(Built([index], "broken.cu:1: no"))
+                    listen(Built([index], Reason("no", Location(Path("broken.cu"), 1))))
                 if case.variant.is_library:
                     listen(Unsupported(index, "no such library here"))
             return None

@@ -1,0 +1,30 @@
+"""What is wrong with a result, at the place that its error named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.errors import CompileError, Location, Reason
+from opbench.results.faults import faults_of
+from opbench.results.result import Result, place_of
+from support.builders.runs import result
+
+
+def failed(reason: Reason | str) -> Result:
+    """Return a case of relu that failed for a reason."""
+    return result("vec4", 0.0, status="failed", reason=str(reason), **place_of(reason))
+
+
+def test_a_fault_lies_where_its_error_does() -> None:
+    error = CompileError("error: expected a ';'\n  int x\n", Location(Path("mine.cu"), 7))
+    (fault,) = faults_of(failed(error.reason.after("while measured: ")), "variants/relu/vec4.cu")
+    assert (fault.file, fault.line, fault.message) == ("mine.cu", 7, "while measured: error: expected a ';'")
+    assert fault.details == ("  int x",)
+
+
+@pytest.mark.parametrize("reason", ["the process died: other.cu:3: no", Reason("a.cu:9: looks like a place")])
+def test_a_sentence_that_looks_like_a_place_is_none(reason: Reason | str) -> None:
+    (fault,) = faults_of(failed(reason), "variants/relu/vec4.cu")
+    assert (fault.file, fault.line, fault.message) == ("variants/relu/vec4.cu", 0, str(reason))
