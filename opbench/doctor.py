@@ -25,6 +25,7 @@ from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
 from opbench.insight.nsight import tools
 from opbench.insight.nsight.commands import Tool
 from opbench.nvtx import tool_attached
+from opbench.records import JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +68,7 @@ def exit_code(rows: Sequence[Need]) -> int:
     return EXIT_OK if works else EXIT_ENVIRONMENT
 
 
-def to_json(rows: Sequence[Need]) -> list[dict[str, object]]:
+def to_json(rows: Sequence[Need]) -> list[dict[str, JSON]]:
     """The rows as JSON."""
     return [asdict(row) for row in rows]
 

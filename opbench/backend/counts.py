@@ -8,6 +8,7 @@ from typing import Any
 
 from opbench.backend.findings import place_words
 from opbench.errors import UsageError, unknown
+from opbench.records import JSON
 
 SECTOR_BYTES = 32
 SPACES = ("global", "shared", "local", "module", "bulk", "operand")
@@ -288,7 +289,7 @@ class Traffic:
             (*self.branches, *other.branches),
         )
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """The traffic for the results file; counts of 0 are left out."""
         return {
             "source": self.source,

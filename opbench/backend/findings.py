@@ -8,6 +8,7 @@ from pathlib import PurePath
 from opbench.backend.rules import rule_of
 from opbench.kernels.launch import Dim3
 from opbench.paths import from_here
+from opbench.records import JSON
 
 KERNEL_SUFFIX = ".cu"
 
@@ -92,7 +93,7 @@ class Finding:
         thread = f"thread {triple(self.thread)}" if self.thread is not None else ""
         return " ".join(filter(None, (block, thread)))
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """The fields that are set."""
         return {k: v for k, v in asdict(self).items() if v not in ("", None, 0, ())}
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbench.records import JSON
+
 if TYPE_CHECKING:
     from opbench.graph.graph import Graph
     from opbench.networks.plan.choosing import Rewrite
 
 
-def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, object]:
+def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
     """A graph in numbers."""
     from opbench.networks.plan.memory import plan_memory
 
-    nodes = []
+    nodes: list[dict[str, JSON]] = []
     for node in graph.nodes:
         (out, *_) = (graph.values[name] for name in node.outputs.values())
         weights = [graph.values[name] for name in node.inputs.values() if name in graph.weights]

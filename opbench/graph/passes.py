@@ -110,7 +110,7 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
         if concat.inputs["a"] == concat.inputs["b"]:
             continue
         small, large = up.problem.axes, concat.problem.axes
-        axes: dict[str, object] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
+        axes: dict[str, int | str] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
         problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
         inputs = {"low": up.inputs["x"], "skip": concat.inputs["a"]}
         node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)

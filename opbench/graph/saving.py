@@ -20,6 +20,7 @@ from opbench.graph.values import LAYOUTS, Node, Value
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import DTYPES
 from opbench.paths import write_atomically
+from opbench.records import JSON
 
 FORMAT = "opbench network 1"
 PLAIN = asdict(Value("", ()))
@@ -69,13 +70,13 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
         raise UsageError(f"{where}: {error}") from None
 
 
-def structure(graph: Graph) -> dict[str, object]:
+def structure(graph: Graph) -> dict[str, JSON]:
     """Everything of a network but the numbers of its weights, as JSON has it."""
     values = {}
     for name, value in graph.values.items():
         entry = {key: given for key, given in asdict(value).items() if key != "name" and given != PLAIN[key]}
         values[name] = entry | {"shape": list(value.shape)} | ({"weight": True} if name in graph.weights else {})
-    nodes = [
+    nodes: list[dict[str, JSON]] = [
         {
             "name": node.name,
             "operator": node.operator,

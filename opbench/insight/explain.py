@@ -16,6 +16,7 @@ from opbench.insight.diagnosis import Flaw, diagnose
 from opbench.insight.levels import Bound, bounds, levels
 from opbench.kernels.case import Case
 from opbench.kernels.variant import Variant
+from opbench.records import JSON
 
 COMPUTED = "computed"
 NAME_LENGTH = 16
@@ -114,7 +115,7 @@ class Explanation:
         """Whether a kernel's figures were counted or predicted."""
         return PREDICTED if kernel in self.predicted_kernels else self.source
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """The explanation for pipes: lines without anything to say are left out, accesses come with their ratios."""
         return {
             **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
@@ -134,13 +135,13 @@ class Explanation:
             "next_rungs": list(self.next_rungs),
         }
 
-    def _line_json(self, line: AnnotatedLine) -> dict[str, object]:
+    def _line_json(self, line: AnnotatedLine) -> dict[str, JSON]:
         accesses = [self._access_json(entry) for entry in line.accesses]
         branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
         calls = [self._access_json(entry) for entry in line.calls]
         return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
 
-    def _access_json(self, entry: LineTraffic) -> dict[str, object]:
+    def _access_json(self, entry: LineTraffic) -> dict[str, JSON]:
         return {
             **asdict(entry),
             "lanes_per_request": entry.lanes_per_request,

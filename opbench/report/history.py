@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from markupsafe import Markup
 
 from opbench import units
+from opbench.records import JSON
 from opbench.report.columns import aligned
 from opbench.report.run.sections import file_name
 from opbench.report.template import render_template
@@ -99,7 +101,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def to_json(found: Sequence[Series]) -> list[dict[str, object]]:
+def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
     """Every case with its points and steps, for pipes."""
     return [
         {
@@ -168,22 +170,40 @@ def _moved(series: Series) -> float:
     return abs(math.log(series.change)) if series.change else 0.0
 
 
-def _operators(shown: Sequence[Series]) -> list[dict[str, object]]:
+@dataclass(frozen=True)
+class _SeriesRow:
+    """One case of the compact table."""
+
+    series: Series
+    cells: list[str]
+    last_s: float | None
+    change: float
+
+
+@dataclass(frozen=True)
+class _OperatorTable:
+    """The cases of one operator."""
+
+    name: str
+    anchor: str
+    steps: int
+    worst: str
+    rows: list[_SeriesRow]
+
+
+def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
     """Each operator's cases as rows of a compact table, with the largest change said in the heading."""
     found: dict[str, list[Series]] = {}
     for series in shown:
         found.setdefault(series.operator, []).append(series)
     return [
-        {
-            "name": operator,
-            "anchor": f"operator-{file_name(operator)}",
-            "steps": sum(len(s.steps) for s in group),
-            "worst": percent_change(max(group, key=_moved).change or 1.0),
-            "rows": [
-                {"series": s, "cells": _cells(s), "last_s": s.timed[-1].median_s, "change": s.change or 1.0}
-                for s in group
-            ],
-        }
+        _OperatorTable(
+            operator,
+            f"operator-{file_name(operator)}",
+            sum(len(s.steps) for s in group),
+            percent_change(max(group, key=_moved).change or 1.0),
+            [_SeriesRow(s, _cells(s), s.timed[-1].median_s, s.change or 1.0) for s in group],
+        )
         for operator, group in found.items()
     ]
 

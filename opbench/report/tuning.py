@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbench import units
 from opbench.kernels.variant import print_config
+from opbench.records import JSON
 from opbench.report.columns import aligned
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
@@ -88,12 +89,12 @@ def summary(found: Tuning) -> str:
     )
 
 
-def to_json(found: Tuning, run: Run | None) -> dict[str, object]:
+def to_json(found: Tuning, run: Run | None) -> dict[str, JSON]:
     """A search for pipes: what was tried, and the fastest with their intervals."""
     return {
         "folder": str(found.folder),
         "allowed": found.begun.allowed,
-        "counts": found.counts(),
+        "counts": {str(ending): count for ending, count in found.counts().items()},
         "spent_s": found.spent_s,
         "joules": [vars(final) for final in ranked_finals(found, run)] if found.begun.unit == "J" else [],
         "best": [

@@ -14,6 +14,7 @@ from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Levels, levels
 from opbench.insight.lowering import Code, Note, lower
 from opbench.paths import next_command
+from opbench.records import JSON
 from opbench.results.files import Run
 
 NEAR = 0.05
@@ -128,7 +129,7 @@ class Agreement:
                 found.append(summarise(f"{group}, {words}", chosen))
         return found
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """Everything, for pipes."""
         return {
             "summaries": [vars(summary) for summary in self.summaries()],

@@ -26,7 +26,7 @@ from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
-from opbench.records import from_json, to_json
+from opbench.records import JSON, from_json, to_json
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
 from opbench.source.precision import CLASSES
@@ -136,7 +136,7 @@ class Book:
                 found.append(entry.winner.case)
         return found
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """The file's content."""
         return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
 

@@ -21,6 +21,7 @@ from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT
 from opbench.kernels.case import is_named
 from opbench.kernels.variant import print_config
 from opbench.paths import next_command
+from opbench.records import JSON
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
 from opbench.results.own_variants import best_config, summary_of
@@ -115,7 +116,7 @@ class RunComparison:
         codes = {Change.BROKEN: EXIT_BROKEN, Change.SLOWER: EXIT_SLOWER, Change.UNDECIDED: EXIT_UNDECIDED}
         return codes.get(self.cases[0].change, EXIT_OK)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """Everything, for pipes."""
         return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
 

@@ -12,7 +12,7 @@ from opbench.errors import EnvironmentFault, Reason
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct
-from opbench.records import to_json
+from opbench.records import JSON, to_json
 from opbench.timing.measurement import Measurement
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
@@ -70,7 +70,7 @@ class Verdict:
     architecture: str = ""
     """The one whose branches the emulator compiled, such as "sm_90", where the kernel's text asks for __CUDA_ARCH__."""
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """For the results file."""
         found = {
             **to_json(self),
@@ -167,7 +167,7 @@ class Result:
         """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
         return self.measurement.cycles if self.measurement else []
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """For the results file."""
         return {
             **to_json(replace(self, verdict=None, resources={})),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from opbench.backend.environment import Environment
 from opbench.errors import EXIT_OK, EXIT_WRONG
-from opbench.records import to_json
+from opbench.records import JSON, to_json
 
 FORMAT = 1
 
@@ -46,7 +46,7 @@ class Part:
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    figures: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, JSON] = field(default_factory=dict)
     """The raw numbers behind claims and tables, in SI units."""
     error: str = ""
     """Why the part ended early; what it had found until then is kept."""
@@ -90,7 +90,7 @@ class Selftest:
         text += f", {len(claims) - len(checked)} not checked" if len(checked) < len(claims) else ""
         return text + (f"; ended early: {', '.join(ended)}" if ended else "")
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """Everything, as JSON."""
         return {
             "format": FORMAT,

@@ -16,6 +16,7 @@ from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
 from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
 from opbench.nvtx import SWITCH
+from opbench.records import JSON
 from opbench.results.files import RunWriter, make_folder
 
 Say = Callable[[str], None]
@@ -79,7 +80,7 @@ def profile_case(
     return line
 
 
-def _figures(tool: Tool, target: Target, text: str) -> dict[str, object]:
+def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
     if tool == "nsys":
         timeline = parse.read_nsys(text)
         if not timeline.kernels:
@@ -107,7 +108,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, object]:
     }
 
 
-def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, object]:
+def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, JSON]:
     """One launch: its main figures, and every raw metric that was asked for or came with a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}

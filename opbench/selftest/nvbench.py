@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbench.errors import OpbenchError
+from opbench.records import JSON
 from opbench.selftest.witnesses import StreamHandle, register
 from opbench.timing.clock import Launch, Now
 
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 def race(
     stream: int,
     cells: Mapping[str, Callable[[], Launch]],
-    ours: Callable[[Launch], dict[str, object]],
+    ours: Callable[[Launch], dict[str, JSON]],
     limit_s: float,
     now: Now = time.perf_counter,
-) -> dict[str, dict[str, object]]:
+) -> dict[str, dict[str, JSON]]:
     """Each cell by both engines, in turn first, on a stream; nvbench's side is cold samples at its defaults.
 
     `cells` ready a launch when its turn comes; none is begun after `limit_s`. Gives by name what `ours` gave with
     bench_s and bench_samples_s, or the reason as "left_out".
     """
-    names, taken, began = list(cells), dict[str, dict[str, object]](), now()
+    names, taken, began = list(cells), dict[str, dict[str, JSON]](), now()
 
     def walltime(state: bench.State) -> None:
         number = state.get_int64("Cell")
-        name, found = names[number], dict[str, object]()
+        name, found = names[number], dict[str, JSON]()
         taken[name] = found
         try:
             if now() - began > limit_s:
@@ -75,7 +76,7 @@ def alone(stream: int, launch: Launch) -> float:
     return sum(spent)
 
 
-def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[str, object]]:
+def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[str, JSON]]:
     """Run a benchmark over so many cells with every default left alone; what its file says of each."""
     library, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))
@@ -85,7 +86,7 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[
         return read_states(json.loads(path.read_text()), Path(folder))
 
 
-def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, object]]:
+def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, JSON]]:
     """Of each cell in nvbench's JSON: cold_s, the wall time of its cold samples (None: not told), and samples_s."""
     found = {}
     for state in document["benchmarks"][0]["states"]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opbench.records import JSON
+
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
     from opbench.timing.clock import Clock
@@ -36,7 +38,7 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     out.write_text(json.dumps(race_cells(backend, names)))
 
 
-def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, object]]:
+def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, JSON]]:
     """Both engines on the launch of each case, on its own inputs."""
     from opbench.checking.checking import Session
     from opbench.kernels.folders import case_named
@@ -58,7 +60,7 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[s
 
 def time_ours(
     clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter
-) -> dict[str, object]:
+) -> dict[str, JSON]:
     """Wall seconds of our engine for one cell, its warm-up included, and what it reached."""
     from opbench.selftest.walltime import RACE
     from opbench.timing.sampling import measure

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from opbench.records import JSON
+
 TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
 """As the format calls them."""
 ALIGNMENT = 8
@@ -16,7 +18,7 @@ class Numbers:
     """Tensors on their way into a file."""
 
     def __init__(self) -> None:
-        self._told: dict[str, object] = {}
+        self._told: dict[str, JSON] = {}
         self._parts: list[bytes] = []
         self._end = 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from opbench import units
 from opbench._version import __version__
 from opbench.kernels.folders import Catalog
+from opbench.records import JSON
 from opbench.results.book import read_book
 from opbench.shipping.building import cmakelists, makefile, table
 from opbench.shipping.choosing import chosen, target
@@ -67,7 +68,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     return Shipped(options.out, tuple(notes), summary)
 
 
-def manifest(library: Library) -> dict[str, object]:
+def manifest(library: Library) -> dict[str, JSON]:
     """Where everything is from, for programs."""
     return {
         "opbench": __version__,

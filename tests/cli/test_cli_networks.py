@@ -21,6 +21,7 @@ from opbench.networks.plan.choosing import planned, results_for, rewritten
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.pictures import pictures
 from opbench.networks.plan.plan import defaults
+from opbench.networks.records.network import Record
 from support.builders import network_runs as fabricate_network
 from support.builders.runs import result, written
 from support.builders.runs import run as fabricated
@@ -35,9 +36,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[NetOptions]:
     """The options of every run; each run gives a fabricated record."""
     options: list[NetOptions] = []
 
-    def run_network(given: NetOptions, tell: Any) -> dict[str, Any]:
+    def run_network(given: NetOptions, tell: Any) -> Record:
         options.append(given)
-        return fabricate_network.record(NETWORKS[given.network](**given.sizes))
+        return fabricate_network.typed(fabricate_network.record(NETWORKS[given.network](**given.sizes)))
 
     monkeypatch.setattr(running, "run_network", run_network)
     return options

@@ -276,9 +276,9 @@ def test_the_flush_makes_the_cache_cold(
 def test_two_contenders_side_by_side(backend: CudaBackend, clock: CudaClock) -> None:
     launches = {"short": clock.spin(20e-6), "long": clock.spin(40e-6), "waits": backend._device.wait}
     found = measure(clock, launches, TimingOptions(budget_s=0.2), unheld={"waits"})
-    assert found.short.median_s < found.long.median_s
-    assert found.long.median_s - found.short.median_s == pytest.approx(20e-6, rel=0.2)
-    assert found.waits.timer == "events, stream not held"
+    assert found["short"].median_s < found["long"].median_s
+    assert found["long"].median_s - found["short"].median_s == pytest.approx(20e-6, rel=0.2)
+    assert found["waits"].timer == "events, stream not held"
 
 
 def test_cupy_arrays_share_memory_and_stream(backend: CudaBackend) -> None:

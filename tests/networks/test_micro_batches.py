@@ -333,8 +333,8 @@ def test_any_order_that_the_graph_allows_gives_the_same_bits(recipe: dict[str, i
 def test_a_step_can_be_timed_without_its_exchange() -> None:
     step = step_of(tiny(2), parallel=False, bucket_bytes=1, ranks=2)
     times = exchange_times(step)
-    assert len(times["parts"]) == sum(piece.exchanged for piece in step.pieces) > 1
-    assert [part["after"].endswith("wgrad") for part in times["parts"]] == [True] * len(times["parts"])
-    assert sum(part["nbytes"] for part in times["parts"]) == step.training.graph.values["gradients"].nbytes
-    assert times["step_s"] > 0 and times["ranks_without_s"][0] > 0 and times["alone_s"] >= 0
+    assert len(times.parts) == sum(piece.exchanged for piece in step.pieces) > 1
+    assert [part.after.endswith("wgrad") for part in times.parts] == [True] * len(times.parts)
+    assert sum(part.nbytes for part in times.parts) == step.training.graph.values["gradients"].nbytes
+    assert times.step_s > 0 and times.ranks_without_s[0] > 0 and times.alone_s >= 0
     step.close()

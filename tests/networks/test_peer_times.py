@@ -55,11 +55,11 @@ def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -
     facts = {name: facts_of(peer, OUT, {}, 1e-3, {"PyTorch": "2"}) for name, peer in found.items()}
     both = time_both(own, found, clock, lambda: log.append("wait"), QUICK, facts)
     eager, compiled = both.peers["eager"], both.peers["compiled"]
-    assert both.total.median_s == 10e-6 and eager["median_s"] == 25e-6 and eager["captured"] is True
-    assert "median_s" not in compiled and "captured" not in compiled and compiled["error"] == "not captured: no"
+    assert both.total.median_s == 10e-6 and eager.times and eager.times.median_s == 25e-6 and eager.captured
+    assert compiled.times is None and not compiled.captured and compiled.error == "not captured: no"
     assert {launch for launch, _ in clock.log} == {own, graph}, "what waits for the host is on the other clock"
     warm = max(i for i, (_, hold) in enumerate(clock.log) if not hold) + 2  # then one that shows that holding works
-    assert both.host and eager["host"]["median_s"] >= 0 and compiled["host"]["median_s"] >= 0
+    assert both.host and eager.host and compiled.host and min(eager.host.median_s, compiled.host.median_s) >= 0
     assert log.count("call") > 5 and log.count("other") > 5 and log.count("wait") > 15
     timed = [launch for launch, _ in clock.log[warm:]]
     assert len(timed) >= 10 and all(hold for _, hold in clock.log[warm:])
@@ -79,21 +79,21 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
 
     peer = Peer(lambda: None, graph, {"out": np.array([1.0, 2.0, 2.3], np.float32)}, 12)
     told = facts_of(peer, OUT, {}, 1e-3, {})
-    assert told["difference"] == pytest.approx(0.1, rel=1e-5) and told["allowed_difference"] == 2e-3
-    assert told["error"] == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
+    assert told.difference == pytest.approx(0.1, rel=1e-5) and told.allowed_difference == 2e-3
+    assert told.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
     clock = TableClock({own: 1e-5})
     both = time_both(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
-    assert "median_s" not in both.peers["eager"]
-    assert "error" not in facts_of(peer, OUT, {}, 0.06, {})
+    assert both.peers["eager"].times is None
+    assert not facts_of(peer, OUT, {}, 0.06, {}).error
     nan = Peer(lambda: None, graph, {"out": np.array([np.nan, 2.0, 2.0], np.float32)}, 12)
-    assert "differ from ours by nan" in facts_of(nan, OUT, {}, 1.0, {})["error"]
+    assert "differ from ours by nan" in facts_of(nan, OUT, {}, 1.0, {}).error
 
 
 def test_the_error_against_the_reference_is_recorded_or_unknown() -> None:
     peer = Peer(lambda: None, lambda: None, OUT, 12)
     told = facts_of(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
-    assert told["norm_error"] == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
-    assert facts_of(peer, OUT, {}, 1e-3, {})["norm_error"] is None
+    assert told.norm_error == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
+    assert facts_of(peer, OUT, {}, 1e-3, {}).norm_error is None
 
 
 def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
@@ -107,7 +107,7 @@ def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
     facts = {"eager": facts_of(found["eager"], OUT, {}, 1e-3, {})}
     both = time_both(own, found, clock, lambda: None, QUICK, facts)
     assert both.total.median_s == 1e-5 and both.host is None
-    assert both.peers["eager"]["error"] == "RuntimeError: CUDA out of memory"
+    assert both.peers["eager"].error == "RuntimeError: CUDA out of memory"
 
 
 # The lines that need a GPU, on a stand-in for torch.cuda ----------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.recipe import Recipe
-from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
+from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
 from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import group, resuming
 from opbench.networks.train import ranks as module
@@ -77,7 +77,7 @@ def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / folder, "unet", cut, ranks=2, checkpoint_every_s=0.0)
         found = read_checkpoint(tmp_path / folder)
-        assert found and int(found.facts["step"]) >= 1 and found.facts["ranks"] == 2  # type: ignore[call-overload]
+        assert found and found.facts.step >= 1 and found.facts.ranks == 2
     same = train(tmp_path / "same", "unet", accumulate=2, resume=True)
     assert same.told == () and files(tmp_path / "same") == files(tmp_path / "whole")
     other = train(tmp_path / "other", "unet", resume=True)
@@ -218,7 +218,9 @@ def test_a_group_shares_sums_and_agrees() -> None:
 def test_it_says_where_other_ranks_mean_other_bits(
     before: tuple[int, int], now: tuple[int, int], backend: str, said: str
 ) -> None:
-    checkpoint = Checkpoint({"ranks": before[0], "accumulate": before[1]}, {})
+    identity = TrainingIdentity("lenet", {}, {}, "")
+    facts = CheckpointFacts(identity, 1, 0, (), "", "cpu", ranks=before[0], accumulate=before[1])
+    checkpoint = Checkpoint(facts, {})
     trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, told=[])
     resuming._say_of_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
     assert [line for line in trainer.told if said and said in line] == trainer.told

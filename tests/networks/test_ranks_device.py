@@ -69,7 +69,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
         found.append({name: array.tobytes() for name, array in device.read_state().items()})
         if reduce is not None:
             times = exchange_times(step)
-            assert len(times["parts"]) == sum(piece.exchanged for piece in step.pieces) >= 1
+            assert len(times.parts) == sum(piece.exchanged for piece in step.pieces) >= 1
         step.close()
     group.close()
     device.close()
@@ -127,4 +127,4 @@ def test_a_gpu_that_is_lost_ends_the_other_that_waits_for_it(tmp_path: Path, mon
     assert time.monotonic() - killed_s < 10
     assert all(process.returncode is not None for process in started[0]._processes)
     saved = read_checkpoint(tmp_path / "run")
-    assert saved and int(saved.facts["step"]) >= 1  # type: ignore[call-overload]
+    assert saved and saved.facts.step >= 1

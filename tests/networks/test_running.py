@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from opbench.networks.plan.choosing import laid_out, planned, rewritten
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase
 from opbench.networks.plan.running import make_graph, run_network
-from opbench.networks.records.network import read_network
+from opbench.networks.records.network import Record, read_network
 
 
-def run(tmp_path: Path, network: str, **changes: Any) -> dict[str, Any]:
+def run(tmp_path: Path, network: str, **changes: Any) -> Record:
     return run_network(NetOptions(network, backend="cpu", out=tmp_path / "out", **changes))
 
 
@@ -33,8 +32,8 @@ def test_shipped_networks_are_right_on_the_cpu(tmp_path: Path, network: str, siz
     assert record.total is None and all(node.kernel_s is None for node in record.nodes), "a cpu has no clock"
     assert all(node.bound_s > 0 and node.bound for node in record.nodes), "but a GPU's ceilings are known"
     memory = record.memory
-    assert memory["lower_bound_bytes"] <= memory["peak_bytes"] < memory["naive_bytes"]
-    assert read_network(tmp_path / "out") == json.loads(json.dumps(record))
+    assert memory.lower_bound_bytes <= memory.peak_bytes < memory.naive_bytes
+    assert read_network(tmp_path / "out") == record
     assert (tmp_path / "out" / "plan.json").is_file()
 
 
@@ -44,7 +43,7 @@ def test_a_plan_and_a_saved_network_repeat_a_run(tmp_path: Path) -> None:
     assert [n.case for n in again.nodes] == [n.case for n in first.nodes]
     save(make_graph(NetOptions("lenet", {"batch": 2})), tmp_path / "mine.json")
     saved = run(tmp_path, str(tmp_path / "mine.json"))
-    assert saved["check"] == first.check
+    assert saved.check == first.check
 
 
 def test_what_nobody_knows_the_ceilings_of_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
         trainer(out, checkpoint_every_s=0.0).run()
     monkeypatch.undo()
     found = read_checkpoint(out)
-    assert found and found.facts["step"] == 4
+    assert found and found.facts.step == 4
     again = trainer(out, resume=True)
     again.run()
     assert files(out) == files(undisturbed) and again.told == []

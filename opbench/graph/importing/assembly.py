@@ -81,7 +81,7 @@ class Assembly:
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
             raise self.refuse(f"a filter of shape {weight.array.shape} for an image of shape {image.shape}")
         k, _, r, s = weight.array.shape
-        axes: dict[str, object] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
+        axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
         axes |= {"stride": self.one(stride, "stride"), "padding": self.one(padding, "padding")}
         inputs = {"image": image, "weight": self.value(weight)}
         if bias is not None:

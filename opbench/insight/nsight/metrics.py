@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from opbench.records import JSON
+
 CHIPS = {
     "7.5": "TU102", "8.0": "GA100", "8.6": "GA102", "8.7": "GA10B", "8.9": "AD102", "9.0": "GH100",
     "10.0": "GB100", "10.3": "GB100", "12.0": "GB202",
@@ -142,7 +144,7 @@ class KernelCounters:
         return self.values.get(metric)
 
 
-def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, object]:
+def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, JSON]:
     """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
     figures: dict[str, float | None] = {"time_s": total(kernels, TIME)}

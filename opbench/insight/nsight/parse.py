@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight.metrics import KernelCounters
+from opbench.records import JSON
 
 _PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "g": 1e9, "t": 1e12}
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0}
@@ -92,7 +93,7 @@ class KernelTime:
     total_s: float
     median_s: float | None
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JSON]:
         """As kept in the results."""
         return {"kernel": self.name, "instances": self.instances, "time_s": self.total_s, "median_s": self.median_s}
 

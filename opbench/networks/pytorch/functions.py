@@ -187,9 +187,9 @@ def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]
     return list(_draft(kind, modes).inputs)
 
 
-def _axes(kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]) -> dict[str, object]:
+def _axes(kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]) -> dict[str, int | str]:
     """The axes of a problem from its inputs' shapes; its `dtype` from their type."""
-    axes: dict[str, object] = dict(modes)
+    axes: dict[str, int | str] = dict(modes)
     if "dtype" in kind.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))
         axes["dtype"] = OURS.get(first.dtype, str(first.dtype))

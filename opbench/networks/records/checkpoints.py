@@ -12,16 +12,57 @@ import numpy as np
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.paths import next_command, write_atomically
+from opbench.records import from_json, to_json
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 FORMAT = 1
 
+RecipeValue = str | int | float | bool | tuple[str | float, ...] | None
+"""Of one setting of a recipe."""
+
+
+@dataclass(frozen=True)
+class TrainingIdentity:
+    """Which training a checkpoint is of."""
+
+    network: str
+    parameters: dict[str, tuple[int, ...]]
+    """Shapes by name."""
+    recipe: dict[str, RecipeValue]
+    data: str
+    """SHA-256 of the data set."""
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """How far a training is, and what it goes on with to the same bits."""
+
+    identity: TrainingIdentity
+    step: int
+    losses_bytes: int
+    """Length of losses.jsonl that belongs to the checkpoint."""
+    scores: tuple[tuple[int, float], ...]
+    plan: str
+    """SHA-256 of what decides the bits of a step."""
+    backend: str
+    opbench: str = ""
+    ranks: int = 1
+    accumulate: int = 1
+    micro_batches: int | None = None
+    """Of all ranks so far; None in older checkpoints, whose steps had one each."""
+    format: int = FORMAT
+
+    @property
+    def seen(self) -> int:
+        """Micro-batches of all ranks so far."""
+        return self.step if self.micro_batches is None else self.micro_batches
+
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Facts as JSON has them, and arrays by name."""
+    """How far a training is, and its arrays by name."""
 
-    facts: Mapping[str, object]
+    facts: CheckpointFacts
     arrays: Mapping[str, np.ndarray]
 
     @property
@@ -38,7 +79,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
-    content = save(arrays, {"opbench": json.dumps(checkpoint.facts)})
+    content = save(arrays, {"opbench": json.dumps(to_json(checkpoint.facts))})
     last, previous = folder / LAST, folder / PREVIOUS
     try:
         if last.exists():
@@ -85,7 +126,7 @@ def _read(path: Path) -> Checkpoint:
             f"{path}: a checkpoint of format {facts.get('format')}; this opbench reads {FORMAT}: go on with opbench "
             f"{facts.get('opbench')}, or choose another --out DIR"
         )
-    return Checkpoint(facts, arrays)
+    return Checkpoint(from_json(CheckpointFacts, facts), arrays)
 
 
 def trained_weights(folder: Path) -> dict[str, np.ndarray]:

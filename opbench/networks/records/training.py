@@ -194,6 +194,10 @@ class TrainingRecord:
     exchange: ExchangeTimes | None = None
     """Where several GPUs trained."""
 
+    def __getitem__(self, key: str) -> Any:
+        """Return one value of the file's content: `record["losses"]` of earlier versions is `record.losses`."""
+        return self.to_json()[key]
+
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
         written: dict[str, Any] = to_json(self)

@@ -8,6 +8,7 @@ from pathlib import Path
 from opbench.errors import UsageError
 from opbench.export import write_files
 from opbench.networks.records.network import Record, read_network
+from opbench.records import JSON
 
 
 def export_trace(network: Path, path: Path) -> Path:
@@ -26,7 +27,7 @@ def trace(record: Record) -> bytes:
         raise UsageError(
             f"this run of {record.network} has no times (backend {record.backend}); measure it: opbench net run"
         )
-    events: list[dict[str, object]] = [
+    events: list[dict[str, JSON]] = [
         {
             "ph": "M",
             "pid": 0,

@@ -15,7 +15,7 @@ from opbench.networks.report import words
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
 from opbench.paths import write_atomically
-from opbench.records import to_json
+from opbench.records import JSON, to_json
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
@@ -52,7 +52,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-Drawn = dict[str, object] | None
+Drawn = dict[str, JSON] | None
 PIXELS_PER_POINT = 1.6
 
 
@@ -102,7 +102,7 @@ def _facts(record: Record) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _against(record: Record) -> list[dict[str, object]]:
+def _against(record: Record) -> list[dict[str, JSON]]:
     """Return ours first, then each of PyTorch's ways, fastest first."""
     total = record.total
     found = words.peers(record)
@@ -116,7 +116,7 @@ def _against(record: Record) -> list[dict[str, object]]:
     return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
 
-def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, object]:
+def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
     value, _, ends = peer.times.partition(" ")
     time, _, interval = words.span(peer.measured).partition(" [")
     return {
@@ -145,7 +145,7 @@ def _between(record: Record) -> str:
     return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
 
 
-def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, object]:
+def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
     """A node's row as text, with the numbers to sort it by."""
     check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)

@@ -20,7 +20,7 @@ from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
 from opbench.networks.report.words import unmeasured
 from opbench.paths import write_atomically
-from opbench.records import to_json
+from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.template import render_template
@@ -191,7 +191,7 @@ def _is_there(record: TrainingRecord, group: str) -> bool:
     return exchanged(record, group)[0] > 0 or any(node.group == group for node in record.nodes)
 
 
-def _group(record: TrainingRecord, group: str) -> dict[str, object]:
+def _group(record: TrainingRecord, group: str) -> dict[str, JSON]:
     nodes = [node for node in record.nodes if node.group == group]
     times, everything = _node_times(record), record.nodes
     flops, whole = (_of_step(among, lambda n: n.flops) for among in (nodes, everything))
@@ -216,7 +216,7 @@ def _of_step(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float
     return sum(n.launches * what(n) for n in nodes)
 
 
-def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, object]:
+def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, JSON]:
     variant, _, problem = node.case.partition("(")
     return {
         "number": number,

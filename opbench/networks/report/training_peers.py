@@ -8,6 +8,7 @@ from opbench import units
 from opbench.networks.records.network import Times
 from opbench.networks.records.training import StepPeer, TrainingRecord
 from opbench.networks.report import words
+from opbench.records import JSON
 
 OWN = "opbench"
 
@@ -38,7 +39,7 @@ def peer_words(record: TrainingRecord) -> list[str]:
     return said
 
 
-def peer_rows(record: TrainingRecord) -> list[dict[str, object]]:
+def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     """Ours first, then each of PyTorch's ways, fastest first, those that failed last."""
     comparison = record.comparison
     if not comparison or not comparison.ways:
@@ -55,7 +56,7 @@ def _beside(record: TrainingRecord, name: str, told: StepPeer) -> words.PeerTime
     return words.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
 
 
-def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, object]:
+def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, JSON]:
     hot, own = told.hot, name == OWN
     peer = _beside(record, name, told)
     ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")

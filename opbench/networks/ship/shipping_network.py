@@ -22,6 +22,7 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import END_TO_END, make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
+from opbench.records import JSON
 from opbench.shipping.building import cmakelists, makefile, table
 from opbench.shipping.choosing import ShipTarget, target
 from opbench.shipping.fixed_text import licence
@@ -106,7 +107,7 @@ def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[s
     return files | ({cubin: program.compiled.cubin} if program.compiled.cubin else {})
 
 
-def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, object]:
+def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, JSON]:
     return {
         "opbench": __version__,
         "command": program.command,

@@ -15,12 +15,12 @@ from opbench._version import __version__
 from opbench.errors import UsageError
 from opbench.graph.training_step import LIMIT, STORED
 from opbench.kernels.tensors import Arrays
-from opbench.networks.records import checkpoints
-from opbench.networks.records.checkpoints import Checkpoint, read_checkpoint
+from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
 from opbench.networks.records.training import original
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.train_options import TrainingSettings
+from opbench.records import JSON, to_json
 
 GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
 DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
@@ -33,14 +33,14 @@ PLACING = ("advance", "gather", "tick")
 """Operators that move and count: of what problem they are has no part in the bits."""
 
 
-def identity(training: TrainingState) -> dict[str, object]:
+def identity(training: TrainingState) -> TrainingIdentity:
     """What a checkpoint belongs to; another plan or device may go on with it, but not to the same bits."""
-    return {
-        "network": training.network.name,
-        "parameters": {name: list(shape) for name, (_, shape) in training.training.parameters.items()},
-        "recipe": {k: v for k, v in asdict(training.recipe).items() if k not in FREE and (k != "clip" or v)},
-        "data": training.data.sha256,
-    }
+    return TrainingIdentity(
+        network=training.network.name,
+        parameters={name: tuple(shape) for name, (_, shape) in training.training.parameters.items()},
+        recipe={k: v for k, v in asdict(training.recipe).items() if k not in FREE and (k != "clip" or v)},
+        data=training.data.sha256,
+    )
 
 
 def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
@@ -48,19 +48,18 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
     known = {*PARAMETERS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
-    facts = {
-        "format": checkpoints.FORMAT,
-        "opbench": __version__,
-        "step": training.step,
-        "ranks": training.recipe.ranks,
-        "accumulate": training.recipe.accumulate,
-        "micro_batches": training.seen,
-        "identity": identity(training),
-        "plan": plan_sha256(training),
-        "backend": training.name,
-        "losses_bytes": losses_bytes,
-        "scores": training.scores,
-    }
+    facts = CheckpointFacts(
+        identity=identity(training),
+        step=training.step,
+        losses_bytes=losses_bytes,
+        scores=tuple(training.scores),
+        plan=plan_sha256(training),
+        backend=training.name,
+        opbench=__version__,
+        ranks=training.recipe.ranks,
+        accumulate=training.recipe.accumulate,
+        micro_batches=training.seen,
+    )
     return Checkpoint(facts, arrays)
 
 
@@ -82,21 +81,21 @@ def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
             losses.unlink(missing_ok=True)
         return None
     facts = found.facts
-    known: Mapping[str, object] = facts["identity"]  # type: ignore[assignment]
-    for key, value in json.loads(json.dumps(identity(training))).items():
-        if known.get(key) != value:
-            has, asked = (_brief(each) for each in _apart(known.get(key), value))
+    known: Mapping[str, JSON] = to_json(facts.identity)
+    for key, value in to_json(identity(training)).items():
+        if known[key] != value:
+            has, asked = (_brief(each) for each in _apart(known[key], value))
             raise UsageError(
                 f"{out}: the checkpoint there is of another {key} ({has}; asked for is {asked}); name the same, or "
                 "choose another --out DIR"
             )
-    alike = math.prod(micro_batches(found)) != training.recipe.micro or facts["plan"] == plan_sha256(training)
-    if not alike or facts["backend"] != training.name:
+    alike = math.prod(micro_batches(found)) != training.recipe.micro or facts.plan == plan_sha256(training)
+    if not alike or facts.backend != training.name:
         training.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
     _say_of_micro_batches(training, found)
-    training.step = int(str(facts["step"]))
-    training.seen = int(str(facts.get("micro_batches", training.step)))
-    training.scores = [(int(step), float(score)) for step, score in facts["scores"]]  # type: ignore[attr-defined]
+    training.step = facts.step
+    training.seen = facts.seen
+    training.scores = list(facts.scores)
     before = read_losses(losses)
     training.losses = before[: training.step]
     training.repeated = before if math.prod(micro_batches(found)) == training.recipe.micro else []
@@ -106,7 +105,7 @@ def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
         )
     if training.rank == 0:
         with losses.open("r+b") as file:
-            file.truncate(int(str(facts["losses_bytes"])))
+            file.truncate(facts.losses_bytes)
     return found
 
 
@@ -136,8 +135,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
     state = {name: array for name, array in state.items() if name in training.training.graph.state}
     state |= training.training.running(checkpoint.weights)
     if training.training.exchange:
-        seen = int(str(checkpoint.facts.get("micro_batches", checkpoint.facts["step"])))
-        state["micro"] = np.array([seen + training.rank + 1 - training.recipe.ranks], np.int32)
+        state["micro"] = np.array([checkpoint.facts.seen + training.rank + 1 - training.recipe.ranks], np.int32)
     return {**state, **training.training.given_parameters(checkpoint.weights)}
 
 
@@ -146,12 +144,12 @@ def steps_begun(options: TrainingSettings) -> int:
     found = read_checkpoint(options.out) if options.resume else None
     if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):
         return 0
-    return int(found.facts["identity"]["recipe"]["steps"])  # type: ignore[index]
+    return int(found.facts.identity.recipe["steps"] or 0)  # type: ignore[arg-type]
 
 
 def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
     """Ranks and micro-batches a rank of each step before a checkpoint."""
-    return int(str(checkpoint.facts.get("ranks", 1))), int(str(checkpoint.facts.get("accumulate", 1)))
+    return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
 def _apart(one: object, other: object) -> tuple[object, object]:

@@ -117,7 +117,7 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, numb
     first = 0
     if checkpoint:
         network.write_state(training_state(training, checkpoint))
-        first = int(str(checkpoint.facts["step"]))
+        first = checkpoint.facts.step
     for _ in range(first, number):
         step.launch()
     for piece in step.launched():

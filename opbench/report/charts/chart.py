@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Ceilings
+from opbench.records import JSON
 from opbench.report.charts.svg import to_svg
 from opbench.results.rows import Row
 from opbench.timing.clock import mode_text
@@ -31,7 +32,7 @@ class Chart:
     """Group id of each point to what it says."""
     note: str = ""
 
-    def drawn(self, prefix: str) -> dict[str, object]:
+    def drawn(self, prefix: str) -> dict[str, JSON]:
         """What a page shows of it; `prefix` keeps its ids apart from those of the page's other charts."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
         return {"svg": Markup(svg), "title": self.title, "note": self.note}

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from opbench import units
 from opbench.gpu.limits.floor import Above
+from opbench.records import JSON
 from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
@@ -19,7 +20,7 @@ from opbench.results.result import Result
 from opbench.results.rows import Row
 
 
-def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, object]:
+def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
     """One precision class: its ranking, and every config of each variant that has several."""
     rows = [row for row, _ in group.rows]
     several = len({_roof(row) for row in rows if row.roof_share is not None}) > 1
@@ -33,7 +34,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, object
     }
 
 
-def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, object]]:
+def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
     """Every variant with several configs, its tunables as columns, its fastest config first."""
     found = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
@@ -68,7 +69,7 @@ def rate_unit(rows: Iterable[Row]) -> str:
     return " or ".join(sorted(kinds)) or "rate"
 
 
-def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
+def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
     """A row of a table as text, with the numbers to sort it by."""
     samples = result.samples_s
     return {

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
+from opbench.records import JSON
 from opbench.report.run.sections import Section
 from opbench.results.files import Run
 
@@ -40,7 +41,7 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 }
 
 
-def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, object] | None:
+def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON] | None:
     """The hardware counters of a section's cases, columns that nobody counted left out."""
     counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
@@ -136,7 +137,7 @@ def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list
     return body
 
 
-def devices_table(run: Run) -> dict[str, object] | None:
+def devices_table(run: Run) -> dict[str, JSON] | None:
     """What each device of a run on several is, what it can do at most and how much of the run it did."""
     if not run.devices:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
+from opbench.records import JSON
 from opbench.report.charts.chart import per_byte
 from opbench.report.run.bound import predicted_words
 from opbench.report.run.sections import Section
@@ -11,7 +12,7 @@ from opbench.report.terminal import rate
 from opbench.results.rows import Row
 
 
-def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, object]:
+def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, JSON]:
     """One line of the table."""
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []

@@ -10,7 +10,7 @@ from typing import TypedDict
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.paths import next_command
-from opbench.records import to_json
+from opbench.records import JSON, to_json
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
 from opbench.report.findings import finding_lines
@@ -34,12 +34,16 @@ NAMES_SHOWN = 40
 """Cases listed under one reason or warning before the rest are counted."""
 
 
+SectionPart = dict[str, "JSON | list[Listing] | CountedTable"]
+"""What the page says of one problem."""
+
+
 class OperatorPart(TypedDict):
     """What the page says of one operator."""
 
     name: str
     anchor: str
-    sections: list[dict[str, object]]
+    sections: list[SectionPart]
     ladder: object
     crossover: object
 
@@ -131,9 +135,9 @@ def _some(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
-def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, object]]:
+def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
     """The problems with cases that are not right, to be linked from the page's top."""
-    found = [
+    found: list[dict[str, JSON]] = [
         {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.not_right)}
         for part, anchor in zip(parts, anchors, strict=True)
         if part.not_right
@@ -161,7 +165,7 @@ def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence
     return list(found.values())
 
 
-def _section(context: PageContext, part: Section, anchor: str) -> dict[str, object]:
+def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
     return {
@@ -198,7 +202,7 @@ def _verdict(context: PageContext, row: Row) -> Verdict | None:
     return context.results[row.case].verdict
 
 
-def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, object]]:
+def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
     """Cases that fell, those of one reason together, each with its first finding as the terminal shows it."""
     return [
         {
@@ -233,15 +237,26 @@ def _traffic(part: Section) -> list[str]:
     return [told] if told else []
 
 
-def _counted(context: PageContext, rows: Sequence[Row]) -> dict[str, object]:
+@dataclass(frozen=True)
+class CountedTable:
+    """What was counted of rows without a time."""
+
+    heads: list[tuple[str, str]]
+    """Label and unit of each column."""
+    cells: dict[str, list[counted.CountedFigure]]
+    """By case."""
+    origin: str
+
+
+def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     """The columns of rows without a time, their cells by case, and where they come from."""
     shown = counted.columns(rows)
     cells = {row.case: counted.figures(row) for row in rows}
-    return {
-        "heads": [counted.HEADS[name] for name in shown],
-        "cells": {case: [found[name] for name in shown] for case, found in cells.items()},
-        "origin": counted.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
-    }
+    return CountedTable(
+        [counted.HEADS[name] for name in shown],
+        {case: [found[name] for name in shown] for case, found in cells.items()},
+        counted.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
+    )
 
 
 def _findings(context: PageContext, part: Section) -> list[str]:
