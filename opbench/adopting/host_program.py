@@ -53,8 +53,6 @@ class HostBuffer:
     """The same in elements, of `new` and of vectors."""
     filled: str = ""
     """ "inputs" where the host copies or writes something into it, "zero" or "value" by cudaMemset, "" by nobody."""
-    fetched: bool = False
-    """Whether the host copies it back."""
 
 
 @dataclass
@@ -170,17 +168,12 @@ def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
-    """The product of some factors as an expression; empty of none."""
+    """The product of some factors as an expression, with another sign their sum; empty of none."""
     found: list[Token] = []
     for factor in factors:
         found += [Token("mark", sign, -1)] if found else []
         found += [Token("mark", "(", -9), *factor, Token("mark", ")", -9)]
     return tuple(found)
-
-
-def total(parts: Sequence[Sequence[Token]]) -> tuple[Token, ...]:
-    """The sum of some parts as an expression."""
-    return product(parts, "+")
 
 
 def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
@@ -455,12 +448,10 @@ def _copied(program: HostProgram, call: str, given: Sequence[Sequence[Token]]) -
         zero = "".join(token.text for token in given[1]) == "0" if len(given) > 1 else False
         found[name] = replace(found[name], filled=found[name].filled or ("zero" if zero else "value"))
     elif len(given) > 1:
-        to, source = program.pointer(given[0]), program.pointer(given[1])
+        to = program.pointer(given[0])
         kind = given[3][-1].text if len(given) > 3 and given[3] else ""
         if to and kind != "cudaMemcpyDeviceToHost":
             found[to] = replace(found[to], filled="inputs")
-        if source and kind != "cudaMemcpyHostToDevice":
-            found[source] = replace(found[source], fetched=True)
 
 
 def _filled_by_the_host(program: HostProgram) -> None:

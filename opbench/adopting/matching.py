@@ -154,11 +154,6 @@ def rank(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]])
     return sorted(found, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
 
 
-def best_kind(facts: KernelFacts, operator: type[Operator], stem: str) -> Match:
-    """One operator's match, in the mode that fits best."""
-    return rank(facts, stem, {operator.name: operator})[0]
-
-
 def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
     """The operators that come nearest by their tensors and their names, for a message."""
 

@@ -16,7 +16,6 @@ from opbench.adopting.host_program import (
     plain_name,
     product,
     program_of,
-    total,
 )
 from opbench.adopting.host_structs import sizes_of, structs_of
 from opbench.adopting.matching import NO_NUMBER, Guess
@@ -511,7 +510,7 @@ class _Writer:
     def _part(self, read: KernelRead, name: str, offsets: Sequence[Sequence[Token]]) -> str:
         """The address within a buffer as the header has it; its beginning, a guess, where the offset is not known."""
         own, element = self.names[name], self.program.buffers[name].element
-        added = total(offsets)
+        added = product(offsets, "+")
         try:
             number = self._number(added, read)
         except Unreadable as error:

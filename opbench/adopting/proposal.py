@@ -383,9 +383,12 @@ class SizesRead:
             if axis in tensor_axes(match.problem) and axis not in self.fixed:
                 self._fix(axis, argument, "the grid is made for this size")
         if not self.fixed:
-            self.proposal.notes.append(
-                "the grid names no axis, so that every size gets the same: write an expression of the axes"
-            )
+            text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
+            strides = LOOPS & self.read.facts.names and "blockDim" in self.read.facts.names and _listed(grid) == ["1"]
+            if strides or not self.read.facts.names:
+                self.proposal.notes.append(text)
+            else:
+                self._contradict("grid", "", text)
 
     def _contradict_grid(self, grid: Sequence[str], axes: Sequence[str]) -> None:
         """Contradict where the launch is of parts of buffers, or of more dimensions than the tensors have."""

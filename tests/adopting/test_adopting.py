@@ -701,3 +701,13 @@ def test_a_grid_whose_sides_are_assigned_is_read(tmp_path: Path) -> None:
     sides = "dim3 block(16, 16); dim3 grid; grid.x = (wide + 15) / 16; grid.y = (rows + 15) / 16;"
     path.write_text(GEMM.replace("dim3 block(16, 16), grid((wide + 15) / 16, (rows + 15) / 16);", sides))
     assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)", "1"]' in launch_line(propose(path, ALL_OPERATORS))
+
+
+def test_a_grid_that_is_the_same_for_all_sizes_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.cu"
+    text = SUM_OF_PAIRS.replace("(count + 127) / 128, 128>>>", "1, 64>>>")
+    path.write_text(text.replace("total = 4096", "total = asked()"))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["grid"]
+    path.write_text(text.replace("total = 4096", "total = 64"))
+    found = propose(path, ALL_OPERATORS)
+    assert (found.requires, found.contradictions) == (["n == 64"], [])
