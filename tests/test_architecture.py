@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -56,8 +57,13 @@ def room_of(module: str) -> str:
     return next((name for name in names if name in ROOMS), parts[0])
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything that a file imports, wherever in it."""
+@functools.cache
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Return line and full name of everything that a file imports, wherever in it."""
+    return list(each_import(path))
+
+
+def each_import(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
