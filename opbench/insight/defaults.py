@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from opbench.backend.environment import Environment
 from opbench.gpu.limits.capability import missing_capability, parse_capability
-from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet, known_gpus
-from opbench.gpu.limits.products import MULTIPROCESSORS
+from opbench.gpu.limits.ceilings import Ceilings, committed
+from opbench.gpu.limits.products import MULTIPROCESSORS, product_key
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.mechanism import CONVERTED_AHEAD, FEW_CHANNELS
@@ -68,13 +67,15 @@ def target(environment: Environment) -> ChosenFor | None:
     """The GPU of a backend's environment; None where there is none."""
     if environment.capability is None:
         return None
-    known = datasheet(environment.gpu) is not None
-    name = next(
-        (word for word in re.findall(r"\w+", environment.gpu.lower()) if known and word in known_gpus()), STAND_IN
-    )
     limits = MULTIPROCESSORS.get(environment.capability)
     shared = limits.shared_per_block if limits else 48 * 1024
-    return ChosenFor(committed(name), environment.sm_count, environment.capability, shared, environment.gpu)
+    return ChosenFor(
+        committed(product_key(environment.gpu) or STAND_IN),
+        environment.sm_count,
+        environment.capability,
+        shared,
+        environment.gpu,
+    )
 
 
 def ranked(

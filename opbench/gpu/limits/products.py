@@ -78,10 +78,15 @@ _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile
 """Words in a device's name that make it another board than the one in the table."""
 
 
-def product(gpu: str) -> GpuProduct | None:
-    """The GPU by the driver's name for it ("NVIDIA H200") or by key ("h200"), None for one that is not known."""
+def product_key(gpu: str) -> str:
+    """Return the key of a GPU by the driver's name for it ("NVIDIA H200") or by key; empty for one not known."""
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     if _OTHER_BOARDS & set(words):
-        return None
+        return ""
     candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
-    return next((found for key, found in PRODUCTS.items() if key in candidates), None)
+    return next((key for key in PRODUCTS if key in candidates), "")
+
+
+def product(gpu: str) -> GpuProduct | None:
+    """Return the GPU by the driver's name for it or by key; None for one that is not known."""
+    return PRODUCTS.get(product_key(gpu))

@@ -16,6 +16,7 @@ from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
 from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
+from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
 from opbench.graph.saving import load
 from opbench.graph.values import Node
@@ -304,8 +305,8 @@ def _ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings 
 
     if known := remembered():
         return known
-    words = environment.gpu.lower().split()
-    return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
+    key = product_key(environment.gpu)
+    return committed(key) if key and (paths.shipped("reports") / key / "ceilings").is_dir() else None
 
 
 def _node(
