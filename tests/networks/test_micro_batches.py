@@ -87,7 +87,7 @@ def check_steps(folder: Path, name: str) -> None:
         wanted = sum(values["gradients"] for values in exact)
         off = np.linalg.norm(found["gradients.sum"] - wanted) / np.linalg.norm(wanted)
         assert off <= 1e-5, f"the gradients are {off:.2g} off"
-        assert found.losses[done] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
+        assert found["losses"][done] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
         assert found["micro"][0] == 3 * (done + 1) and found["step"][0] == done + 1
         for running, (arena, start) in run.training.statistics.items():
             mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)

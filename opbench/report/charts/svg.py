@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from html import escape
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +17,8 @@ MUTED = "#5d6673"
 PAPER = "#fefefe"
 """Colours that become the page's own in SVG, so that a chart follows light and dark."""
 
+XLINK = "{http://www.w3.org/1999/xlink}"
+
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "opbench", "svg.id": "", "font.family": ["DejaVu Sans"], "font.size": 10.0,
     "axes.edgecolor": MUTED, "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "text.color": INK,
@@ -26,42 +28,53 @@ STYLE = {
 }  # fmt: skip
 
 
+ROLES = {INK: "currentColor", GRID: "var(--grid)", MUTED: "var(--muted)", PAPER: "var(--paper)"}
+DIGITS = re.compile(r"(\d+\.\d{2})\d+")
+"""A number of more decimals than can be seen."""
+
+
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
     """Inline SVG with ids of its own; each gid in `points` becomes focusable and says its text."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    text = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", text)
-    text = re.sub(r'id="([^"]+)"', rf'id="{prefix}-\1"', text)
-    text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
-    for colour, role in (
-        (INK, "currentColor"),
-        (GRID, "var(--grid)"),
-        (MUTED, "var(--muted)"),
-        (PAPER, "var(--paper)"),
-    ):
-        text = text.replace(colour, role)
-    text = re.sub(r"'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif", text)
-    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag.group()), text)  # words stay whole
-    for gid, label in points.items():
-        said = escape(label, quote=True)
-        text = text.replace(
-            f'<g id="{prefix}-{gid}">',
-            f'<g id="{prefix}-{gid}" class="point" tabindex="0" role="img" aria-label="{said}"><title>{said}</title>',
-        )
-    opening = re.match(r"<svg[^>]*>", text)
-    view = re.search(r'viewBox="[^"]*"', opening.group(0)) if opening else None
-    if opening is None or view is None:
+    root = ElementTree.fromstring(buffer.getvalue())
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        label = points.get(element.get("id", ""))
+        element.attrib = {name.replace(XLINK, "xlink:"): _own(name, value, prefix) for name, value in element.items()}
+        if label is not None and element.tag == "g":
+            element.attrib |= {"class": "point", "tabindex": "0", "role": "img", "aria-label": label}
+            element.insert(0, _said("title", label))
+    if (metadata := root.find("metadata")) is not None:
+        root.remove(metadata)
+    view = root.get("viewBox")
+    if view is None:
         raise ValueError("matplotlib wrote an SVG without a viewBox")
-    head = (
-        f'<svg {view.group(0)} class="chart" role="group" aria-labelledby="{prefix}-title {prefix}-desc">'
-        f'<title id="{prefix}-title">{escape(title)}</title><desc id="{prefix}-desc">{escape(description)}</desc>'
-    )
-    return head + text[opening.end() :]
+    labels = f"{prefix}-title {prefix}-desc"
+    root.attrib = {"viewBox": view, "class": "chart", "role": "group", "aria-labelledby": labels}
+    root.text = None  # else the indentation of what was the first element
+    root.insert(0, _said("title", title, id=f"{prefix}-title"))
+    root.insert(1, _said("desc", description, id=f"{prefix}-desc"))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _own(name: str, value: str, prefix: str) -> str:
+    """Return an attribute's value in the page: ids with a prefix, colours by their roles, two decimals."""
+    if name == "id":
+        return f"{prefix}-{value}"
+    if name.endswith("href"):
+        return value.replace("#", f"#{prefix}-", 1)
+    for colour, role in ROLES.items():
+        value = value.replace(colour, role)
+    value = value.replace("url(#", f"url(#{prefix}-").replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    return DIGITS.sub(r"\1", value)
+
+
+def _said(tag: str, text: str, **attributes: str) -> ElementTree.Element:
+    element = ElementTree.Element(tag, attributes)
+    element.text = text
+    return element
 
 
 def to_png(figure: Figure) -> bytes:
