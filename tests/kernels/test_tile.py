@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pytest
-from common import RELU
 
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
@@ -14,6 +13,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.tile import Tile
 from opbench.kernels.variant import Variant
+from support.common import RELU
 
 CATALOG = Catalog()
 TILED = [
