@@ -109,7 +109,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
     path.write_text(json.dumps(ROOFS.to_json()))
     assert committed("h200") == ROOFS
     path.write_text("{")
-    with pytest.raises(UsageError, match="corrupt"):
+    with pytest.raises(UsageError, match="is no JSON"):
         committed("h200")
 
 
@@ -140,11 +140,11 @@ def test_bytes_that_go_one_way_are_judged_by_that_ceiling(problem: str, level: s
 def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     case = case_named("fill/vec4(n=268435456)")
     nbytes = case.problem.bytes()
-    limits = {"dram_bytes_per_s": 4e12, "dram_write_bytes_per_s": 5e12, "l2_bytes_per_s": 2e13}
+    limits = Ceilings(dram_bytes_per_s=4e12, dram_write_bytes_per_s=5e12, l2_bytes_per_s=2e13)
     floor, why = floor_s(case, limits)
     assert floor == pytest.approx(0.95 * nbytes / 5e12) and why == "measured DRAM write bandwidth"
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
-    (row,) = rows(fabricated_run([done], ceilings=limits))
+    (row,) = rows(fabricated_run([done], ceilings=limits.to_json()))
     assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"
 
 
@@ -158,7 +158,7 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
 def test_after_a_flush_all_compulsory_bytes_count(gpu: str, mode: str, share: float) -> None:
     """32 MiB read and 32 MiB written by a GPU whose L2 cache holds all of it."""
     case = case_named("relu/vec4(n=8388608)")
-    limits = {"gpu": gpu, "dram_bytes_per_s": 1e12, "l2_bytes": 72 << 20}
+    limits = Ceilings(gpu=gpu, dram_bytes_per_s=1e12, l2_bytes=72 << 20)
     whole_s = case.problem.bytes() / 1e12
     assert floor_s(case, limits, mode)[0] == pytest.approx(share * whole_s)
 
@@ -211,7 +211,7 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
 def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None:
     case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
     assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
-    limits = {"fp32_flops_per_s": 5e13, "matrix_flops_per_s": {dtype: 8e14}}
+    limits = Ceilings(fp32_flops_per_s=5e13, matrix_flops_per_s={dtype: 8e14})
     assert floor_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
     done = result(
         "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision
