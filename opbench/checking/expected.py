@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,10 @@ ANY_NORM = 1e9
 
 FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
 """Up to these sizes a second reference takes a tenth of a second or so."""
+
+AHEAD_BYTES = 1 << 22
+"""From this size on a second set of inputs is made in another thread, while cases are checked on the first."""
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
 
 
 @dataclass
@@ -54,6 +58,8 @@ class Prepared:
     loaded: str = ""
     """Which kind of inputs the device holds."""
     made: dict[str, Arrays] = field(default_factory=dict)
+    ahead: dict[str, Future[Arrays]] = field(default_factory=dict)
+    """Inputs that another thread makes."""
     loaded_prints: dict[str, int] = field(default_factory=dict)
     """Fingerprints of the inputs on the device, taken when they had just been written."""
     judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
@@ -82,18 +88,24 @@ class Prepared:
     def inputs(self, kind: str) -> Arrays:
         """The inputs of a kind of run, made once; no reference is needed for them."""
         if kind not in self.made:
-            if kind == "normal" and self.given is not None:
-                self.made[kind] = self.given
-            elif kind == "again" and self.is_doubled:
-                self.made[kind] = self.doubled()
-            elif kind in SPECIAL_INPUTS:
-                self.made[kind] = with_special_inputs(
-                    self.problem, self.problem.make_inputs(self.seed), kind, self.seed
-                )
-            else:
-                seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
-                self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
+            self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make(kind)
         return self.made[kind]
+
+    def make_ahead(self, kind: str) -> None:
+        """Begin to make the inputs of a kind of run in another thread, while the device is busy."""
+        if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= AHEAD_BYTES:
+            self.inputs("normal")  # others may follow from them
+            self.ahead[kind] = _THREAD.submit(self._make, kind)
+
+    def _make(self, kind: str) -> Arrays:
+        if kind == "normal" and self.given is not None:
+            return self.given
+        if kind == "again" and self.is_doubled:
+            return self.doubled()
+        if kind in SPECIAL_INPUTS:
+            return with_special_inputs(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
+        seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
+        return self.problem.make_inputs(seed, integers=kind == "integers")
 
     def doubled(self) -> Arrays:
         """Return the normals twice as large: their results need no reference, as powers of two change no rounding."""
@@ -123,7 +135,7 @@ class Prepared:
     def moved_to(self, other: Prepared) -> None:
         """Let the same problem in other buffers know what is known here."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
-        other.fresh_seed = self.fresh_seed
+        other.fresh_seed, other.ahead = self.fresh_seed, self.ahead
 
     def expect(self, kind: str, precision: str) -> Expected:
         """The expectation of a kind of run, computed once: "normal", "again" (other content), "integers", an edge."""

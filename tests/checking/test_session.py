@@ -15,6 +15,7 @@ import pytest
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
+from opbench.checking.expected import Prepared
 from opbench.checking.measuring import Measured, measure_cases
 from opbench.emulator import CpuBackend
 from opbench.emulator.buffer import CpuArray
@@ -193,3 +194,14 @@ def write(folder: Path, text: str) -> Path:
     path = folder / "own.cu"
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize("name, axes", [("relu", {"n": 1 << 20}), ("matmul", {"m": 512, "n": 1024, "k": 1024})])
+def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str, int]) -> None:
+    problem = Catalog().operator(name).from_axes(axes)
+    alone, ahead = (Prepared(problem, 7, {}, fresh_seed=8) for _ in range(2))
+    ahead.make_ahead("again")
+    assert "again" in ahead.ahead
+    made = ahead.inputs("again")
+    assert not ahead.ahead and made.keys() == alone.inputs("again").keys()
+    assert all(np.array_equal(array, alone.inputs("again")[key]) for key, array in made.items())
