@@ -35,6 +35,9 @@ UNKNOWN_ELEMENTS = 1 << 20
 UNKNOWN_PER_THREAD, MOST_UNKNOWN = 4, 1 << 25
 """Elements of such a buffer for each thread of the largest launch, and the most of them."""
 MOST_BYTES = 1 << 28
+DIVISORS = re.compile(r"cdiv\([^,]*, (\w+)\)|// (\w+)")
+"""What a grid divides sizes by."""
+MOST_TILE = 1024
 MOST_NUMBERS = 64
 """Halvings of sizes that are tried."""
 
@@ -290,6 +293,9 @@ class _Planner:
         """Reduce the largest sizes as often as it takes; returns the reduced ones with what they were."""
         before: dict[str, int] = {}
         sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
+        for first, second in (pair for step in self.launches for text in step.grid for pair in DIVISORS.findall(text)):
+            divisor = int(first or second) if (first or second).isdigit() else self.values.get(first or second, 1)
+            sides |= {divisor} if 1 < divisor <= MOST_TILE else set()  # a block's part of the work: no size below it
         for _ in range(MOST_NUMBERS):
             if self._work() <= ENOUGH_WORK:
                 break

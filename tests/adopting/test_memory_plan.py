@@ -462,3 +462,17 @@ def test_a_part_of_a_buffer_is_for_headers_without_an_operator(tmp_path: Path) -
     case = Case(variant, {}, Catalog().operator("relu").from_axes({"n": 8}))
     with pytest.raises(UsageError, match="a part of 'x'"):
         case.launches(1)
+
+
+def test_no_size_is_reduced_below_what_a_block_works_on(tmp_path: Path) -> None:
+    text = """\
+__global__ void tile(float* x, int n) { for (int i = 0; i < 4; i++) x[blockIdx.x * 256 + i * 64 + threadIdx.x] = n; }
+int main() {
+    const int n = 1 << 22;
+    float* x;
+    cudaMalloc(&x, n * sizeof(float));
+    tile<<<n / 256, 64>>>(x, n);
+}
+"""
+    found = plan(tmp_path, text)
+    assert found.sizes["n"] < 1 << 22 and found.sizes["n"] % 256 == 0

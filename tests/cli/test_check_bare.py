@@ -159,3 +159,13 @@ def test_a_launch_on_a_part_of_a_buffer_has_the_buffers_end(cli: Cli, here: Path
     (here / "parts.cu").write_text(text.replace("<<<1, 64>>>(at, out)", "<<<1, 32>>>(at, out + 33)"))
     (result,) = json.loads(cli("check", "parts.cu", "--json").stdout)
     assert [(one["kind"], one["offset"]) for one in result["verdict"]["findings"]] == [("out_of_bounds", 256)]
+
+
+def test_the_assumed_end_of_a_buffer_is_no_fault(cli: Cli, here: Path) -> None:
+    text = (
+        "__global__ void far(float* x) { x[(1 << 26) + threadIdx.x] = 1; }\nvoid run(float* x) { far<<<1, 32>>>(x); }\n"
+    )
+    (here / "far.cu").write_text(text)
+    done = cli("check", "far.cu", "--json")
+    (result,) = json.loads(done.stdout)
+    assert (done.returncode, result["status"]) == (3, "unsupported")
