@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from opbench.backend.environment import Environment
 from opbench.errors import EXIT_OK, EXIT_WRONG
@@ -46,7 +47,7 @@ class Part:
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    figures: dict[str, JSON] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     """The raw numbers behind claims and tables, in SI units."""
     error: str = ""
     """Why the part ended early; what it had found until then is kept."""
