@@ -1,4 +1,4 @@
-"""A run on the workers of a Dask scheduler: problems go out as data, outcomes come in to the one writer here."""
+"""Runs a suite on the workers of a Dask scheduler: sends problems as data and writes the outcomes here."""
 
 from __future__ import annotations
 
@@ -27,126 +27,126 @@ from opbench.running.devices import common_environment, require_alike
 from opbench.running.dispatch import Dispatch
 from opbench.running.header import RunFile, stands
 from opbench.running.options import RunSetup
-from opbench.running.problem import Terms
+from opbench.running.problem import RunSettings
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import Open, iterate_problems
 from opbench.running.remote import Introduction
-from opbench.running.runner import RunDesk, RunEnded, slowest_first
+from opbench.running.runner import RunEnded, RunResults, slowest_first
 from opbench.running.suite import Suite
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 POLL_S = 0.2
-"""How often workers that came or went are looked for."""
+"""Interval between checks for new and lost workers."""
 
 
 @dataclass
-class _Member:
+class _RemoteWorker:
     """One worker of the scheduler."""
 
     address: str
     task: Future
-    """What it is asked now: who it is, then one problem after the other."""
+    """The worker's current task: first its introduction, then one problem after the other."""
     device: str = ""
     name: str = ""
     number: int = -1
-    """Of its problem's attempt; -1 while it has none."""
+    """Number of the attempt at its current problem; -1 without a problem."""
     idle: bool = False
 
 
-def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, tell: Tell) -> Run:
+def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, on_progress: Tell) -> Run:
     """Run a suite's cases on a scheduler's workers and return what is on disk afterwards.
 
-    `wait_s` is how long it may have no worker at all. Raises EnvironmentFault where none comes, UsageError where
-    --resume does not fit the run in the folder or a worker that is there at the start does not fit the others.
+    `wait_s` is the longest time without any worker. Raises EnvironmentFault if no worker appears in that time, or if a
+    worker that is present at the start does not fit the others; UsageError if --resume does not fit the folder's run.
     """
     with RunFile(suite, options) as file:
-        crew = _Crew(suite, options, client, wait_s, RunDesk(suite, options, file, tell))
+        pool = _WorkerPool(suite, options, client, wait_s, RunResults(suite, options, file, on_progress))
         try:
-            crew.run()
+            pool.run()
         except RunEnded:
             pass
         except KeyboardInterrupt:
             kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
             raise KeyboardInterrupt(kept) from None
         finally:
-            crew.dismiss()
+            pool.close()
         return file.run()
 
 
-class _Crew:
-    """The workers of one run; everything happens in the thread that calls `run`."""
+class _WorkerPool:
+    """The remote workers of one run; all methods run in the thread that calls `run`."""
 
-    def __init__(self, suite: Suite, options: RunSetup, client: Client, wait_s: float, desk: RunDesk) -> None:
+    def __init__(self, suite: Suite, options: RunSetup, client: Client, wait_s: float, sink: RunResults) -> None:
         from distributed import Queue
 
-        self._suite, self._options, self._client, self._wait_s, self._desk = suite, options, client, wait_s, desk
+        self._suite, self._options, self._client, self._wait_s, self._sink = suite, options, client, wait_s, sink
         stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = stands_for.limits if stands_for else None
         self._order = remote.RunOrder(
             f"opbench-{uuid.uuid4().hex}",
             Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
-            Terms(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
+            RunSettings(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
             options.backend == "cuda" and options.measure,
             __version__,
             remote.variants_digest(options.roots),
         )
         self._roots = Catalog(options.roots).roots
         self._inbox = Queue(self._order.run, client=client)
-        self._members: dict[str, _Member] = {}
+        self._workers: dict[str, _RemoteWorker] = {}
         self._refused: set[str] = set()
         self._environments: dict[str, Environment] = {}
         self._suspects: set[str] = set()
         self._dispatch: Dispatch[Case] = Dispatch(lambda case: case.name)
         self._attempts = 0
-        self._alone_since = time.monotonic()
+        self._no_worker_since = time.monotonic()
 
     def run(self) -> None:
-        """From the first worker to the last outcome."""
-        began, suite, file = time.perf_counter(), self._suite, self._desk.file
+        """Wait for workers, give each one problem after the other, and record every outcome."""
+        began, suite, file = time.perf_counter(), self._suite, self._sink.file
         before = {result.case: result for result in file.earlier.results} if file.earlier else {}
         todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
-        self._desk.ended = {case.name for case in suite.cases} - {case.name for case in todo}
+        self._sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
         for case in todo:
-            remote.to_send(case, self._roots)  # what others do not have is refused before anything runs
+            remote.to_send(case, self._roots)  # refuses variants that other machines lack, before any case runs
         self._dispatch.add(slowest_first(list(iterate_problems(todo))))
-        self._gather()
+        self._wait_for_workers()
         while not self._dispatch.done:
-            self._look_around()
-            self._hear()
-            for member in list(self._members.values()):
-                if member.task.done():
-                    self._heed(member)
-            for member in self._members.values():
-                if member.idle:
-                    self._give(member)
+            self._update_workers()
+            self._receive()
+            for worker in list(self._workers.values()):
+                if worker.task.done():
+                    self._handle_reply(worker)
+            for worker in self._workers.values():
+                if worker.idle:
+                    self._give(worker)
             time.sleep(POLL_S)
         file.end(time.perf_counter() - began)
 
-    def _gather(self) -> None:
-        """Meet all who are there; the header is written when they are known to be alike."""
+    def _wait_for_workers(self) -> None:
+        """Accept the workers that are present; write the run's header when all of them are alike."""
         while not self._environments:
-            self._look_around()
-            for member in list(self._members.values()):
-                with suppress(Exception):  # it went away, which is seen next time
-                    member.task.result()
-                self._heed(member, strict=True)
+            self._update_workers()
+            for worker in list(self._workers.values()):
+                with suppress(Exception):  # the worker is gone; the next update removes it
+                    worker.task.result()
+                self._handle_reply(worker, strict=True)
             time.sleep(0 if self._environments else POLL_S)
 
-    def _look_around(self) -> None:
-        """Who came, who went."""
+    def _update_workers(self) -> None:
+        """Add workers that joined the scheduler and remove workers that left it."""
         present = set(self._client.nthreads())
-        if gone := [member for address, member in self._members.items() if address not in present]:
-            self._hear()  # what they sent before they went
-            for member in gone:
-                self._lose(member)
-        for address in present - set(self._members) - self._refused:
+        if gone := [worker for address, worker in self._workers.items() if address not in present]:
+            self._receive()  # messages that they sent before they left
+            for worker in gone:
+                self._handle_loss(worker)
+        for address in present - set(self._workers) - self._refused:
             task = self._ask(address, remote.introduce, self._order, address)
-            self._members[address] = _Member(address, task)
-        if self._members:
-            self._alone_since = time.monotonic()
-        elif time.monotonic() - self._alone_since > self._wait_s:
+            self._workers[address] = _RemoteWorker(address, task)
+        if self._workers:
+            self._no_worker_since = time.monotonic()
+        elif time.monotonic() - self._no_worker_since > self._wait_s:
             there = self._client.scheduler.address
             raise EnvironmentFault(
                 f"no worker was at {there} for {self._wait_s:g} s; start one for each GPU, CUDA_VISIBLE_DEVICES=0 "
@@ -154,129 +154,133 @@ class _Crew:
                 f"{shlex.quote(str(self._options.out))}"
             )
         else:
-            self._tell("wait", f"for a worker, at most {self._wait_s:g} s")
+            self._report("wait", f"for a worker, at most {self._wait_s:g} s")
 
     def _ask(self, address: str, function: Callable[..., object], *arguments: object) -> Future:
-        """A task for one worker, and for no other."""
+        """Submit a task that only this worker may run."""
         return self._client.submit(function, *arguments, workers=[address], allow_other_workers=False, pure=False)
 
-    def _lose(self, member: _Member) -> None:
-        """A worker is gone: its problem is measured again, and the case at which two went is held to blame."""
-        del self._members[member.address]
-        member.task.release()
-        guilty = self._dispatch.lost(member.address)
-        if member.number >= 0:
-            self._tell("lost", f"{member.name or member.address} is gone; its problem is measured again")
+    def _handle_loss(self, worker: _RemoteWorker) -> None:
+        """Return a lost worker's problem to the queue; fail a case at which two workers died."""
+        del self._workers[worker.address]
+        worker.task.release()
+        guilty = self._dispatch.lost(worker.address)
+        if worker.number >= 0:
+            self._report("lost", f"{worker.name or worker.address} is gone; its problem is measured again")
         if guilty is not None:
-            reason = "two workers died while it was run: the machine ended them, or the kernel did"
-            self._desk.record([(_failed(guilty, self._options.backend, reason), None)])
-            self._tell("lost", f"{guilty.name} is failed")
+            reason = "two workers died while this case ran; the machine or the kernel ended them"
+            self._sink.record([(_failed(guilty, self._options.backend, reason), None)])
+            self._report("lost", f"{guilty.name} failed")
 
-    def _heed(self, member: _Member, strict: bool = False) -> None:
-        """A worker's answer: who it is, or how its problem ended."""
-        if member.task.status in ("lost", "cancelled") or not member.task.done():
-            return  # seen by whoever looks around
-        if member.task.status == "error":
-            raise EnvironmentFault(f"{member.name or member.address}: {member.task.exception()}")
-        if member.idle:
+    def _handle_reply(self, worker: _RemoteWorker, strict: bool = False) -> None:
+        """Handle a worker's answer: its introduction, or the end of its problem."""
+        if worker.task.status in ("lost", "cancelled") or not worker.task.done():
+            return  # _update_workers handles lost workers
+        if worker.task.status == "error":
+            raise EnvironmentFault(f"{worker.name or worker.address}: {worker.task.exception()}")
+        if worker.idle:
             return
-        answer = member.task.result()
-        if not member.name:
-            self._welcome(member, answer, strict)
+        answer = worker.task.result()
+        if not worker.name:
+            self._accept(worker, answer, strict)
             return
-        self._hear()
+        self._receive()
         if fault := answer.get("fault"):
-            self._dispatch.given_back(member.address)
-            self._dismiss(member, f"{member.name}: {fault}", strict=len(self._members) == 1)
+            self._dispatch.given_back(worker.address)
+            self._reject(worker, f"{worker.name}: {fault}", strict=len(self._workers) == 1)
             return
         if answer.get("lost"):
-            at = self._dispatch.at_case(member.address)
+            at = self._dispatch.at_case(worker.address)
             self._suspects.add(at)
             self._dispatch.blamed(at)
-            self._dispatch.given_back(member.address)
-            self._tell("lost", f"{member.name}: {answer['lost']}; its problem is measured again")
+            self._dispatch.given_back(worker.address)
+            self._report("lost", f"{worker.name}: {answer['lost']}; its problem is measured again")
         else:
-            self._dispatch.finished(member.address)
-        member.idle, member.number = True, -1
+            self._dispatch.finished(worker.address)
+        worker.idle, worker.number = True, -1
 
-    def _welcome(self, member: _Member, told: Introduction, strict: bool) -> None:
-        """A worker that fits the run takes part; one that does not is refused, at the start together with the run."""
-        place, environment = f"{told.host} ({member.address})", told.environment
+    def _accept(self, worker: _RemoteWorker, introduction: Introduction, strict: bool) -> None:
+        """Add a worker that fits the run, else reject it; at the start (`strict`), a rejection ends the run."""
+        place, environment = f"{introduction.host} ({worker.address})", introduction.environment
         for key in ("opbench", "variants"):
-            there, here = getattr(told, key), getattr(self._order, key)
+            there, here = getattr(introduction, key), getattr(self._order, key)
             if there not in ("", here):
-                said = f"{place}: has {key} {there}, and here it is {here}; install the same on both"
-                return self._dismiss(member, said, strict)
-        if told.fault:
-            return self._dismiss(member, f"{place}: {told.fault}", strict)
+                message = f"{place}: has {key} {there}, and here it is {here}; install the same on both"
+                return self._reject(worker, message, strict)
+        if introduction.fault:
+            return self._reject(worker, f"{place}: {introduction.fault}", strict)
         try:
             require_alike({**self._environments, place: environment})
         except EnvironmentFault as fault:
-            return self._dismiss(member, str(fault), strict)
+            return self._reject(worker, str(fault), strict)
         if environment.uuid and environment.uuid in {known.uuid for known in self._environments.values()}:
-            said = f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
-            return self._dismiss(member, said, strict)
-        file = self._desk.file
+            message = (
+                f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
+            )
+            return self._reject(worker, message, strict)
+        file = self._sink.file
         number = len(self._environments) + len(file.earlier.devices if file.earlier else {})
         if not self._environments:
             file.begin(common_environment([environment]))
         self._environments[place] = environment
-        member.name, member.idle = f"worker {number}", True
-        member.device = environment.uuid or f"{self._order.run[8:16]}-{number}"
-        file.device(RunDevice(environment, number, member.name, member.device, told.host, told.ceilings))
+        worker.name, worker.idle = f"worker {number}", True
+        worker.device = environment.uuid or f"{self._order.run[8:16]}-{number}"
+        file.device(
+            RunDevice(environment, number, worker.name, worker.device, introduction.host, introduction.ceilings)
+        )
         return None
 
-    def _dismiss(self, member: _Member, said: str, strict: bool) -> None:
-        """A worker takes no part; where it was there at the start, nor does the run."""
+    def _reject(self, worker: _RemoteWorker, message: str, strict: bool) -> None:
+        """Exclude a worker from the run; raise EnvironmentFault if it was present at the start."""
         if strict:
-            raise EnvironmentFault(said)
-        self._refused.add(member.address)
-        self._members.pop(member.address, None)
-        self._tell("lost", f"not used: {said}")
+            raise EnvironmentFault(message)
+        self._refused.add(worker.address)
+        self._workers.pop(worker.address, None)
+        self._report("lost", f"not used: {message}")
 
-    def _give(self, member: _Member) -> None:
-        cases = self._dispatch.give(member.address)
+    def _give(self, worker: _RemoteWorker) -> None:
+        cases = self._dispatch.give(worker.address)
         if cases is None:
             return
         self._attempts += 1
-        member.idle, member.number = False, self._attempts
+        worker.idle, worker.number = False, self._attempts
         packed = [remote.to_send(case, self._roots) for case in cases]
         problem = remote.ProblemOrder(
-            self._attempts, packed, frozenset(self._suspects), self._dispatch.wary(member.address)
+            self._attempts, packed, frozenset(self._suspects), self._dispatch.wary(worker.address)
         )
-        arguments = (self._order, problem, member.address, member.device)
-        member.task = self._ask(member.address, run_and_say, *arguments)
+        arguments = (self._order, problem, worker.address, worker.device)
+        worker.task = self._ask(worker.address, run_and_send, *arguments)
 
-    def _hear(self) -> None:
-        """Everything that has been sent; what an attempt sends that was given up is not heard."""
+    def _receive(self) -> None:
+        """Handle all messages that arrived; ignore messages of attempts that were given up."""
         if not self._inbox.qsize():
             return
-        by_number = {member.number: member for member in self._members.values()}
+        by_number = {worker.number: worker for worker in self._workers.values()}
         for text in self._inbox.get(batch=True):
             message = json.loads(text)
-            member = by_number.get(message["number"])
-            if member is None:
+            worker = by_number.get(message["number"])
+            if worker is None:
                 continue
             if "ended" in message:
                 ended = [(from_json(Result, e["result"]), e["traffic"]) for e in message["ended"]]
-                self._desk.record([(result, t and Traffic.from_json(t)) for result, t in ended])
-                self._dispatch.judged(member.address, [result.case for result, _ in ended])
+                self._sink.record([(result, t and Traffic.from_json(t)) for result, t in ended])
+                self._dispatch.judged(worker.address, [result.case for result, _ in ended])
             else:
-                self._dispatch.at(member.address, message["case"])
-                self._desk.announce(message["phase"], message["case"])
+                self._dispatch.at(worker.address, message["case"])
+                self._sink.announce(message["phase"], message["case"])
 
-    def _tell(self, phase: str, words: str) -> None:
-        self._desk.tell(Progress(phase, words, len(self._desk.ended), len(self._suite.cases)))
+    def _report(self, phase: str, text: str) -> None:
+        self._sink.on_progress(Progress(phase, text, len(self._sink.ended), len(self._suite.cases)))
 
-    def dismiss(self) -> None:
-        """End what workers still do for this run."""
-        with suppress(Exception):  # a scheduler that is gone has ended them, too
+    def close(self) -> None:
+        """End all work of this run on the remote workers."""
+        with suppress(Exception):  # a lost scheduler has ended its workers already
             self._client.run(remote.leave, self._order.run, on_error="ignore")
             self._inbox.close()
 
 
-def run_and_say(order: remote.RunOrder, problem: remote.ProblemOrder, place: str, device: str) -> Mapping[str, str]:
-    """Run a problem in a Dask worker; each message has arrived at the scheduler when the next is made."""
+def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, place: str, device: str) -> Mapping[str, str]:
+    """Run a problem in a Dask worker; a message is sent only after the one before it has arrived."""
     from distributed import Queue
 
     outbox = Queue(order.run)
@@ -284,7 +288,7 @@ def run_and_say(order: remote.RunOrder, problem: remote.ProblemOrder, place: str
 
 
 def _failed(case: Case, backend: str, reason: str) -> Result:
-    """The outcome of a case that nobody is left to tell of."""
+    """Return the outcome of a case whose worker died."""
     return Result(
         case=case.name,
         operator=case.variant.operator,

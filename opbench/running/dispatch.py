@@ -1,4 +1,4 @@
-"""Which worker runs which problem, and what follows when one is lost; no clock, no process, no network."""
+"""Assigns problems to workers and reassigns the problem of a worker that died; starts no process itself."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 DEATHS = 2
-"""Workers that may die at one case before it is held to blame: one alone may be the machine's doing."""
+"""After this many deaths of workers at one case the case fails; a single death may be caused by the machine."""
 
 
 @dataclass
 class _Problem(Generic[C]):
     number: int
     cases: list[C]
-    """Those without an outcome."""
+    """Cases that have no outcome yet."""
     losses: int = 0
-    """Workers that died without anybody knowing at which case."""
+    """Number of workers that died at an unknown case of this problem."""
 
 
 @dataclass
 class Dispatch(Generic[C]):
-    """Problems in order, each whole to one worker; one that is lost gives its problem back, to be run again whole.
+    """A queue of problems; each problem goes to one worker, and returns to the queue when its worker dies.
 
-    Of such a problem outcomes that are on disk stay. The case at which workers died is `blamed` on the last death that
-    is allowed; its problem goes on without it.
+    Outcomes that are on disk stay valid. After `deaths_allowed` deaths at one case that case fails, and its problem
+    continues without the case.
     """
 
     name_of: Callable[[C], str]
@@ -35,25 +35,25 @@ class Dispatch(Generic[C]):
     _waiting: deque[_Problem[C]] = field(default_factory=deque)
     _running: dict[str, _Problem[C]] = field(default_factory=dict)
     _at: dict[str, str] = field(default_factory=dict)
-    """By worker, the case that it is at."""
+    """The case that each worker runs now."""
     _deaths: Counter[str] = field(default_factory=Counter)
 
     def add(self, problems: Sequence[Sequence[C]]) -> None:
-        """Problems to run, in the order in which they are given out."""
+        """Append problems to the queue, in order."""
         self._waiting.extend(_Problem(number, list(cases)) for number, cases in enumerate(problems))
 
     @property
     def done(self) -> bool:
-        """Whether every problem has come to its end."""
+        """Whether every problem has ended."""
         return not self._waiting and not self._running
 
     @property
     def waiting(self) -> int:
-        """Problems that nobody runs."""
+        """The number of problems that no worker runs."""
         return len(self._waiting)
 
     def give(self, worker: str) -> list[C] | None:
-        """The cases of the next problem, which is this worker's now; None where none waits."""
+        """Assign the next problem to a worker and return its cases; None if no problem waits."""
         assert worker not in self._running, f"{worker} has a problem already"
         if not self._waiting:
             return None
@@ -61,47 +61,47 @@ class Dispatch(Generic[C]):
         return list(problem.cases)
 
     def at(self, worker: str, case: str) -> None:
-        """A worker is at a case now."""
+        """Record which case a worker runs now."""
         self._at[worker] = case
 
     def at_case(self, worker: str) -> str:
-        """The case that a worker was last known to be at."""
+        """Return the last case that a worker reported, else an empty string."""
         return self._at.get(worker, "")
 
     def wary(self, worker: str) -> bool:
-        """Whether a worker died of this one's problem at a case that nobody knows: now each is to be told."""
+        """Whether an earlier worker died at an unknown case of this problem, so each launch must be reported now."""
         return worker in self._running and self._running[worker].losses > 0
 
     def judged(self, worker: str, cases: Sequence[str]) -> None:
-        """Outcomes of a worker's cases are on disk."""
+        """Remove cases from a worker's problem because their outcomes are on disk."""
         if worker in self._running:
             problem, names = self._running[worker], set(cases)
             problem.cases = [case for case in problem.cases if self.name_of(case) not in names]
 
     def finished(self, worker: str) -> None:
-        """A worker has come to the end of its problem."""
+        """Record that a worker finished its problem."""
         self._running.pop(worker, None)
         self._at.pop(worker, None)
 
     def given_back(self, worker: str) -> None:
-        """A worker leaves its problem to others: it is next."""
+        """Return a worker's problem to the front of the queue."""
         problem = self._running.pop(worker, None)
         self._at.pop(worker, None)
         if problem is not None and problem.cases:
             self._waiting.appendleft(problem)
 
     def blamed(self, case: str) -> bool:
-        """A worker died at a case: whether that was one too many."""
+        """Count a death at a case; return whether the limit is reached."""
         self._deaths[case] += 1
         return self._deaths[case] >= self.deaths_allowed
 
     def lost(self, worker: str) -> C | None:
-        """A worker died: its problem is next. Returns the case to be failed where too many died at it."""
+        """Return a dead worker's problem to the queue; return the case at which too many workers died, if any."""
         problem, at = self._running.get(worker), self._at.get(worker, "")
         guilty: C | None = None
         if problem is not None and problem.cases:
             suspect = next((case for case in problem.cases if self.name_of(case) == at), None)
-            if suspect is None:  # at none of them, or while all were measured in turns
+            if suspect is None:  # between cases, or while all cases were measured in turn
                 problem.losses += 1
                 guilty = problem.cases[0] if problem.losses > self.deaths_allowed else None
             elif self.blamed(self.name_of(suspect)):

@@ -1,4 +1,4 @@
-"""What NVRTC makes of a run's kernels on a machine without their GPU, compiled beside the checks."""
+"""Compiles a run's kernels with NVRTC for a GPU that this machine lacks, in parallel with the checks."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from collections.abc import Sequence
 from opbench.errors import OpbenchError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.case import Case
-from opbench.running.protocol import BUILD_LIMIT_S, CompileFor, Taken, Told, pack
+from opbench.running.protocol import BUILD_LIMIT_S, CompileFor, Notification, Taken, pack
 from opbench.running.worker import Worker
 
 
 class GpuCode:
-    """Compiles cases for a GPU in a process of its own, in the background, and waits for each where it is asked for.
+    """Compiles cases for a GPU in a background process; `of` waits until a case is compiled.
 
-    Whatever goes wrong with the process is no fault of a case.
+    A failure of the process fails no case.
     """
 
     def __init__(self, worker: Worker, gpu: str) -> None:
         self._worker, self._gpu = worker, gpu
-        self._found: dict[str, Resources] = {}
+        self._resources: dict[str, Resources] = {}
         self._changed = threading.Condition()
         self._ended = True
 
     def start(self, cases: Sequence[Case], every: bool) -> None:
-        """Begin to compile: each module, or a few of each variant, which leaves out what only a size decides."""
+        """Start to compile every module, or a few modules of each variant if `every` is false."""
         if not self._gpu or not cases:
             return
         self._ended = False
         threading.Thread(target=self._compile, args=(cases, every), daemon=True).start()
 
     @property
-    def said(self) -> str:
-        """What is waited for, and how not to."""
-        return f"for {self._gpu} by NVRTC, {len(self._found)} cases done; --cpu-only leaves this out"
+    def status(self) -> str:
+        """A progress message with the option that disables this step."""
+        return f"for {self._gpu} by NVRTC, {len(self._resources)} cases done; --cpu-only skips this"
 
     def knows(self, case: Case) -> bool:
-        """Whether nothing has to be waited for."""
-        return self._ended or case.name in self._found
+        """Whether `of` returns without waiting."""
+        return self._ended or case.name in self._resources
 
     def of(self, case: Case) -> Resources:
-        """What a case takes; an empty answer where it was not compiled."""
+        """Return the resources of a case; empty if the case was not compiled."""
         with self._changed:
             self._changed.wait_for(lambda: self.knows(case))
-            return self._found.get(case.name) or Resources()
+            return self._resources.get(case.name) or Resources()
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         self._worker.end()
 
     def _compile(self, cases: Sequence[Case], every: bool) -> None:
-        said = ""
+        missing = ""
 
-        def listen(told: Told) -> None:
-            if isinstance(told, Taken):
-                self._keep(cases[told.index], told.resources)
+        def listen(notification: Notification) -> None:
+            if isinstance(notification, Taken):
+                self._store(cases[notification.index], notification.resources)
 
         try:
             self._worker.ask(CompileFor(self._gpu, [pack(c) for c in cases], every), BUILD_LIMIT_S, listen)
         except OpbenchError as error:
-            said = f"not compiled for a GPU: {error}"
+            missing = f"not compiled for a GPU: {error}"
         with self._changed:
             for case in cases:
-                self._found.setdefault(case.name, Resources(missing=said))
+                self._resources.setdefault(case.name, Resources(missing=missing))
             self._ended = True
             self._changed.notify_all()
 
-    def _keep(self, case: Case, found: Resources) -> None:
+    def _store(self, case: Case, resources: Resources) -> None:
         with self._changed:
-            self._found[case.name] = found
+            self._resources[case.name] = resources
             self._changed.notify_all()

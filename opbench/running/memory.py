@@ -30,7 +30,7 @@ def run_in_memory_mode(
     backend: str,
     seed: int,
     time_limit_s: float,
-    tell: Tell,
+    on_progress: Tell,
     note: Note,
     capability: tuple[int, int] | None = None,
 ) -> list[Result]:
@@ -44,7 +44,7 @@ def run_in_memory_mode(
         worker = Worker(Open(backend, (), seed, capability=capability), Path(folder) / "worker.log")
         try:
             for number, plans in enumerate(files):
-                tell(Progress("check", plans.reduced.name, number, len(files)))
+                on_progress(Progress("check", plans.reduced.name, number, len(files)))
                 plan, checked = _checked(worker, plans, time_limit_s)
                 for text in plan.notes:
                     note(text)

@@ -52,15 +52,15 @@ def _path(device: ChosenGpu | None) -> Path:
 
 
 def measure_ceilings(
-    out: Path, tell: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
+    out: Path, on_progress: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
 ) -> tuple[Run, Ceilings]:
     """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
 
     Raises EnvironmentFault when a probe fails.
     """
     burst, loaded = SUITES
-    run = _run(burst, out, tell, resume, device)
-    sustained = _run(loaded, out / "sustained", tell, resume, device)
+    run = _run(burst, out, on_progress, resume, device)
+    sustained = _run(loaded, out / "sustained", on_progress, resume, device)
     ceilings = with_sustained(from_probes(run.results), sustained.results)
     environment = run.header.environment
     ceilings = replace(ceilings, gpu=environment.gpu, l2_bytes=environment.l2_bytes)
@@ -68,35 +68,35 @@ def measure_ceilings(
     return run, ceilings
 
 
-def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | None) -> Run:
+def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGpu | None) -> Run:
     suite = read_suite(Path(name), Catalog(), "cuda")
     devices = (device,) if device else ()
     options = RunSetup(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
-    run = run_suite(suite, options, tell)
+    run = run_suite(suite, options, on_progress)
     wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
     if wrong:
         raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
     return run
 
 
-def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Ceilings]:
+def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Ceilings]:
     """The remembered ceilings of each GPU, of the first where none is named, else fresh ones measured into `folder`.
 
     GPUs are measured beside each other; one whose measuring was killed is completed.
     """
     if not devices:
-        return [remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]]
+        return [remembered() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
     telling, ended = threading.Lock(), threading.Event()
 
-    def told(progress: Progress) -> None:
+    def forward(progress: Progress) -> None:
         with telling:
             if ended.is_set():
                 raise RunEnded
-            tell(progress)
+            on_progress(progress)
 
     def find(device: ChosenGpu) -> Ceilings:
         out = folder / f"ceilings-gpu{device.index}"
-        return remembered(device) or measure_ceilings(out, told, resume=True, device=device)[1]
+        return remembered(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
 
     with ThreadPoolExecutor(len(devices)) as pool:
         try:

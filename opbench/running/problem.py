@@ -1,4 +1,4 @@
-"""One problem with all its cases on one worker: each is checked, then the right ones are measured together."""
+"""Runs all cases of one problem on one worker: checks each case, then measures the right ones together."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from opbench.gpu.limits.floor import floor_s
 from opbench.kernels.case import Case
 from opbench.results.result import Result, Status, place_of
 from opbench.running.gpu_code import GpuCode
-from opbench.running.protocol import Check, Measure, PackedCase, Started, Told, pack
+from opbench.running.protocol import Check, Measure, Notification, PackedCase, Started, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
 from opbench.timing.sampling import TimingOptions
 
-Ended = tuple[Result, Traffic | None]
+Outcome = tuple[Result, Traffic | None]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What every problem of a run is run under."""
+class RunSettings:
+    """Settings that apply to every problem of a run."""
 
     backend: str
     measure: bool
@@ -38,183 +38,183 @@ class Terms:
 
 @dataclass
 class CaseFaults:
-    """What is known of cases before they are run; several stations share it."""
+    """Cases that must not run, with the reason; all worker slots share this record."""
 
     unsupported: dict[str, str] = field(default_factory=dict)
     broken: dict[str, Reason] = field(default_factory=dict)
     """Compiler errors by case."""
     hung: dict[str, str] = field(default_factory=dict)
-    """By variant, the case of it that did not end: its others are not tried."""
+    """For each variant, a case that did not end; the variant's other cases are not tried."""
 
 
 @dataclass
-class Station:
-    """One worker with the device that it has to itself."""
+class WorkerSlot:
+    """One worker and the device that only this worker uses."""
 
     worker: Worker
     device: str = ""
-    """Its GPU's UUID, where a run has several."""
+    """The UUID of the GPU; empty if the run has a single device."""
     ceilings: Ceilings | None = None
 
 
-class ProblemDesk(Protocol):
-    """Who hears what a problem comes to."""
+class ResultSink(Protocol):
+    """Receives the progress and the outcomes of a problem."""
 
     def announce(self, phase: str, case: str) -> None:
-        """Say what is done now; may raise to end it."""
+        """Report the current phase and case; may raise an exception to end the run."""
 
     def started(self, case: str) -> None:
-        """Hear which case is launched now, among those that are measured in turns."""
+        """Report which case launches now, among the cases that are measured in turn."""
 
-    def record(self, outcomes: Sequence[Ended]) -> None:
-        """Keep outcomes: all of them or, where this fails, none."""
+    def record(self, outcomes: Sequence[Outcome]) -> None:
+        """Store all outcomes or, on failure, none of them."""
 
     def is_to_blame(self, case: str) -> bool:
-        """Whether a worker that died at this case died of it; else the machine is suspected, and the death raised."""
+        """Whether this case caused the death of its worker; if False, the caller raises WorkerLost."""
 
 
 class ProblemRun:
-    """Runs problems under the same terms, for the same desk."""
+    """Runs problems with the same settings and sends their outcomes to one sink."""
 
-    def __init__(self, terms: Terms, known: CaseFaults, desk: ProblemDesk, gpu_code: GpuCode) -> None:
-        self._terms, self._known, self._desk, self._gpu_code = terms, known, desk, gpu_code
+    def __init__(self, settings: RunSettings, known: CaseFaults, sink: ResultSink, gpu_code: GpuCode) -> None:
+        self._settings, self._known, self._sink, self._gpu_code = settings, known, sink, gpu_code
         self._packed: dict[str, PackedCase] = {}
 
     def pack(self, case: Case) -> PackedCase:
-        """The case for a request, made once."""
+        """Return the case as a request needs it; each case is packed once."""
         if case.name not in self._packed:
             self._packed[case.name] = pack(case)
         return self._packed[case.name]
 
-    def run(self, station: Station, cases: Sequence[Case]) -> None:
+    def run(self, slot: WorkerSlot, cases: Sequence[Case]) -> None:
         """Check every case of one problem, then measure the right ones together.
 
-        Raises WorkerLost where the worker died and the desk does not hold the case to blame, EnvironmentFault for
-        what is no case's doing.
+        Raises WorkerLost if the worker died and the sink does not blame the case, and EnvironmentFault for a fault
+        that no case caused.
         """
         right: list[tuple[Case, Checked]] = []
         for case in cases:
             if case.name in self._known.unsupported:
-                self._end(station, case, "unsupported", self._known.unsupported[case.name])
+                self._end(slot, case, "unsupported", self._known.unsupported[case.name])
                 continue
             if case.name in self._known.broken:
-                self._end(station, case, "failed", self._known.broken[case.name])
+                self._end(slot, case, "failed", self._known.broken[case.name])
                 continue
             if earlier := self._known.hung.get(case.variant.id):
-                self._end(station, case, "failed", f"not tried, as {earlier} did not end")
+                self._end(slot, case, "failed", f"not tried, as {earlier} did not end")
                 continue
-            self._desk.announce("check", case.name)
+            self._sink.announce("check", case.name)
             try:
-                checked = station.worker.ask(Check(self.pack(case)), self._terms.time_limit_s)
+                checked = slot.worker.ask(Check(self.pack(case)), self._settings.time_limit_s)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
                 self._raise_if_lost(error, case.name)
                 if isinstance(error, WorkerHung):
                     self._known.hung[case.variant.id] = case.name
-                self._end(station, case, "failed", error.reason)
+                self._end(slot, case, "failed", error.reason)
                 continue
             if not checked.verdict.right:
-                self._end(station, case, "wrong", checked.verdict.reason, checked)
-            elif self._terms.measure and self._terms.backend == "cuda":
+                self._end(slot, case, "wrong", checked.verdict.reason, checked)
+            elif self._settings.measure and self._settings.backend == "cuda":
                 right.append((case, checked))
             elif (compiled := self._gpu_code_of(case)).refused:
                 reason = compiled.refused.after(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
-                self._end(station, case, "failed", reason, checked)
+                self._end(slot, case, "failed", reason, checked)
             else:
-                self._end(station, case, "right", "", checked)
+                self._end(slot, case, "right", "", checked)
         if right:
-            self._measure(station, right)
+            self._measure(slot, right)
 
     def _raise_if_lost(self, error: OpbenchError, case: str) -> None:
         lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerHung)
-        if lost and not self._desk.is_to_blame(case):
+        if lost and not self._sink.is_to_blame(case):
             raise error
 
     def _end(
-        self, station: Station, case: Case, status: Status, reason: str | Reason, checked: Checked | None = None
+        self, slot: WorkerSlot, case: Case, status: Status, reason: str | Reason, checked: Checked | None = None
     ) -> None:
-        """A case that comes to its end without being measured."""
-        self._desk.record(
-            [(self._result(station, case, status, reason, checked), checked.traffic if checked else None)]
-        )
+        """Record the outcome of a case that is not measured."""
+        self._sink.record([(self._result(slot, case, status, reason, checked), checked.traffic if checked else None)])
 
-    def _measure(self, station: Station, right: Sequence[tuple[Case, Checked]]) -> None:
-        """Measure the contenders; one that kills the worker is recorded as failed and the rest go on."""
+    def _measure(self, slot: WorkerSlot, right: Sequence[tuple[Case, Checked]]) -> None:
+        """Measure cases together; a case that kills the worker fails, and the others are measured again."""
         contenders = {case.name: (case, checked) for case, checked in right}
         while contenders:
             running = ""
 
-            def listen(told: Told) -> None:
+            def listen(notification: Notification) -> None:
                 nonlocal running
-                if isinstance(told, Started):
-                    running = told.case
-                    self._desk.started(running)
+                if isinstance(notification, Started):
+                    running = notification.case
+                    self._sink.started(running)
 
-            self._desk.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
+            self._sink.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
             try:
-                found = [case for case, _ in contenders.values()]
-                measured = self._measure_in_processes(station.worker, found, listen)
+                remaining = [case for case, _ in contenders.values()]
+                measured = self._measure_in_processes(slot.worker, remaining, listen)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
                 culprit = running or next(iter(contenders))
                 self._raise_if_lost(error, culprit)
                 case, checked = contenders.pop(culprit)
-                failed = self._result(station, case, "failed", error.reason.after("while measured: "), checked)
-                self._desk.record([(failed, None)])
+                failed = self._result(slot, case, "failed", error.reason.after("while measured: "), checked)
+                self._sink.record([(failed, None)])
                 continue
             ends = []
             for name, (case, checked) in contenders.items():
                 if wrong := measured.wrong.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong)
-                    ends.append(self._result(station, case, "wrong", wrong, replace(checked, verdict=verdict)))
+                    ends.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
                 elif refusal := measured.invalid.get(name, ""):
-                    ends.append(self._result(station, case, "invalid", refusal, checked))
+                    ends.append(self._result(slot, case, "invalid", refusal, checked))
                 else:
-                    ends.append(self._measured(station, case, checked, measured.measurements[name]))
-            self._desk.record([(end, None) for end in ends])
+                    ends.append(self._measured(slot, case, checked, measured.measurements[name]))
+            self._sink.record([(end, None) for end in ends])
             return
 
-    def _measure_in_processes(self, worker: Worker, cases: Sequence[Case], listen: Callable[[Told], None]) -> Measured:
-        """Measure cases in as many processes as wanted, each with rounds of its own, and merge what they found.
+    def _measure_in_processes(
+        self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
+    ) -> Measured:
+        """Measure cases in several processes and merge the samples.
 
-        Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
+        Each process has its own context, buffers and order of cases, so the confidence interval includes their effect.
         """
         parts: list[dict[str, Measurement]] = []
         wrong: dict[str, str] = {}
         invalid: dict[str, str] = {}
-        for number in range(self._terms.processes):
+        for number in range(self._settings.processes):
             if number:
                 worker.stop()
-            timing = replace(self._terms.timing, seed=self._terms.timing.seed + number)
-            request = Measure([self.pack(case) for case in cases], timing, number + 1 == self._terms.processes)
-            found = worker.ask(request, self._terms.time_limit_s, listen)
-            parts.append(found.measurements)
-            wrong |= found.wrong
-            invalid |= found.invalid
+            timing = replace(self._settings.timing, seed=self._settings.timing.seed + number)
+            request = Measure([self.pack(case) for case in cases], timing, number + 1 == self._settings.processes)
+            measured = worker.ask(request, self._settings.time_limit_s, listen)
+            parts.append(measured.measurements)
+            wrong |= measured.wrong
+            invalid |= measured.invalid
         names = [case.name for case in cases if all(case.name in part for part in parts)]
         return Measured({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
 
-    def _measured(self, station: Station, case: Case, checked: Checked, measurement: Measurement) -> Result:
-        floor, bound = floor_s(case, station.ceilings, measurement.mode)
+    def _measured(self, slot: WorkerSlot, case: Case, checked: Checked, measurement: Measurement) -> Result:
+        floor, bound = floor_s(case, slot.ceilings, measurement.mode)
         if measurement.median_s < floor:
             reason = (
                 f"impossible: {measurement.median_s:.3g} s is below the floor of {floor:.3g} s that the "
                 f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
             )
-            return self._result(station, case, "invalid", reason, checked, measurement)
-        return self._result(station, case, "right", "", checked, measurement)
+            return self._result(slot, case, "invalid", reason, checked, measurement)
+        return self._result(slot, case, "right", "", checked, measurement)
 
     def _gpu_code_of(self, case: Case) -> Resources:
-        """What its kernels are on a GPU that is not here; waits until they are compiled."""
+        """Return the resources of a case's kernels on the named GPU; wait until the kernels are compiled."""
         if not self._gpu_code.knows(case):
-            self._desk.announce("compile", f"{case.name} {self._gpu_code.said}")
+            self._sink.announce("compile", f"{case.name} {self._gpu_code.status}")
         return self._gpu_code.of(case)
 
     def _result(
         self,
-        station: Station,
+        slot: WorkerSlot,
         case: Case,
         status: Status,
         reason: str | Reason,
@@ -231,7 +231,7 @@ class ProblemRun:
             axes=case.problem.axes,
             precision=case.precision,
             unit=case.unit,
-            backend=self._terms.backend,
+            backend=self._settings.backend,
             status=status,
             reason=str(reason),
             **place_of(reason),
@@ -251,5 +251,5 @@ class ProblemRun:
             source_sha256=case.variant.source_sha256,
             text_sha256=case.variant.text_sha256,
             machine_code_sha256=(checked.machine_code_sha256 if checked else "") or compiled.machine_code_sha256,
-            device=station.device,
+            device=slot.device,
         )

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Progress reports of a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run tells while it goes on."""
+    """The current step of a run, and how many cases are done."""
 
     phase: str
-    """"build", "check", "measure" or "done"; "lost" where a worker died."""
+    """"build", "check", "measure" or "done"; "lost" when a worker died."""
     case: str
     done: int
     total: int

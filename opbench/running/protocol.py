@@ -1,4 +1,4 @@
-"""What a run and its worker process say to each other: requests, what is told while they are served, answers."""
+"""Messages between a run and its worker process: requests, notifications while a request runs, and answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class PackedCase:
-    """A case as plain data, as classes loaded by path do not pickle."""
+    """A case as plain data; classes that are loaded by path cannot be pickled."""
 
     path: str
     operator: str
@@ -40,11 +40,11 @@ class PackedCase:
     config: dict[str, int]
     axes: dict[str, int | str]
     header: str = ""
-    """The header that was proposed for a file without one."""
+    """The proposed header of a file that has none."""
 
 
 def pack(case: Case) -> PackedCase:
-    """A case for a request."""
+    """Convert a case to plain data for a request."""
     variant = case.variant
     return PackedCase(
         str(variant.path),
@@ -58,7 +58,7 @@ def pack(case: Case) -> PackedCase:
 
 
 def unpack(catalog: Catalog, packed: PackedCase) -> Case:
-    """The case again; raises UsageError where its file was edited since."""
+    """Rebuild a case from plain data; raises UsageError if its file was edited in between."""
     problem = catalog.operator(packed.operator).from_axes(packed.axes)
     if packed.header:
         catalog.use_header(Path(packed.path), packed.header)
@@ -72,7 +72,7 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
 
 
 class Request(Generic[A]):
-    """What a worker is asked; its answer is an `A`."""
+    """A request to a worker; the answer has type `A`."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Build(Request[None]):
 
 @dataclass(frozen=True)
 class CompileFor(Request[None]):
-    """Compile cases for a named GPU, which need not be here, and tell what they take of it."""
+    """Compile cases for a named GPU, present or not, and report the resources that each case uses."""
 
     gpu: str
     cases: Sequence[PackedCase]
     every: bool = True
-    """Whether each of their modules, or a few of each variant."""
+    """Whether to compile every module; otherwise a few of each variant."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class CompileOne(Request[CompiledCase]):
 
 @dataclass(frozen=True)
 class Check(Request[Checked]):
-    """Check one case, on inputs that are given where some are: then its outputs are in the answer."""
+    """Check one case. If `given` holds inputs, check on these, and return the outputs in the answer."""
 
     case: PackedCase
     given: Arrays | None = None
@@ -124,14 +124,14 @@ class Check(Request[Checked]):
 
 @dataclass(frozen=True)
 class CheckMemory(Request[MemoryChecked]):
-    """Run a file's launches without a reference and look at memory, races and barriers."""
+    """Run a file's launches without a reference and check memory accesses, races and barriers."""
 
     plan: MemoryPlan
 
 
 @dataclass(frozen=True)
 class Measure(Request[Measured]):
-    """Measure right cases of one problem, interleaved; then check them again if asked to."""
+    """Measure right cases of one problem, interleaved; then check them again if `check_again` is true."""
 
     cases: Sequence[PackedCase]
     timing: TimingOptions
@@ -140,7 +140,7 @@ class Measure(Request[Measured]):
 
 @dataclass(frozen=True)
 class Probe(Request[dict[str, float]]):
-    """Medians in seconds of a few cases by name, cold, with nothing prepared for a check."""
+    """Measure a few cases with a cold L2 without checking them; the answer has medians in seconds by case name."""
 
     cases: Sequence[PackedCase]
     timing: TimingOptions
@@ -148,7 +148,7 @@ class Probe(Request[dict[str, float]]):
 
 @dataclass(frozen=True)
 class Race(Request[RacedCases]):
-    """Look at cases of one problem quickly, then race those that are right; the leader is known to be."""
+    """Check cases of one problem quickly, then race the right ones against the leader, which is known to be right."""
 
     cases: Sequence[PackedCase]
     leader: PackedCase | None
@@ -156,15 +156,15 @@ class Race(Request[RacedCases]):
     limit_s: float
     mode: str = "cold"
     energy: bool = False
-    """Whether for joules, not for time."""
+    """Whether to compare energy in joules instead of time."""
 
 
-# Told on the way --------------------------------------------------------------------------------------------------
+# Notifications ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """This machine lacks what a case needs."""
+    """A case needs a feature that this machine lacks."""
 
     index: int
     reason: str
@@ -172,17 +172,17 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Built:
-    """Cases that share a module: compiled, or not and why."""
+    """The module that some cases share was compiled, or failed with `error`."""
 
     indices: Sequence[int]
     error: Reason | None = None
     machine_code_sha256: str = ""
-    """Of a GPU's; empty on other backends."""
+    """Checksum of the GPU's machine code; empty on other backends."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a case takes of the GPU that it was compiled for."""
+    """The resources that a case uses on the GPU that it was compiled for."""
 
     index: int
     resources: Resources
@@ -190,7 +190,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Started:
-    """A case is launched from here on: whatever happens is its doing."""
+    """Launches of this case begin; a crash from now on is blamed on this case."""
 
     case: str
 
@@ -203,7 +203,7 @@ class Sampled:
     seconds: float
 
 
-Told = Unsupported | Built | Taken | Started | Sampled
+Notification = Unsupported | Built | Taken | Started | Sampled
 
 
 # The end of a request ---------------------------------------------------------------------------------------------
@@ -211,25 +211,25 @@ Told = Unsupported | Built | Taken | Started | Sampled
 
 @dataclass(frozen=True)
 class Answer:
-    """What was asked for."""
+    """The result of a request."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What was raised instead."""
+    """The exception that ended a request."""
 
     kinds: tuple[str, ...]
-    """Names of its class and that one's bases."""
+    """Names of the exception's class and of its base classes."""
     message: str
     fatal: bool
-    """Whether the process is of no use any more."""
+    """Whether the worker process must be restarted."""
     location: Location | None = None
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Cases in groups of one problem each, in order of first mention."""
+    """Group cases by problem, in the order in which problems appear first."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(f"{case.variant.operator}{case.problem}", []).append(case)

@@ -1,6 +1,6 @@
-"""What a worker of a cluster runs: problems as plain data, each on a process of its own beside; outcomes as JSON.
+"""Runs problems on a cluster's worker: problems arrive as plain data, outcomes leave as JSON.
 
-Everything here is called by name: a worker needs opbench of the same version and the same variants, and gets no code.
+A worker receives no code: it needs the same version of opbench and the same variants.
 """
 
 from __future__ import annotations
@@ -22,8 +22,18 @@ from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.gpu_code import GpuCode
-from opbench.running.problem import CaseFaults, Ended, ProblemRun, Station, Terms
-from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Open, PackedCase, Told, Unsupported, pack, unpack
+from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
+from opbench.running.protocol import (
+    BUILD_LIMIT_S,
+    Build,
+    Built,
+    Notification,
+    Open,
+    PackedCase,
+    Unsupported,
+    pack,
+    unpack,
+)
 from opbench.running.worker import Worker, WorkerLost
 
 SendMessage = Callable[[str], None]
@@ -32,17 +42,17 @@ SendMessage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunOrder:
-    """What every worker of a run is told first."""
+    """The settings of a run, sent to every worker first."""
 
     run: str
-    """The run's own name: messages of others are not heard."""
+    """The unique name of the run, which keeps its messages apart from those of other runs."""
     opening: Open
-    terms: Terms
+    settings: RunSettings
     ceilings: bool
-    """Whether each device's limits are wanted."""
+    """Whether a worker must measure its device's ceilings."""
     opbench: str
     variants: str
-    """Version and digest that a worker must have, too."""
+    """Digest of the variants; a worker must have the same version and digest."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +60,16 @@ class ProblemOrder:
     """One problem with all its cases."""
 
     number: int
-    """Of this attempt; no two have the same."""
+    """The unique number of this attempt."""
     cases: Sequence[PackedCase]
     suspects: frozenset[str]
-    """Cases at which a worker died before: a further death is theirs."""
+    """Cases at which a worker died before; one more death fails the case."""
     wary: bool = False
-    """Whether each launch is told, as a machine went while this problem's cases were measured in turns."""
+    """Whether to report each launch, because a worker died while it measured this problem's cases in turn."""
 
 
 def variants_digest(roots: Sequence[Path]) -> str:
-    """A checksum over every file of the variants that kernels and references are made of."""
+    """Return a checksum of all source files in the variants' folders."""
     digest = hashlib.sha256()
     for root in Catalog(roots).roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".cu", ".cuh", ".h", ".py") and p.is_file()):
@@ -68,7 +78,7 @@ def variants_digest(roots: Sequence[Path]) -> str:
 
 
 def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
-    """A case whose file is named by its place in a catalog's roots, which lie elsewhere on another machine."""
+    """Pack a case with a path relative to a root of the catalog, as roots differ between machines."""
     packed, path = pack(case), case.variant.path.resolve()
     for number, root in enumerate(roots):
         if path.is_relative_to(root.resolve()):
@@ -85,25 +95,25 @@ def _received(packed: PackedCase, catalog: Catalog) -> Case:
 
 
 @dataclass
-class _Desk:
-    """Sends what a problem comes to."""
+class _MessageSink:
+    """Sends the progress and the outcomes of a problem to the scheduler."""
 
     order: ProblemOrder
-    say: SendMessage
+    send: SendMessage
 
     def announce(self, phase: str, case: str) -> None:
-        """Say what is done now."""
-        self.say(json.dumps({"number": self.order.number, "phase": phase, "case": case}))
+        """Send the current phase and case."""
+        self.send(json.dumps({"number": self.order.number, "phase": phase, "case": case}))
 
     def started(self, case: str) -> None:
-        """Say which case is launched, where that is wanted: it takes time between samples."""
+        """Send which case launches, only if `wary` is set: each message takes time between samples."""
         if self.order.wary:
             self.announce("measure", case)
 
-    def record(self, outcomes: Sequence[Ended]) -> None:
+    def record(self, outcomes: Sequence[Outcome]) -> None:
         """Send outcomes, all in one message."""
         ended = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
-        self.say(json.dumps({"number": self.order.number, "ended": ended}))
+        self.send(json.dumps({"number": self.order.number, "ended": ended}))
 
     def is_to_blame(self, case: str) -> bool:
         """Whether a worker died at this case before."""
@@ -111,85 +121,87 @@ class _Desk:
 
 
 @dataclass
-class _Seat:
-    """One worker's part in one run."""
+class _WorkerSession:
+    """The state of one worker in one run."""
 
     order: RunOrder
-    station: Station
+    slot: WorkerSlot
     catalog: Catalog
     folder: tempfile.TemporaryDirectory[str]
     faults: CaseFaults = field(default_factory=CaseFaults)
 
     def build(self, cases: Sequence[Case]) -> None:
-        """Compile what a problem needs; what does not compile or run here is remembered."""
+        """Compile a problem's cases; record cases that do not compile or cannot run here."""
 
-        def listen(told: Told) -> None:
-            if isinstance(told, Unsupported):
-                self.faults.unsupported[cases[told.index].name] = told.reason
-            elif isinstance(told, Built) and told.error:
-                self.faults.broken |= {cases[index].name: told.error for index in told.indices}
+        def listen(notification: Notification) -> None:
+            if isinstance(notification, Unsupported):
+                self.faults.unsupported[cases[notification.index].name] = notification.reason
+            elif isinstance(notification, Built) and notification.error:
+                self.faults.broken |= {cases[index].name: notification.error for index in notification.indices}
 
-        with contextlib.suppress(WorkerLost):  # then each is compiled again, alone, when it is checked
-            self.station.worker.ask(Build([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
+        with contextlib.suppress(WorkerLost):  # each case is then compiled again, alone, by its check
+            self.slot.worker.ask(Build([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
 
 
-_seats: dict[tuple[str, str], _Seat] = {}
+_sessions: dict[tuple[str, str], _WorkerSession] = {}
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a worker is."""
+    """A worker's version, variants and device."""
 
     opbench: str
     host: str
     variants: str = ""
-    """A digest of its variants; empty where that could not be made."""
+    """Digest of its variants; empty if it could not be computed."""
     environment: Environment = field(default_factory=Environment)
     ceilings: Ceilings | None = None
     fault: str = ""
-    """Why it can take no part."""
+    """Why the worker cannot take part; empty if it can."""
 
 
 def introduce(order: RunOrder, place: str) -> Introduction:
-    """Return who this worker is; one of another version or with other variants opens nothing."""
-    told = Introduction(__version__, platform.node())
+    """Return this worker's introduction; open the device only if version and variants match the run."""
+    introduction = Introduction(__version__, platform.node())
     try:
-        told = replace(told, variants=variants_digest(order.opening.roots))
-        if (told.opbench, told.variants) != (order.opbench, order.variants):
-            return told
-        seat = _seat(order, place)
-        told = replace(told, environment=seat.station.worker.open())
+        introduction = replace(introduction, variants=variants_digest(order.opening.roots))
+        if (introduction.opbench, introduction.variants) != (order.opbench, order.variants):
+            return introduction
+        session = _session_of(order, place)
+        introduction = replace(introduction, environment=session.slot.worker.open())
         if order.ceilings:
             from opbench.running.probes import ceilings_for_run
 
-            (seat.station.ceilings,) = ceilings_for_run(Path(seat.folder.name), lambda progress: None)
-        return replace(told, ceilings=seat.station.ceilings)
+            (session.slot.ceilings,) = ceilings_for_run(Path(session.folder.name), lambda progress: None)
+        return replace(introduction, ceilings=session.slot.ceilings)
     except OpbenchError as error:
-        return replace(told, fault=str(error))
+        return replace(introduction, fault=str(error))
 
 
-def _seat(order: RunOrder, place: str) -> _Seat:
+def _session_of(order: RunOrder, place: str) -> _WorkerSession:
     with _lock:
         key = (order.run, place)
-        if key not in _seats:
+        if key not in _sessions:
             folder = tempfile.TemporaryDirectory(prefix="opbench-worker-")
-            station = Station(Worker(order.opening, Path(folder.name) / "worker.log"))
-            _seats[key] = _Seat(order, station, Catalog(order.opening.roots), folder)
-        return _seats[key]
+            slot = WorkerSlot(Worker(order.opening, Path(folder.name) / "worker.log"))
+            _sessions[key] = _WorkerSession(order, slot, Catalog(order.opening.roots), folder)
+        return _sessions[key]
 
 
-def run_problem(order: RunOrder, problem: ProblemOrder, place: str, device: str, say: SendMessage) -> Mapping[str, str]:
-    """Build, check and measure one problem; returns {} or, under "lost" and "fault", what ended it before its end."""
-    seat = _seat(order, place)
-    seat.station.device = device
+def run_problem(
+    order: RunOrder, problem: ProblemOrder, place: str, device: str, send: SendMessage
+) -> Mapping[str, str]:
+    """Build, check and measure one problem; return {}, or the reason of an early end under "lost" or "fault"."""
+    session = _session_of(order, place)
+    session.slot.device = device
     try:
-        seat.station.worker.open()
-        cases = [_received(packed, seat.catalog) for packed in problem.cases]
-        desk = _Desk(problem, say)
-        desk.announce("build", str(cases[0].problem))
-        seat.build(cases)
-        ProblemRun(order.terms, seat.faults, desk, GpuCode(seat.station.worker, "")).run(seat.station, cases)
+        session.slot.worker.open()
+        cases = [_received(packed, session.catalog) for packed in problem.cases]
+        sink = _MessageSink(problem, send)
+        sink.announce("build", str(cases[0].problem))
+        session.build(cases)
+        ProblemRun(order.settings, session.faults, sink, GpuCode(session.slot.worker, "")).run(session.slot, cases)
     except WorkerLost as error:
         return {"lost": str(error)}
     except OpbenchError as error:
@@ -198,9 +210,9 @@ def run_problem(order: RunOrder, problem: ProblemOrder, place: str, device: str,
 
 
 def leave(run: str) -> None:
-    """End whatever this process runs for a run, at once."""
+    """End all work of a run in this process at once."""
     with _lock:
-        for key in [key for key in _seats if key[0] == run]:
-            seat = _seats.pop(key)
-            seat.station.worker.end()
-            seat.folder.cleanup()
+        for key in [key for key in _sessions if key[0] == run]:
+            session = _sessions.pop(key)
+            session.slot.worker.end()
+            session.folder.cleanup()

@@ -42,6 +42,7 @@ from opbench.running.protocol import (
     CompileOne,
     Fault,
     Measure,
+    Notification,
     Open,
     Probe,
     Race,
@@ -49,13 +50,12 @@ from opbench.running.protocol import (
     Sampled,
     Started,
     Taken,
-    Told,
     Unsupported,
     unpack,
 )
 from opbench.timing.sampling import measure
 
-SendTold = Callable[[Told], None]
+Notify = Callable[[Notification], None]
 
 
 def main() -> None:
@@ -119,11 +119,11 @@ class Server:
             return Environment()
         return replace(self.backend.environment(), sm_count=self.session.sm_count)
 
-    def serve(self, request: Request[Any], tell: SendTold) -> object:
+    def serve(self, request: Request[Any], notify: Notify) -> object:
         """The answer to a request."""
-        return HANDLERS[type(request)](self, request, tell)
+        return HANDLERS[type(request)](self, request, notify)
 
-    def build(self, request: Build, tell: SendTold) -> None:
+    def build(self, request: Build, notify: Notify) -> None:
         """Each error belongs to its own cases; a module that is looked at is built once, so that it can be."""
         wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
         for index, packed in enumerate(request.cases):
@@ -131,14 +131,14 @@ class Server:
                 case = unpack(self.catalog, packed)
                 reason = self.session.unsupported(case)
                 if reason:
-                    tell(Unsupported(index, reason))
+                    notify(Unsupported(index, reason))
                 elif not case.variant.is_library:
                     wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
             except UsageError as refused:
-                tell(Built([index], refused.reason))
+                notify(Built([index], refused.reason))
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for built in pool.map(self._compile, wanted.items()):
-                tell(built)
+                notify(built)
 
     def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> Built:
         (request, traced), _ = item
@@ -158,7 +158,7 @@ class Server:
             return Built(item[1], machine_code_sha256=machine_code_sha256(compiled.read_bytes()))
         return Built(item[1])
 
-    def compile_for(self, request: CompileFor, tell: SendTold) -> None:
+    def compile_for(self, request: CompileFor, notify: Notify) -> None:
         """What each case's kernels take of a GPU that need not be here."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
@@ -167,13 +167,13 @@ class Server:
         chosen = cases if request.every else few_modules(cases)
         numbers = list(chosen)
         for place, found in resources_of(chosen.values(), request.gpu):
-            tell(Taken(numbers[place], found))
+            notify(Taken(numbers[place], found))
 
-    def compile_one(self, request: CompileOne, tell: SendTold) -> CompiledCase:
+    def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
         """One case in the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
-    def check(self, request: Check, tell: SendTold) -> Checked:
+    def check(self, request: Check, notify: Notify) -> Checked:
         """The checks of one case."""
         case = unpack(self.catalog, request.case)
         try:
@@ -186,12 +186,12 @@ class Server:
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 
-    def check_memory(self, request: CheckMemory, tell: SendTold) -> MemoryChecked:
+    def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryChecked:
         """A file's launches without a reference."""
         with phase_range("check"):
             return check_memory(self.backend, request.plan, self._opening.seed)
 
-    def measure(self, request: Measure, tell: SendTold) -> Measured:
+    def measure(self, request: Measure, notify: Notify) -> Measured:
         """Times of the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
@@ -199,12 +199,12 @@ class Server:
                 [unpack(self.catalog, packed) for packed in request.cases],
                 request.timing,
                 self._clock(request.timing.mode),
-                on_start=lambda name: tell(Started(name)),
-                on_sample=lambda name, seconds: tell(Sampled(name, seconds)),
+                on_start=lambda name: notify(Started(name)),
+                on_sample=lambda name, seconds: notify(Sampled(name, seconds)),
                 check_again=request.check_again,
             )
 
-    def race(self, request: Race, tell: SendTold) -> RacedCases:
+    def race(self, request: Race, notify: Notify) -> RacedCases:
         """Who of some cases is the fastest."""
         with phase_range("measure"):
             return race_cases(
@@ -214,12 +214,12 @@ class Server:
                 request.options,
                 self._clock(request.mode),
                 request.limit_s,
-                lambda name: tell(Started(name)),
+                lambda name: notify(Started(name)),
                 energy=request.energy,
                 mode=request.mode,
             )
 
-    def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:
+    def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
         """Medians, each case bound on buffers of its own and alone."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
@@ -281,7 +281,7 @@ def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[
     return chosen
 
 
-HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]] = {
+HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] = {
     Build: Server.build,
     CompileFor: Server.compile_for,
     CompileOne: Server.compile_one,

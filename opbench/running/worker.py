@@ -20,10 +20,10 @@ from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import prepare
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
-from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
+from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
 
 A = TypeVar("A")
-Listen = Callable[[Told], None]
+Listen = Callable[[Notification], None]
 
 
 class WorkerLost(OpbenchError):
@@ -89,7 +89,7 @@ class Worker:
                 if not self._pipe.poll(limit_s):
                     self.stop()
                     raise WorkerHung(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
-                message: Told | Answer | Fault = self._pipe.recv()
+                message: Notification | Answer | Fault = self._pipe.recv()
                 if isinstance(message, Answer):
                     return cast(A, message.value)
                 if isinstance(message, Fault):

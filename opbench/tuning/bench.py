@@ -13,7 +13,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.results.tuning import Ending, Trial
-from opbench.running.protocol import PackedCase, Race, Started, Told, pack
+from opbench.running.protocol import Notification, PackedCase, Race, Started, pack
 from opbench.running.worker import Worker
 from opbench.timing.racing import Raced, RaceOptions
 from opbench.tuning.candidates import Candidates
@@ -111,10 +111,10 @@ class GpuBench:
         """The outcome of one race, or which case was running when it ended in an error."""
         running = ""
 
-        def listen(told: Told) -> None:
+        def listen(notification: Notification) -> None:
             nonlocal running
-            if isinstance(told, Started):
-                running = told.case
+            if isinstance(notification, Started):
+                running = notification.case
 
         self._races += 1
         options = replace(options, seed=self._races)

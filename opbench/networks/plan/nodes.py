@@ -14,7 +14,7 @@ from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.results.result import Status
-from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
+from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Notification, Unsupported, pack
 from opbench.running.worker import Worker, WorkerLost
 
 
@@ -79,11 +79,11 @@ def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     different = list({case.name: case for case in cases.values()}.values())
     broken: dict[str, str] = {}
 
-    def listen(told: Told) -> None:
-        if isinstance(told, Unsupported):
-            broken[different[told.index].name] = f"unsupported: {told.reason}"
-        elif isinstance(told, Built) and told.error:
-            broken.update((different[index].name, str(told.error)) for index in told.indices)
+    def listen(notification: Notification) -> None:
+        if isinstance(notification, Unsupported):
+            broken[different[notification.index].name] = f"unsupported: {notification.reason}"
+        elif isinstance(notification, Built) and notification.error:
+            broken.update((different[index].name, str(notification.error)) for index in notification.indices)
 
     # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
