@@ -103,12 +103,12 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
     """Each part with what only a GPU's machine has put behind it."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
-    from opbench.selftest.race import alone_in_children, race_in_child
+    from opbench.selftest.race import race_in_child, time_in_own_processes
 
-    witnesses = [
-        selftest.Witness("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
-        selftest.Witness("CUPTI", "kernel", 0.3e-6, functools.partial(times_in_child, "cupti")),
-        selftest.Witness("ncu", "kernel", None, functools.partial(times_by_ncu)),
+    timers = [
+        selftest.ReferenceTimer("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
+        selftest.ReferenceTimer("CUPTI", "kernel", 0.3e-6, functools.partial(times_in_child, "cupti")),
+        selftest.ReferenceTimer("ncu", "kernel", None, functools.partial(times_by_ncu)),
     ]
     files = time_cheats()
     return {
@@ -117,8 +117,8 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
         "flush": lambda seconds: selftest.flush(device, seconds),
         "aa": lambda seconds: selftest.alike(device, seconds),
         "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
-        "clocks": lambda seconds: selftest.clocks(device, seconds, witnesses),
-        "wall": lambda seconds: selftest.wall_time(race_in_child, alone_in_children, run),
+        "clocks": lambda seconds: selftest.clocks(device, seconds, timers),
+        "wall": lambda seconds: selftest.wall_time(race_in_child, time_in_own_processes, run),
         "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
     }
 
@@ -145,28 +145,28 @@ def judge_cheat(path: Path, problems: Sequence[str], say: Say) -> Sequence[Resul
 
 
 @click.command("selftest-target", hidden=True)
-@click.argument("witness", type=click.Choice(["cupti", "bench", "ncu"]))
+@click.argument("timer", type=click.Choice(["cupti", "bench", "ncu"]))
 @click.option("--cell", "texts", multiple=True, required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
-def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | None) -> None:
+def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None) -> None:
     """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
     from opbench.gpu import driver as cuda
-    from opbench.selftest import Cell, untouched, witnesses
+    from opbench.selftest import Cell, reference_timers, untouched
 
     backend = cuda.CudaBackend()
     clock = backend.clock()
     cells = [Cell.from_text(text) for text in texts]
     launches = {cell.name: cell.launch(untouched(backend)) for cell in cells}
-    if witness == "ncu":
+    if timer == "ncu":
         _launch_in_range(backend, cells, launches)
         return
-    if witness == "cupti":
-        found = witnesses.cupti_times(clock, launches)
+    if timer == "cupti":
+        found = reference_timers.cupti_times(clock, launches)
     else:
         # What nvbench calls must be loaded by then.
         for launch in launches.values():
             clock.sample(launch, hold=False)
-        found = witnesses.bench_times(backend.stream_handle, launches)
+        found = reference_timers.bench_times(backend.stream_handle, launches)
     if out is not None:
         out.write_text(json.dumps(found))
 

@@ -1,7 +1,7 @@
-"""Whether this machine and this harness measure what they say: `opbench selftest`.
+"""Tests whether opbench measures correctly on this machine: `opbench selftest`.
 
-Everything here runs over a `SelftestDevice`, so that it is tested with simulated clocks; `opbench.cli.selftest`
-puts a GPU, the other clocks and the cheats behind it.
+All parts use a `SelftestDevice`, so tests can simulate the clock. `opbench.cli.selftest` adds a GPU, the reference
+timers and the cheats.
 """
 
 from __future__ import annotations
@@ -13,28 +13,45 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.results.selftest import Claim, Part, Selftest, Table
 from opbench.selftest.cheats import cheats
 from opbench.selftest.checks import floor, flush, stamps
-from opbench.selftest.clocks import Witness, clocks
+from opbench.selftest.clocks import ReferenceTimer, clocks
 from opbench.selftest.device import Cell, SelftestClock, SelftestDevice, untouched
 from opbench.selftest.pairs import alike, slow_downs
 from opbench.selftest.walltime import wall_time
 
 __all__ = [
-    "PARTS", "Cell", "Claim", "Part", "Selftest", "SelftestClock", "SelftestDevice", "Table", "Witness", "alike",
-    "cheats", "clocks", "floor", "flush", "run_parts", "slow_downs", "stamps", "untouched", "wall_time",
+    "PARTS",
+    "Cell",
+    "Claim",
+    "Part",
+    "ReferenceTimer",
+    "Selftest",
+    "SelftestClock",
+    "SelftestDevice",
+    "Table",
+    "alike",
+    "cheats",
+    "clocks",
+    "floor",
+    "flush",
+    "run_parts",
+    "slow_downs",
+    "stamps",
+    "untouched",
+    "wall_time",
 ]  # fmt: skip
 
 PARTS: Mapping[str, float] = {
     "floor": 0.03, "stamps": 0.03, "flush": 0.04, "aa": 0.35, "slowdown": 0.35, "clocks": 0.2, "wall": 0.0,
     "cheats": 0.0,
 }  # fmt: skip
-"""In the order run, with the share of the budget; wall times and cheats take what they take."""
+"""Parts in order, each with its share of the time budget; wall times and cheats have no budget."""
 
 RunPart = Callable[[float], Part]
-"""One part, given its seconds."""
+"""Runs one part within a number of seconds."""
 
 
 def chosen_parts(only: str) -> list[str]:
-    """The parts of a list such as "aa,flush", in the order run; all for an empty one."""
+    """Return the parts of a list such as "aa,flush" in the order in which they run; all parts for an empty list."""
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in PARTS:
@@ -49,7 +66,7 @@ def run_parts(
     keep: Callable[[Selftest, Part], None],
     now: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Run the parts in order; each is handed to `keep` as soon as it ends, and one that dies costs itself only."""
+    """Run the parts in order and pass each to `keep` when it ends; a failing part does not stop the others."""
     scale = outcome.budget_s / (sum(PARTS[name] for name in names) or 1.0)
     for name in names:
         began = now()

@@ -40,11 +40,11 @@ Judge = Callable[[Path, Sequence[str]], Sequence[Result]]
 def expectation(path: Path) -> Expectation:
     """Read what a file says of itself: `expect`, and where it has them `problem` and `twin`."""
     text = path.read_text(encoding="utf-8")
-    said: dict[str, str] = dict(re.findall(r"^(?:#|//) (expect|problem|twin): (.*)$", text, re.MULTILINE))
-    if "expect" not in said:
+    header: dict[str, str] = dict(re.findall(r"^(?:#|//) (expect|problem|twin): (.*)$", text, re.MULTILINE))
+    if "expect" not in header:
         raise OpbenchError(f"{path} has no line '# expect: …' or '// expect: …'")
-    twin = path.parent / "honest" / f"{said['twin']}.cu" if "twin" in said else None
-    return Expectation(tuple(said["expect"].split("|")), (said["problem"],) if "problem" in said else (), twin)
+    twin = path.parent / "honest" / f"{header['twin']}.cu" if "twin" in header else None
+    return Expectation(tuple(header["expect"].split("|")), (header["problem"],) if "problem" in header else (), twin)
 
 
 def is_caught(results: Sequence[Result], words: Sequence[str]) -> bool:
@@ -87,16 +87,16 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now: Now 
             part.claim(name, str(fault).splitlines()[0], wanted, None)
             continue
         except OpbenchError as error:
-            results, said = [], str(error)
+            results, outcome = [], str(error)
         else:
-            said = next((f"{r.status}: {r.reason}" if r.reason else r.status for r in results), "no case")
+            outcome = next((f"{r.status}: {r.reason}" if r.reason else r.status for r in results), "no case")
         unsupported = bool(results) and all(r.status == "unsupported" for r in results)
         holds = None if unsupported else _holds(expected, results, known)
-        said = said.splitlines()[0]
-        part.claim(name, said, wanted, holds)
+        outcome = outcome.splitlines()[0]
+        part.claim(name, outcome, wanted, holds)
         part.figures[path.stem] = [{"case": r.case, "status": r.status, "reason": r.reason} for r in results]
         as_expected = {True: "yes", False: "NO", None: "not checked"}[holds]
-        rows.append((name, " or ".join(expected.words), as_expected, said))
+        rows.append((name, " or ".join(expected.words), as_expected, outcome))
     part.table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
     return part
 

@@ -1,4 +1,4 @@
-"""What the self-test asks in processes of their own: times of its cells by other clocks."""
+"""Runs reference timers for the self-test in child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbench.selftest.device import Cell
 from opbench.timing import stats
 
 PACKAGES = {"cupti": ("cupti-python", "cupti-python"), "bench": ("cuda-bench", "'cuda-bench[cu13]'")}
-"""Of each witness: the distribution and what to install."""
+"""For each timer: its distribution and what to install."""
 REPEATS = 3
 """Launches of each cell under Nsight Compute."""
 LIMIT_S = 300.0
@@ -27,12 +27,12 @@ RANGE = "selftest/clocks()"
 
 
 def in_child(
-    package: str, command: str, words: Sequence[str], limit_s: float, say: Say = lambda line: None
+    package: str, command: str, arguments: Sequence[str], limit_s: float, say: Say = lambda line: None
 ) -> tuple[Any, float]:
-    """What a hidden command of opbench wrote as JSON, and its wall time with the process's start.
+    """Run a hidden command of opbench; return the JSON that it wrote and its wall time, process start included.
 
-    `package` is a key of `PACKAGES` that the command needs. Raises EnvironmentFault with the reason when it
-    says nothing.
+    `package` is a key of `PACKAGES` that the command needs. Raises EnvironmentFault with the reason if the command
+    writes nothing.
     """
     distribution, install = PACKAGES[package]
     try:
@@ -42,45 +42,45 @@ def in_child(
     with tempfile.TemporaryDirectory(prefix="opbench-selftest-") as folder:
         path = Path(folder) / "found.json"
         began = time.perf_counter()
-        argv = (*opbench(command), *words, "--out", str(path))
+        argv = (*opbench(command), *arguments, "--out", str(path))
         output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), say)
         spent_s = time.perf_counter() - began
         if output.returncode or not path.exists():
-            last = next((line for line in reversed(output.lines) if line.strip()), "it said nothing")
+            last = next((line for line in reversed(output.lines) if line.strip()), "no output")
             raise EnvironmentFault(f"{distribution} ended with exit code {output.returncode}: {last}")
         return json.loads(path.read_text()), spent_s
 
 
 def opbench(command: str) -> tuple[str, ...]:
-    """The start of a command line that runs one of opbench's commands in a process of its own."""
+    """Return the start of a command line for one of opbench's commands."""
     return tuple(paths.python("-m", "opbench", command))
 
 
-def words_for(cells: Sequence[Cell]) -> list[str]:
-    """Cells for a command line."""
-    return [word for cell in cells for word in ("--cell", cell.to_text())]
+def cell_arguments(cells: Sequence[Cell]) -> list[str]:
+    """Return cells as arguments of a command line."""
+    return [text for cell in cells for text in ("--cell", cell.to_text())]
 
 
-def times_in_child(witness: str, cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
-    """What "cupti" or "bench" says; raises EnvironmentFault with the reason when it says nothing."""
-    found, _ = in_child(witness, "selftest-target", [witness, *words_for(cells)], LIMIT_S, say)
-    return median_of(found)
+def times_in_child(timer: str, cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
+    """Return the times by "cupti" or "bench"; raises EnvironmentFault with the reason if there are none."""
+    samples, _ = in_child(timer, "selftest-target", [timer, *cell_arguments(cells)], LIMIT_S, say)
+    return median_of(samples)
 
 
 def times_by_ncu(cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
-    """`gpu__time_duration` of each cell, caches flushed and clocks left alone, through `opbench profile`'s own path."""
-    with tempfile.TemporaryDirectory(prefix="opbench-witness-") as folder:
-        watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *words_for(cells)))
+    """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
+    with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
+        watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
         line = profile_case(watched, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, say)
     return durations(cells, [kernel.get("time_s") for kernel in line["kernels"]])
 
 
 def durations(cells: Sequence[Cell], times_s: Sequence[float | None]) -> dict[str, float]:
-    """Medians by cell of kernels launched cell by cell, `REPEATS` times each."""
+    """Return the median time of each cell, from kernels launched `REPEATS` times cell by cell."""
     if len(times_s) != REPEATS * len(cells):
         raise EnvironmentFault(f"ncu saw {len(times_s)} kernels of {REPEATS * len(cells)}")
-    found: Mapping[str, list[float]] = {
+    measured: Mapping[str, list[float]] = {
         cell.name: [t for t in times_s[i * REPEATS : (i + 1) * REPEATS] if t is not None]
         for i, cell in enumerate(cells)
     }
-    return {name: stats.median(times) for name, times in found.items() if times}
+    return {name: stats.median(times) for name, times in measured.items() if times}

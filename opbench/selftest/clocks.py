@@ -1,4 +1,4 @@
-"""The same kernels by several clocks: events, a graph, and witnesses that opbench did not write."""
+"""Times the same kernels with several clocks: events, a graph, and reference timers that are no part of opbench."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ SIZES = (64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass(frozen=True)
-class Witness:
-    """Another clock for the same cells."""
+class ReferenceTimer:
+    """A clock that is no part of opbench, for the same cells."""
 
     name: str
     what: str
     """"span", what two events see after a flush that leaves the L2 dirty, or "kernel", the kernel's own time."""
     margin_s: float | None
-    """Beside 2 %, what it may differ by to agree; None where nothing is claimed."""
+    """Allowed difference, if 2 % is less; None if no agreement is claimed."""
     times: Callable[[Sequence[Cell]], Mapping[str, float]]
-    """Seconds by cell's name; raises OpbenchError with the reason when it cannot, such as that it is not installed."""
+    """Return seconds by cell name; raises OpbenchError with the reason, such as a missing package."""
 
 
 def cells_for(device: SelftestDevice) -> list[Cell]:
-    """Kernels from 1 µs to 10 ms: one thread computing, and all reading."""
+    """Return kernels of 1 µs to 10 ms: one thread that computes, and all threads that read."""
     rate, most = cycles_per_second(device.clock()), 2 * l2_bytes(device)
     computing = [Cell("cycles", int(length * rate), f"computes {units.time(length)}") for length in LENGTHS_S]
     return computing + [Cell("read", size, f"reads {size_text(size)}") for size in SIZES if size <= most]
 
 
 def clocks(
-    device: SelftestDevice, budget_s: float, witnesses: Sequence[Witness] = (), now: Now = time.perf_counter
+    device: SelftestDevice, budget_s: float, timers: Sequence[ReferenceTimer] = (), now: Now = time.perf_counter
 ) -> Part:
-    """Agreement per cell, cold with cold."""
+    """Compare all clocks cell by cell, with a cold L2."""
     part = Part("clocks", "Other clocks")
     clock = device.clock("cold")
     cells, memory = cells_for(device), untouched(device)
@@ -62,22 +62,24 @@ def clocks(
     seen["kernel"] = {name: span - clock.offset() for name, span in seen["events"].items()}
     part.figures |= {f"{name}_s": dict(times) for name, times in seen.items()} | {"offset_s": clock.offset()}
     missing: dict[str, str] = {}
-    graph = Witness("graph", "kernel", None, lambda some: _medians(device.clock("graph"), memory, some, options, now))
-    asked = (graph, *witnesses)
-    for witness in asked:
+    graph = ReferenceTimer(
+        "graph", "kernel", None, lambda some: _medians(device.clock("graph"), memory, some, options, now)
+    )
+    asked = (graph, *timers)
+    for timer in asked:
         try:
-            seen[witness.name] = witness.times(cells)
-            part.figures[f"{witness.name}_s"] = dict(seen[witness.name])
+            seen[timer.name] = timer.times(cells)
+            part.figures[f"{timer.name}_s"] = dict(seen[timer.name])
         except OpbenchError as error:
-            missing[witness.name] = str(error)
-        _judge(part, witness, seen, missing)
+            missing[timer.name] = str(error)
+        _judge(part, timer, seen, missing)
     part.notes.append(
-        "A graph replays one kernel many times, so that what it reads stays in L2 if it fits; all others are cold. "
-        "cuda.bench flushes with a memset, whose lines have to be written back while the kernel runs: it is compared "
-        "with spans after a flush that leaves the L2 dirty, too."
+        "A graph replays one kernel many times, so its data stays in L2 if it fits; all others are cold. "
+        "cuda.bench flushes with a memset, whose lines are written back while the kernel runs. It is compared "
+        "with spans after a flush that also leaves the L2 dirty."
     )
     part.notes += [f"{name}: {reason}" for name, reason in missing.items()]
-    there = [witness for witness in asked if witness.name in seen]
+    there = [timer for timer in asked if timer.name in seen]
     head = ["kernel", "span", "span, L2 dirty", "kernel time (span − offset)"]
     head += [part_ for w in there for part_ in (f"{w.name} ({w.what})", "ours − its")]
     part.table("One kernel by all clocks", head, [_row(cell, there, seen) for cell in cells])
@@ -91,24 +93,26 @@ def _medians(
     return {name: m.median_s for name, m in measure(clock, launches, options, now=now).items()}
 
 
-def _ours(witness: Witness, seen: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
-    return seen["dirty" if witness.what == "span" else "kernel"]
+def _ours(timer: ReferenceTimer, seen: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
+    return seen["dirty" if timer.what == "span" else "kernel"]
 
 
-def _judge(part: Part, witness: Witness, seen: Mapping[str, Mapping[str, float]], missing: Mapping[str, str]) -> None:
-    """One claim a witness that a target is set for: every cell within 2 % or the margin."""
-    if witness.margin_s is None:
+def _judge(
+    part: Part, timer: ReferenceTimer, seen: Mapping[str, Mapping[str, float]], missing: Mapping[str, str]
+) -> None:
+    """Claim that every cell agrees within 2 % or the margin, if the timer has a margin."""
+    if timer.margin_s is None:
         return
-    what = "spans" if witness.what == "span" else "kernel times"
+    what = "spans" if timer.what == "span" else "kernel times"
     sentence, wanted = (
-        f"{what} agree with {witness.name}",
-        f"within {units.percent(RELATIVE)} or {witness.margin_s * 1e6:g} µs",
+        f"{what} agree with {timer.name}",
+        f"within {units.percent(RELATIVE)} or {timer.margin_s * 1e6:g} µs",
     )
-    if witness.name in missing:
-        part.claim(sentence, missing[witness.name].splitlines()[0], wanted, None)
+    if timer.name in missing:
+        part.claim(sentence, missing[timer.name].splitlines()[0], wanted, None)
         return
-    its, ours = seen[witness.name], _ours(witness, seen)
-    off = {name: abs(ours[name] - value) / max(RELATIVE * value, witness.margin_s) for name, value in its.items()}
+    its, ours = seen[timer.name], _ours(timer, seen)
+    off = {name: abs(ours[name] - value) / max(RELATIVE * value, timer.margin_s) for name, value in its.items()}
     if not off:
         part.claim(sentence, "it timed no cell", wanted, None)
         return
@@ -118,11 +122,11 @@ def _judge(part: Part, witness: Witness, seen: Mapping[str, Mapping[str, float]]
     part.claim(sentence, text, wanted, outside == 0)
 
 
-def _row(cell: Cell, witnesses: Sequence[Witness], seen: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _row(cell: Cell, timers: Sequence[ReferenceTimer], seen: Mapping[str, Mapping[str, float]]) -> list[str]:
     row = [cell.name, *(units.time(seen[which][cell.name]) for which in ("events", "dirty", "kernel"))]
-    for witness in witnesses:
-        its = seen[witness.name].get(cell.name)
-        row += [units.time(its), signed(_ours(witness, seen)[cell.name] - its) if its is not None else "–"]
+    for timer in timers:
+        its = seen[timer.name].get(cell.name)
+        row += [units.time(its), signed(_ours(timer, seen)[cell.name] - its) if its is not None else "–"]
     return row
 
 

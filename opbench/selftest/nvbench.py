@@ -1,4 +1,4 @@
-"""NVIDIA's nvbench for Python at its defaults: raced with our own engine on one launch, or alone on one cell."""
+"""Runs NVIDIA's nvbench for Python with its defaults: compared with our engine on one launch, or on one cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench.errors import OpbenchError
 from opbench.records import JSON
-from opbench.selftest.witnesses import StreamHandle, register
+from opbench.selftest.reference_timers import StreamHandle, register
 from opbench.timing.clock import Launch, Now
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def race(
     limit_s: float,
     now: Now = time.perf_counter,
 ) -> dict[str, dict[str, JSON]]:
-    """Each cell by both engines, in turn first, on a stream; nvbench's side is cold samples at its defaults.
+    """Measure each cell with both engines, which take turns to go first; nvbench takes cold samples at its defaults.
 
-    `cells` ready a launch when its turn comes; none is begun after `limit_s`. Gives by name what `ours` gave with
-    bench_s and bench_samples_s, or the reason as "left_out".
+    Each function of `cells` returns a launch; no cell starts after `limit_s`. Return by name the figures of `ours` with
+    bench_s and bench_samples_s, or the reason under "left_out".
     """
     names, taken, began = list(cells), dict[str, dict[str, JSON]](), now()
 
@@ -54,16 +54,16 @@ def race(
             taken[name] = {"left_out": str(error)}
             state.skip(str(error))
 
-    for cell, told in _run(walltime, len(names)).items():
+    for cell, state in _run(walltime, len(names)).items():
         found = taken[names[cell]]
         if "left_out" not in found:
-            # Its own figure leaves out what it does with the samples afterwards.
-            found |= {"bench_samples_s": told["samples_s"], "bench_s": told["cold_s"] or found["bench_s"]}
+            # nvbench's own figure excludes the time that it spends on the samples afterwards.
+            found |= {"bench_samples_s": state["samples_s"], "bench_s": state["cold_s"] or found["bench_s"]}
     return taken
 
 
 def alone(stream: int, launch: Launch) -> float:
-    """Seconds that `cuda.bench` measures one cell for, cold samples and batches as its defaults are."""
+    """Return the seconds in which `cuda.bench` measures one cell with its defaults: cold samples and batches."""
     spent = []
 
     def walltime(state: bench.State) -> None:
@@ -77,7 +77,7 @@ def alone(stream: int, launch: Launch) -> float:
 
 
 def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[str, JSON]]:
-    """Run a benchmark over so many cells with every default left alone; what its file says of each."""
+    """Run a benchmark over a number of cells with all defaults and read its file."""
     library, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
@@ -87,7 +87,7 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[
 
 
 def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, JSON]]:
-    """Of each cell in nvbench's JSON: cold_s, the wall time of its cold samples (None: not told), and samples_s."""
+    """Read each cell of nvbench's JSON: cold_s, the wall time of its cold samples or None, and samples_s."""
     found = {}
     for state in document["benchmarks"][0]["states"]:
         cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
@@ -96,12 +96,12 @@ def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str
             for summary in state.get("summaries") or ()
         }
         wall, kept = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
-        file = _beside(folder, kept["filename"]) if kept else None
+        file = _samples_file(folder, kept["filename"]) if kept else None
         samples = np.fromfile(file, "<f4").tolist() if file else []
         found[cell] = {"cold_s": float(wall["value"]) if wall else None, "samples_s": samples}
     return found
 
 
-def _beside(folder: Path, name: str) -> Path | None:
-    """The file of samples: nvbench names it from the root or from where its JSON is."""
+def _samples_file(folder: Path, name: str) -> Path | None:
+    """Return the path of the samples; nvbench names the file by an absolute path or relative to its JSON."""
     return next((path for path in (Path(name), folder / name) if path.is_file()), None)

@@ -1,4 +1,4 @@
-"""Wall times for the self-test, each taken in processes of their own: both engines in one, then one cell in each."""
+"""Measures wall times for the self-test in child processes: both engines in one, then one cell in each."""
 
 from __future__ import annotations
 
@@ -11,50 +11,58 @@ from opbench.kernels.folders import Catalog
 from opbench.running.profile import Say
 from opbench.running.suite import read_suite
 from opbench.selftest.children import in_child
-from opbench.selftest.walltime import MOST_CELLS, RACE_LIMIT_S, Alone, Lap, interval_half_width, spread
+from opbench.selftest.walltime import (
+    MOST_CELLS,
+    RACE_LIMIT_S,
+    Comparison,
+    SingleProcessTime,
+    interval_half_width,
+    spread,
+)
 
 SPARE_S = 120.0
-"""For the start, and for the cell under way at the limit."""
+"""Extra time for the process's start and for the cell that runs when the limit is reached."""
 
 
 def race_cases() -> list[Case]:
-    """The quick suite's kernels, one config each."""
+    """Return the quick suite's kernels, with one config each."""
     suite = read_suite(Path("quick"), Catalog(), "cuda")
     cases = {c.name: c for c in suite.cases if not c.variant.is_library and c.unmet() is None}
     return [cases[name] for name in spread(cases, MOST_CELLS)]
 
 
-def race_in_child(say: Say = lambda line: None) -> tuple[list[Lap], list[str]]:
-    """Laps of the quick suite's cells, and what was left out; raises EnvironmentFault when there is no cuda.bench."""
+def race_in_child(say: Say = lambda line: None) -> tuple[list[Comparison], list[str]]:
+    """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
     names = [case.name for case in race_cases()]
-    found, _ = in_child("bench", "selftest-race", ["race", *_words(names)], RACE_LIMIT_S + SPARE_S, say)
-    return laps(found)
+    answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_S, say)
+    return comparisons(answers)
 
 
-def laps(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[Lap], list[str]]:
-    """What the child told, by case."""
+def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparison], list[str]]:
+    """Read the child's answers by case: comparisons, and a note for each skipped cell."""
     done, left_out = [], []
-    for case, told in found.items():
-        if "left_out" in told:
-            left_out.append(f"left out: {case}: {told['left_out']}")
+    for case, answer in answers.items():
+        if "left_out" in answer:
+            left_out.append(f"left out: {case}: {answer['left_out']}")
             continue
-        samples = told["bench_samples_s"]
+        samples = answer["bench_samples_s"]
         width = interval_half_width(samples)
         done.append(
-            Lap(case, told["ours_s"], told["half_width"], told["samples"], told["stop_reason"], told["bench_s"], width,
-                len(samples))
+            Comparison(case, answer["ours_s"], answer["half_width"], answer["samples"], answer["stop_reason"],
+                answer["bench_s"], width, len(samples),
+            )
         )  # fmt: skip
     return done, left_out
 
 
-def alone_in_children(names: Sequence[str], say: Say = lambda line: None) -> list[Alone]:
-    """Each of these cells by `cuda.bench` in a process of its own, which is timed from outside."""
-    found = []
+def time_in_own_processes(names: Sequence[str], say: Say = lambda line: None) -> list[SingleProcessTime]:
+    """Measure each cell by `cuda.bench` in its own process, and time that process."""
+    times = []
     for name in names:
-        told, spent_s = in_child("bench", "selftest-race", ["alone", *_words([name])], RACE_LIMIT_S, say)
-        found.append(Alone(name, spent_s, told["bench_s"]))
-    return found
+        answer, spent_s = in_child("bench", "selftest-race", ["alone", *_arguments([name])], RACE_LIMIT_S, say)
+        times.append(SingleProcessTime(name, spent_s, answer["bench_s"]))
+    return times
 
 
-def _words(names: Sequence[str]) -> list[str]:
-    return [word for name in names for word in ("--case", name)]
+def _arguments(names: Sequence[str]) -> list[str]:
+    return [text for name in names for text in ("--case", name)]

@@ -1,4 +1,4 @@
-"""What `opbench selftest` runs in processes of their own to time our engine and `cuda.bench` on the same launches."""
+"""The hidden command that times our engine and `cuda.bench` on the same launches for `opbench selftest`."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
 
 
 def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, JSON]]:
-    """Both engines on the launch of each case, on its own inputs."""
+    """Measure each case's launch with both engines, on its own inputs."""
     from opbench.checking.checking import Session
     from opbench.kernels.folders import case_named
     from opbench.selftest.nvbench import race
     from opbench.selftest.walltime import RACE_LIMIT_S
 
     session, clock = Session(backend), backend.clock()
-    clock.offset()  # as the floor, found once a process, and in neither engine's time
+    clock.offset()  # calibrated once for each process, as the floor is; in neither engine's time
     clock.launch_floor()
 
     def ready(name: str) -> Callable[[], None]:
         launch = session.launch(case_named(name))
-        clock.sample(launch, hold=False)  # loads what has to be loaded
+        clock.sample(launch, hold=False)  # loads the module
         return launch
 
     cells = {name: functools.partial(ready, name) for name in names}
@@ -61,15 +61,16 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[s
 def time_ours(
     clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter
 ) -> dict[str, JSON]:
-    """Wall seconds of our engine for one cell, its warm-up included, and what it reached."""
+    """Measure one cell with our engine; return the wall time with warm-up, and the interval that it reached."""
     from opbench.selftest.walltime import RACE
     from opbench.timing.sampling import measure
 
     began = now()
-    found = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
+    measurement = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
     spent_s = now() - began
-    width = (found.high_s - found.low_s) / 2 / found.median_s
+    width = (measurement.high_s - measurement.low_s) / 2 / measurement.median_s
     return {
-        "ours_s": spent_s, "half_width": width, "samples": len(found.samples_s), "stop_reason": found.stop_reason,
-        "median_s": found.median_s,
+        "ours_s": spent_s, "half_width": width, "samples": len(measurement.samples_s),
+        "stop_reason": measurement.stop_reason,
+        "median_s": measurement.median_s,
     }  # fmt: skip

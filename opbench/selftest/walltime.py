@@ -1,4 +1,4 @@
-"""How long measuring takes: ours against `cuda.bench` on the same launches, and a run against a process per case."""
+"""Compares the wall time of measuring: opbench against `cuda.bench`, and a run against one process per case."""
 
 from __future__ import annotations
 
@@ -15,124 +15,126 @@ from opbench.timing.sampling import TimingOptions
 from opbench.timing.stopping import half_width
 
 RACE = TimingOptions(budget_s=15.0, max_samples=5000)
-"""Our stop rule with nvbench's own limit of time, so that it ends for its own reason as nvbench does."""
+"""Our stopping rule with nvbench's time limit, so that both engines have the same limit."""
 MOST_CELLS, SAMPLED = 40, 8
 RACE_LIMIT_S = 180.0
-"""No further cell is begun after so long: nvbench takes up to 15 s for one."""
+"""No cell starts after this time; nvbench takes up to 15 s for one."""
 WANTED_RATIO, WANTED_RUN = 1.0, 5.0
 
 
 @dataclass(frozen=True)
-class Lap:
-    """One cell by both engines on the same launch, one right after the other."""
+class Comparison:
+    """One cell, measured by both engines on the same launch, one directly after the other."""
 
     case: str
     ours_s: float
     """Wall time from the first warm-up to the last sample."""
     ours_half_width: float
-    """Of the median's 95 % interval, over the median."""
+    """Half-width of the median's 95 % interval, divided by the median."""
     ours_samples: int
     ours_stop: str
     bench_s: float
-    """What nvbench says that its cold measurement took, its warm-up not included."""
+    """Wall time of nvbench's cold measurement as nvbench reports it, without its warm-up."""
     bench_half_width: float | None
-    """The same interval over nvbench's samples; None where it left none."""
+    """The same interval from nvbench's samples; None without samples."""
     bench_samples: int
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleProcessTime:
     """One cell measured by `cuda.bench` at its defaults in a process of its own."""
 
     case: str
     process_s: float
     """Wall time of the whole process."""
     bench_s: float
-    """Of these, what nvbench measured for: cold samples, then batches."""
+    """The part of `process_s` in which nvbench measured cold samples, then batches."""
 
 
 def spread(names: Iterable[str], most: int) -> list[str]:
-    """At most so many names, chosen by a checksum of the name alone, in their order."""
+    """Choose at most `most` names by a checksum of each name; keep their order."""
     names = list(names)
     chosen = set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:most])
     return [name for name in names if name in chosen]
 
 
 def interval_half_width(samples_s: Sequence[float]) -> float | None:
-    """Half the width of the median's 95 % interval over the median; None of fewer samples than one can be had of."""
+    """Return the half-width of the median's 95 % interval over the median; None for fewer than six samples."""
     return half_width(samples_s, stats.median_interval(samples_s)) if len(samples_s) > 5 else None
 
 
 def wall_time(
-    race: Callable[[], tuple[Sequence[Lap], Sequence[str]]],
-    alone: Callable[[Sequence[str]], Sequence[Alone]],
+    race: Callable[[], tuple[Sequence[Comparison], Sequence[str]]],
+    alone: Callable[[Sequence[str]], Sequence[SingleProcessTime]],
     run: Run | None = None,
 ) -> Part:
-    """Race both engines over the quick suite's cells, then measure a few of them in a process each.
+    """Compare both engines on the quick suite's cells, then measure a few cells in one process each.
 
-    `race` gives the laps, and in words what it left out; `run` is compared with as many processes as it has cases.
+    `race` returns the comparisons and a note for each skipped cell. The wall time of `run` is compared with one process
+    for each of its cases.
     """
     part = Part("wall", "Wall time against cuda.bench")
     sentence = "a cell is measured in no more wall time than by cuda.bench"
     try:
-        laps, left_out = race()
+        comparisons, left_out = race()
     except OpbenchError as error:
         part.claim(sentence, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
     part.notes += left_out
-    if not laps:
+    if not comparisons:
         part.claim(sentence, "no cell was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
-    _judge_race(part, sentence, laps)
+    _judge_race(part, sentence, comparisons)
     try:
-        found = list(alone(spread((lap.case for lap in laps), SAMPLED)))
+        found = list(alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
         part.notes.append(f"a process per cell: {str(error).splitlines()[0]}")
         return part
     if found:
-        _judge_alone(part, found, run, laps)
+        _judge_processes(part, found, run, comparisons)
     return part
 
 
-def _judge_race(part: Part, sentence: str, laps: Sequence[Lap]) -> None:
-    ours, theirs = sum(lap.ours_s for lap in laps), sum(lap.bench_s for lap in laps)
-    ratios = sorted(lap.ours_s / lap.bench_s for lap in laps)
+def _judge_race(part: Part, sentence: str, comparisons: Sequence[Comparison]) -> None:
+    ours, theirs = sum(c.ours_s for c in comparisons), sum(c.bench_s for c in comparisons)
+    ratios = sorted(c.ours_s / c.bench_s for c in comparisons)
+    cells = len(comparisons)
     below = sum(ratio <= WANTED_RATIO for ratio in ratios)
     text = (
-        f"{ours / theirs:.3g} ({units.duration(ours)} of {units.duration(theirs)} over {len(laps)} cells; "
-        f"{below} of {len(laps)} cells ≤ {WANTED_RATIO:g}; median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
+        f"{ours / theirs:.3g} ({units.duration(ours)} of {units.duration(theirs)} over {cells} cells; "
+        f"{below} of {cells} cells ≤ {WANTED_RATIO:g}; median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
     )
     part.claim(sentence, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", ours <= WANTED_RATIO * theirs)
-    reached = sum(lap.ours_stop == "target" for lap in laps)
+    reached = sum(c.ours_stop == "target" for c in comparisons)
     part.notes.append(
-        f"{reached} of {len(laps)} of our cells end at the target of {units.percent(RACE.target)}, the others as their "
-        "row says. Ours is the wall time from the first warm-up to the last sample; of cuda.bench it is what nvbench "
-        "itself says that its cold measurement took, at its default stopping criterion, without its warm-up. Building, "
-        "judging, and what either does once a process is in neither."
+        f"{reached} of {cells} of our cells end at the target of {units.percent(RACE.target)}, the others as "
+        "their row says. Our time runs from the first warm-up to the last sample. For cuda.bench it is what nvbench "
+        "reports for its cold measurement, at its default stopping criterion, without its warm-up. Neither time "
+        "includes building, judging or the start of the processes."
     )
     rows = [
         (
-            lap.case, units.duration(lap.ours_s), units.duration(lap.bench_s), f"{lap.ours_s / lap.bench_s:.3g}",
-            f"{reach(lap.ours_half_width)} ({lap.ours_samples}, {lap.ours_stop})",
-            f"{reach(lap.bench_half_width)} ({lap.bench_samples})" if lap.bench_half_width is not None else "–",
+            c.case, units.duration(c.ours_s), units.duration(c.bench_s), f"{c.ours_s / c.bench_s:.3g}",
+            f"{reach(c.ours_half_width)} ({c.ours_samples}, {c.ours_stop})",
+            f"{reach(c.bench_half_width)} ({c.bench_samples})" if c.bench_half_width is not None else "–",
         )
-        for lap in laps
+        for c in comparisons
     ]  # fmt: skip
     head = ("cell", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
     part.table("Wall time of one cell's cold samples, and the median's 95 % interval that they give", head, rows)
-    part.figures["laps"] = [vars(lap) for lap in laps]
+    part.figures["laps"] = [vars(c) for c in comparisons]
 
 
-def _judge_alone(part: Part, found: Sequence[Alone], run: Run | None, laps: Sequence[Lap]) -> None:
+def _judge_processes(
+    part: Part, found: Sequence[SingleProcessTime], run: Run | None, comparisons: Sequence[Comparison]
+) -> None:
     mean = sum(cell.process_s for cell in found) / len(found)
     part.figures |= {"alone": [vars(cell) for cell in found], "alone_mean_s": mean}
     rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in found]
     rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in found) / len(found))))
     head = ("cell", "whole process", "of it measured")
     part.table("One process a cell: cuda.bench at its defaults, machine code compiled before", head, rows)
-    part.notes.append(
-        f"One process a cell takes {units.duration(mean)} in the mean; times a run's cases, that is what these take."
-    )
+    part.notes.append(f"One process a cell takes {units.duration(mean)} on average; a run's cases take this time each.")
     if run is None:
         return
     sentence = f"the run in {run.folder} is faster than a process of cuda.bench a case"
@@ -142,7 +144,7 @@ def _judge_alone(part: Part, found: Sequence[Alone], run: Run | None, laps: Sequ
         return
     widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
     known = [width for width in widths if width is not None]
-    theirs = [lap.bench_half_width for lap in laps if lap.bench_half_width is not None]
+    theirs = [c.bench_half_width for c in comparisons if c.bench_half_width is not None]
     text = (
         f"{units.ratio(cases * mean / run.wall_s)} ({units.duration(run.wall_s)}, checks included, where {cases} "
         f"processes take {units.duration(cases * mean)})"
@@ -154,5 +156,5 @@ def _judge_alone(part: Part, found: Sequence[Alone], run: Run | None, laps: Sequ
 
 
 def reach(half_width_: float) -> str:
-    """A relative half-width, such as "±0.32 %"."""
+    """Format a relative half-width, such as "±0.32 %"."""
     return f"±{100 * half_width_:.2g} %"

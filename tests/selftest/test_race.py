@@ -18,7 +18,7 @@ from opbench.kernels.folders import Catalog
 from opbench.report.selftest import part_lines
 from opbench.results.files import Run
 from opbench.selftest import race, walltime
-from opbench.selftest.walltime import Alone, Lap
+from opbench.selftest.walltime import Comparison, SingleProcessTime
 from opbench.timing.sampling import TimingOptions
 from support.builders.runs import measurement, result
 from support.fakes.bench import FakeBench
@@ -90,27 +90,27 @@ def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, benc
     assert server.serve(request, lambda told: None) == {case_named(CELLS[0]).name: pytest.approx(2e-3)}
 
 
-def lap(case: str, ours_s: float, bench_s: float, width: float | None = 0.001) -> Lap:
+def comparison(case: str, ours_s: float, bench_s: float, width: float | None = 0.001) -> Comparison:
     """One cell by both engines."""
-    return Lap(case, ours_s, 0.004, 12, "target", bench_s, width, 900)
+    return Comparison(case, ours_s, 0.004, 12, "target", bench_s, width, 900)
 
 
 def test_the_wall_time_claim_is_over_the_sum_and_counts_the_cells() -> None:
     asked: list[Sequence[str]] = []
 
-    def alone(names: Sequence[str]) -> list[Alone]:
+    def alone(names: Sequence[str]) -> list[SingleProcessTime]:
         asked.append(names)
-        return [Alone(name, 5.0, 2.0) for name in names]
+        return [SingleProcessTime(name, 5.0, 2.0) for name in names]
 
-    laps = [lap(f"cell {n}", 0.1, 1.0) for n in range(20)] + [lap("slow", 1.5, 1.0, None)]
-    part = selftest.wall_time(lambda: (laps, ["left out: x: not begun"]), alone)
+    comparisons = [comparison(f"cell {n}", 0.1, 1.0) for n in range(20)] + [comparison("slow", 1.5, 1.0, None)]
+    part = selftest.wall_time(lambda: (comparisons, ["left out: x: not begun"]), alone)
     (claim,) = part.claims
     assert claim.holds and claim.seen.startswith("0.167 (3.5 s of 21 s over 21 cells; 20 of 21 cells ≤ 1")
     assert "worst 1.5)" in claim.seen and "left out: x: not begun" in part.notes
     assert len(asked[0]) == walltime.SAMPLED and part.figures["alone_mean_s"] == 5.0
     assert part.tables[0].rows[-1][-1] == "–" and part.tables[0].rows[0][-1] == "±0.1 % (900)"
     assert any("One process a cell takes 5 s" in line for line in part_lines(part))
-    slower = selftest.wall_time(lambda: ([lap("a", 2.0, 1.0)], []), lambda names: [])
+    slower = selftest.wall_time(lambda: ([comparison("a", 2.0, 1.0)], []), lambda names: [])
     assert [claim.sentence for claim in slower.claims if claim.holds is False] == [
         "a cell is measured in no more wall time than by cuda.bench"
     ]
@@ -125,7 +125,9 @@ def test_a_run_is_compared_with_a_process_a_case(wall_s: float | None, holds: bo
         [measured] * 10 + [result("torch", status="unsupported", reason="no cupy")],
         wall_s=wall_s,
     )
-    part = selftest.wall_time(lambda: ([lap("a", 1.0, 1.0)], []), lambda names: [Alone("a", 5.0, 2.0)], run)
+    part = selftest.wall_time(
+        lambda: ([comparison("a", 1.0, 1.0)], []), lambda names: [SingleProcessTime("a", 5.0, 2.0)], run
+    )
     assert [claim.holds for claim in part.claims[1:]] == [holds]
     if holds:
         assert part.claims[1].seen.startswith("5.56× (9 s, checks included, where 10 processes take 50 s)")
@@ -135,7 +137,7 @@ def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
     with pytest.raises(EnvironmentFault, match=r"pip install 'cuda-bench\[cu13\]'"):
         race.race_in_child()
 
-    def absent() -> tuple[list[Lap], list[str]]:
+    def absent() -> tuple[list[Comparison], list[str]]:
         raise EnvironmentFault("cuda-bench is not installed; pip install")
 
     part = selftest.wall_time(absent, lambda names: [])
@@ -152,6 +154,8 @@ def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
 def test_laps_are_read_from_what_the_child_told() -> None:
     told = {"ours_s": 0.1, "half_width": 0.003, "samples": 10, "stop_reason": "stable", "bench_s": 0.7}
     samples = {"bench_samples_s": [1e-6, 2e-6, 3e-6] * 5}
-    laps, left_out = race.laps({"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}})
-    assert [lap.case for lap in laps] == ["a", "c"] and left_out == ["left out: b: late"]
-    assert laps[0].bench_half_width == pytest.approx(0.5) and laps[1].bench_half_width is None
+    comparisons, left_out = race.comparisons(
+        {"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}}
+    )
+    assert [comparison.case for comparison in comparisons] == ["a", "c"] and left_out == ["left out: b: late"]
+    assert comparisons[0].bench_half_width == pytest.approx(0.5) and comparisons[1].bench_half_width is None

@@ -18,7 +18,7 @@ from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.paths import shipped
 from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
 from opbench.results.result import Result
-from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs
+from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pairs
 from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
@@ -133,14 +133,14 @@ def test_samples_without_a_clock_are_not_checked() -> None:
 # Other clocks -----------------------------------------------------------------------------------------------------
 
 
-def witness(name: str, margin_s: float | None, off: float, what: str = "kernel") -> Witness:
+def timer(name: str, margin_s: float | None, off: float, what: str = "kernel") -> ReferenceTimer:
     """A clock that is off by so many seconds at every cell."""
 
     def times(cells: Sequence[Cell]) -> dict[str, float]:
         length = {c.name: c.amount / 1.98e9 if c.kind == "cycles" else 1e-6 + c.amount / 2e12 for c in cells}
         return {cell: seconds + off + (2.4e-6 if what == "span" else 0) for cell, seconds in length.items()}
 
-    return Witness(name, what, margin_s, times)
+    return ReferenceTimer(name, what, margin_s, times)
 
 
 def test_other_clocks_agree_disagree_or_are_missing() -> None:
@@ -149,10 +149,10 @@ def test_other_clocks_agree_disagree_or_are_missing() -> None:
 
     device = SimulatedDevice(noise=lambda now_s, chance: 1.0)
     others = [
-        witness("near", 0.25e-6, 0.1e-6, "span"),
-        witness("far", 0.3e-6, 1e-6),
-        witness("told only", None, 1e-6),
-        Witness("absent", "kernel", 0.3e-6, absent),
+        timer("near", 0.25e-6, 0.1e-6, "span"),
+        timer("far", 0.3e-6, 1e-6),
+        timer("told only", None, 1e-6),
+        ReferenceTimer("absent", "kernel", 0.3e-6, absent),
     ]
     part = selftest.clocks(device, 1.0, others, device.world.now)
     assert {c.sentence: c.holds for c in part.claims} == {
@@ -194,7 +194,7 @@ def test_ncu_is_asked_through_opbench_profile(monkeypatch: pytest.MonkeyPatch) -
 def test_a_cell_survives_the_command_line() -> None:
     cell = Cell("read", 65536, "reads 64 KiB")
     assert Cell.from_text(cell.to_text()) == cell
-    argv = (*children.opbench("selftest-target"), "ncu", *children.words_for([cell]))
+    argv = (*children.opbench("selftest-target"), "ncu", *children.cell_arguments([cell]))
     assert argv[-2:] == ("--cell", "read:65536:reads 64 KiB") and "selftest-target" in argv
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.gpu.driver import CudaBackend
-from opbench.selftest import witnesses
+from opbench.selftest import reference_timers
 from opbench.timing.clock import Sample
 from support.fakes.bench import summary
 
@@ -35,7 +35,7 @@ class FakeCupti(types.ModuleType):
         self.now_ns, self.enabled, self.records = 1_700_000_000_000_000_000, False, []
 
     def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
-        assert requested() == (witnesses.BUFFER_BYTES, 0)
+        assert requested() == (reference_timers.BUFFER_BYTES, 0)
         self.completed = completed
 
     def activity_enable(self, kind: int) -> None:
@@ -89,23 +89,23 @@ def test_cupti_times_are_those_of_the_callables_kernels_alone(cupti: FakeCupti) 
         cupti.kernel("other", 2000)
 
     launches = {"drain": lambda: cupti.kernel("drain", 7000), "two": two}
-    found = witnesses.cupti_times(RecordedClock(cupti), launches, samples=5)
+    found = reference_timers.cupti_times(RecordedClock(cupti), launches, samples=5)
     assert found == {"drain": pytest.approx([7e-6] * 5), "two": pytest.approx([3.05e-6] * 5)}
     assert not cupti.enabled
 
 
 def test_dropped_records_and_a_refusal_are_said(cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentFault, match="0 kernels of 3 samples"):
-        witnesses.kernel_times([], 3, 5, 4)
+        reference_timers.kernel_times([], 3, 5, 4)
     with pytest.raises(EnvironmentFault, match="for one kernel more than"):
-        witnesses.place_of(["fill", "drain"], ["hold"])
+        reference_timers.launch_position(["fill", "drain"], ["hold"])
 
     def refuse(kind: int) -> None:
         raise cupti.cuptiError("ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
 
     monkeypatch.setattr(cupti, "activity_enable", refuse)
     with pytest.raises(EnvironmentFault, match="CUPTI refuses: ERROR_MULTIPLE"):
-        witnesses.cupti_times(RecordedClock(cupti), {})
+        reference_timers.cupti_times(RecordedClock(cupti), {})
 
 
 def test_nvbench_json_is_read_by_cell() -> None:
@@ -114,7 +114,7 @@ def test_nvbench_json_is_read_by_cell() -> None:
 
     mean, median = summary("nv/cold/time/gpu/mean", "2e-06"), summary("nv/cold/time/gpu/median", "1e-06")
     states = [state("1", mean), state("0", mean, median), {**state("2"), "is_skipped": True, "summaries": None}]
-    assert witnesses.read_bench({"benchmarks": [{"states": states}]}) == {1: 2e-6, 0: 1e-6}
+    assert reference_timers.read_bench({"benchmarks": [{"states": states}]}) == {1: 2e-6, 0: 1e-6}
 
 
 def test_nvbench_is_given_every_cell_on_our_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,17 +152,17 @@ def test_nvbench_is_given_every_cell_on_our_stream(monkeypatch: pytest.MonkeyPat
     package.bench = Bench("cuda.bench")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda", package)
     launches = {name: functools.partial(launched.append, name) for name in ("a", "b")}
-    assert witnesses.bench_times(0x5EED, launches) == {"a": [1e-6], "b": [2e-6]}
+    assert reference_timers.bench_times(0x5EED, launches) == {"a": [1e-6], "b": [2e-6]}
     assert launched == ["(0, 24301)", "a", "(0, 24301)", "b"]
 
 
 def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupti", None)
     with pytest.raises(EnvironmentFault, match="pip install cupti-python"):
-        witnesses.cupti_times(None, {})
+        reference_timers.cupti_times(None, {})
     monkeypatch.setitem(sys.modules, "cuda", None)
     with pytest.raises(EnvironmentFault, match="cuda-bench"):
-        witnesses.bench_times(0, {})
+        reference_timers.bench_times(0, {})
 
 
 def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:

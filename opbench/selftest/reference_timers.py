@@ -1,6 +1,6 @@
-"""Clocks that opbench did not write, for the self-test: CUPTI's activity records and NVIDIA's nvbench for Python.
+"""Reference timers for the self-test: CUPTI's activity records and NVIDIA's nvbench for Python.
 
-Each runs in a process of its own: CUPTI slows launches down for as long as it is attached, and nvbench takes over the
+Each runs in its own process, because CUPTI slows launches down while it is attached, and nvbench takes over the
 process's arguments and output.
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 SAMPLES = 40
 BENCH_TIMEOUT_S = 3.0
-"""nvbench's own stop rule is never met by kernels of a few µs: it would run into its cap of 15 s."""
+"""Kernels of a few µs never meet nvbench's own stopping rule and would run until its limit of 15 s."""
 BUFFER_BYTES = 8 << 20
 
 
 def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int = SAMPLES) -> dict[str, list[float]]:
-    """A kernel's own time at each cold sample, from CUPTI's records of concurrent kernels."""
+    """Return each kernel's time at each cold sample, from CUPTI's records of concurrent kernels."""
     try:
         from cupti import cupti
     except ImportError as error:
@@ -55,16 +55,17 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
     try:
         recorded(clock.nothing, 3)
         own = [name for name, _, _ in recorded(lambda: None, 1)]
-        place = place_of([name for name, _, _ in recorded(clock.nothing, 1)], own)
+        position = launch_position([name for name, _, _ in recorded(clock.nothing, 1)], own)
         return {
-            name: kernel_times(recorded(launch, samples), samples, len(own), place) for name, launch in launches.items()
+            name: kernel_times(recorded(launch, samples), samples, len(own), position)
+            for name, launch in launches.items()
         }
     finally:
         cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
 
 
-def place_of(names: Sequence[str], own: Sequence[str]) -> int:
-    """After how many of the clock's own kernels of a sample the callable's come, from a sample with one more kernel."""
+def launch_position(names: Sequence[str], own: Sequence[str]) -> int:
+    """Return how many of the clock's own kernels come before the measured launch in a sample."""
     for place in range(len(own) + 1):
         if [*names[:place], *names[place + 1 :]] == list(own) and names[place : place + 1] != own[place : place + 1]:
             return place
@@ -72,10 +73,10 @@ def place_of(names: Sequence[str], own: Sequence[str]) -> int:
 
 
 def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int, place: int) -> list[float]:
-    """Seconds of each sample's kernels, from records (name, start, end) in order of their start.
+    """Return the seconds of each sample's measured kernels, from records (name, start, end) sorted by start.
 
-    The clock itself launches `own` kernels a sample, `place` of them before the callable's, which count from their
-    first one's start to their last one's end. Names do not tell: the callable may launch what the clock does.
+    The clock itself launches `own` kernels in each sample, `place` of them before the measured ones. A time runs from
+    the first measured start to the last measured end. Names cannot separate them: both may launch the same kernel.
     """
     each, rest = divmod(len(records), samples)
     if each <= own or rest:
@@ -85,7 +86,7 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
 
 
 def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[float]]:
-    """Cold samples of `cuda.bench` on a stream; what launches must use that stream."""
+    """Return the cold median of `cuda.bench` for each launch; launches must use the given stream."""
     names = list(launches)
 
     def selftest(state: bench.State) -> None:
@@ -99,12 +100,12 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
         path = Path(folder) / "bench.json"
         library.run_all_benchmarks(["selftest", "--devices", "0", "--min-samples", str(SAMPLES), "--json", str(path)])
-        found = read_bench(json.loads(path.read_text()))
-    return {names[cell]: [seconds] for cell, seconds in found.items()}
+        seconds_by_cell = read_bench(json.loads(path.read_text()))
+    return {names[cell]: [seconds] for cell, seconds in seconds_by_cell.items()}
 
 
 def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench.Benchmark]:
-    """`cuda.bench` and a benchmark of it that calls a function; raises EnvironmentFault where it is missing."""
+    """Return `cuda.bench` and a benchmark that calls a function; raises EnvironmentFault if the package is missing."""
     try:
         from cuda import bench
 
@@ -114,17 +115,17 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
 
 
 def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
-    """Each cell's median cold time in nvbench's JSON, its mean where there is none."""
-    found: dict[int, float] = {}
+    """Read each cell's median cold time from nvbench's JSON, or the mean if there is no median."""
+    times: dict[int, float] = {}
     for state in document["benchmarks"][0]["states"]:
         cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
         summaries = {summary["tag"]: summary for summary in state.get("summaries") or ()}
         for tag in ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean"):
             if tag in summaries:
                 value = next(entry["value"] for entry in summaries[tag]["data"] if entry["name"] == "value")
-                found[cell] = float(value)
+                times[cell] = float(value)
                 break
-    return found
+    return times
 
 
 class StreamHandle:
