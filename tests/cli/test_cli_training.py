@@ -18,6 +18,7 @@ import pytest
 
 from opbench.networks.plan.data import digit_set
 from opbench.networks.records.checkpoints import read_checkpoint
+from opbench.records import to_json
 from opbench.running.revision import revision
 from support.common import Cli
 
@@ -62,7 +63,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
     pictures = {"loss.png", "training-memory.png"}
     assert names - pictures == {"checkpoint.safetensors", "losses.jsonl", "plan.json", "train.html", "train.json"}
     record = json.loads((undisturbed / "train.json").read_text())
-    assert record["revision"] == revision(), "of the folder it was begun in"
+    assert record["revision"] == to_json(revision()), "of the folder it was begun in"
     assert len(record["losses"]) == 8 and record["scores"][-1][0] == 8
     lines = [json.loads(line) for line in (undisturbed / "losses.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 9))
