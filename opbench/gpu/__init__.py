@@ -1,1 +1,1 @@
-"""GPUs: what they can do at most, what NVRTC makes for them, and the driver that runs it."""
+"""GPUs: their limits, the NVRTC compiler, and the CUDA driver that runs kernels."""

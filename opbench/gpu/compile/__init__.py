@@ -1,1 +1,1 @@
-"""Compiles kernels for a GPU, with or without one, and reads what the compiler made."""
+"""Compile kernels with NVRTC, which needs no GPU, and read the resulting cubins."""

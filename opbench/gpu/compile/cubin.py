@@ -1,4 +1,4 @@
-"""Reads a cubin, an ELF file: what each kernel takes of a multiprocessor, and its constants."""
+"""Read a cubin, an ELF file: the registers, memory, code and constants of each kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ VARIABLES = (".nv.global", ".nv.constant3")
 ENTRY = 0x10
 """Bit of a symbol's `st_other` that marks a kernel."""
 RESERVED_SHARED = 1024
-"""From compute capability 9.0 on `.nv.shared.NAME` begins with what the driver keeps for itself."""
+"""From compute capability 9.0 on `.nv.shared.NAME` begins with a part that the driver reserves."""
 MAX_THREADS, FRAME_SIZE, MIN_STACK_SIZE, PARAMETER, REGISTERS = 0x05, 0x11, 0x12, 0x17, 0x2F
 """Attributes of `.nv.info`: EIATTR_MAX_THREADS and so on in the tools' own listings."""
 WORDS = 0x04
-"""Format of an attribute with a length and that many bytes; the others have a value in the length's place."""
+"""Format of an attribute that stores a length and that many bytes; other formats store a value in its place."""
 
 
 class BadCubin(OpbenchError):
@@ -29,7 +29,7 @@ class BadCubin(OpbenchError):
 
 @dataclass(frozen=True)
 class CubinKernel:
-    """What the compiler decided for one kernel."""
+    """The resources that the compiler assigned to one kernel."""
 
     name: str
     registers: int
@@ -38,20 +38,20 @@ class CubinKernel:
     local_bytes: int
     """Stack frame of a thread: spilled registers and arrays that are indexed at run time."""
     bound_threads: int
-    """The most threads that `__launch_bounds__` allows; 0 where nothing was said."""
+    """The maximum number of threads by `__launch_bounds__`; 0 without `__launch_bounds__`."""
     code_bytes: int
     constants: bytes
-    """What the compiler and `__constant__` put beside the code, which SASS only refers to."""
+    """Constants from the compiler and from `__constant__` variables; SASS refers to them only by address."""
     parameter_bytes: tuple[int, ...] = ()
     """The size of each parameter, in order."""
 
 
 @dataclass(frozen=True)
 class CubinVariable:
-    """A `__device__` or `__constant__` variable of a module; `__shared__` ones are none."""
+    """A `__device__` or `__constant__` variable of a module; `__shared__` variables are not included."""
 
     name: str
-    """As the symbol table has the name: mangled, unless the variable is a plain one of C's."""
+    """The name in the symbol table: mangled, unless the variable has C linkage."""
     nbytes: int
 
 
@@ -74,7 +74,7 @@ class _Symbol:
 
 
 def read_cubin(data: bytes) -> dict[str, CubinKernel]:
-    """The kernels of a cubin by name; raises BadCubin."""
+    """Return the kernels of a cubin by name; raise BadCubin."""
     try:
         sections = _sections(data)
         symbols = _symbols(sections)
@@ -88,7 +88,7 @@ def read_cubin(data: bytes) -> dict[str, CubinKernel]:
 
 
 def read_variables(data: bytes) -> list[CubinVariable]:
-    """The variables of a cubin that outlive a launch; raises BadCubin."""
+    """Return the variables of a cubin that outlive a launch; raise BadCubin."""
     try:
         sections = _sections(data)
         return [
@@ -104,7 +104,7 @@ def read_variables(data: bytes) -> list[CubinVariable]:
 
 
 def uses_device_heap(data: bytes) -> bool:
-    """Whether a kernel of a cubin calls the device's `malloc`, whose memory outlives a launch; raises BadCubin."""
+    """Return whether a kernel calls the device's `malloc`, whose memory outlives a launch; raise BadCubin."""
     try:
         return any(symbol.name == "malloc" and not symbol.section for symbol in _symbols(_sections(data)))
     except (struct.error, ValueError, IndexError, KeyError, StopIteration) as error:
@@ -112,10 +112,10 @@ def uses_device_heap(data: bytes) -> bool:
 
 
 def machine_code_sha256(data: bytes) -> str:
-    """A hash of what a cubin makes the GPU do: instructions, constants and what each kernel takes of a multiprocessor.
+    """Return a hash of a cubin's instructions and constants and of the registers and memory of each kernel.
 
-    Line information, the source's name and the time of compiling are not in it. Registers and memory are, as they
-    decide the occupancy even where every instruction is the same. Raises BadCubin.
+    Line information, the source's name and the time of compiling do not change the hash. Registers and memory do,
+    because they decide the occupancy even where all instructions are equal. Raise BadCubin.
     """
     digest = hashlib.sha256()
     kernels = read_cubin(data)
@@ -131,7 +131,7 @@ def machine_code_sha256(data: bytes) -> str:
 
 
 def _hash_part(digest: hashlib._Hash, part: bytes) -> None:
-    """With its length, so that two parts never read like two others."""
+    """Hash a part with its length, so that different splits of the same bytes give different hashes."""
     digest.update(len(part).to_bytes(8, "little") + part)
 
 
@@ -142,11 +142,11 @@ def _sections(data: bytes) -> list[_Section]:
     size, count, names = struct.unpack_from("<HHH", data, 0x3A)
     raw = [struct.unpack_from("<IIQQQQII", data, offset + i * size) for i in range(count)]
     start = raw[names][4]
-    found = []
+    sections = []
     for name, kind, _, _, begin, length, link, info in raw:
-        content = b"" if kind == 8 else data[begin : begin + length]  # 8: takes memory, not room in the file
-        found.append(_Section(_text(data, start + name), info, length, link, content))
-    return found
+        content = b"" if kind == 8 else data[begin : begin + length]  # 8: SHT_NOBITS has no bytes in the file
+        sections.append(_Section(_text(data, start + name), info, length, link, content))
+    return sections
 
 
 def _text(data: bytes, start: int) -> str:
@@ -156,25 +156,27 @@ def _text(data: bytes, start: int) -> str:
 def _symbols(sections: list[_Section]) -> list[_Symbol]:
     table = next(s for s in sections if s.name == ".symtab")
     names = sections[table.link].content
-    found = []
+    symbols = []
     for name, info, other, section, _, size in struct.iter_unpack("<IBBHQQ", table.content):
-        found.append(_Symbol(_text(names, name), other, section, info & 15, size))
-    return found
+        symbols.append(_Symbol(_text(names, name), other, section, info & 15, size))
+    return symbols
 
 
 def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -> CubinKernel:
     by_name = {section.name: section for section in sections}
     code = sections[symbol.section]
-    told = _attributes(by_name[".nv.info"].content)
+    attributes = _attributes(by_name[".nv.info"].content)
     mine = {
         kind: value[1]
-        for kind, value in told
+        for kind, value in attributes
         if len(value) == 2 and value[0] < len(symbols) and symbols[value[0]] == symbol
     }
     own = by_name.get(f".nv.info.{symbol.name}")
-    told_of_it = list(_attributes(own.content)) if own else []
-    bounds = next((v for k, v in told_of_it if k == MAX_THREADS), ())
-    sizes = {value[1] & 0xFFFF: value[2] >> 18 for kind, value in told_of_it if kind == PARAMETER and len(value) == 3}
+    own_attributes = list(_attributes(own.content)) if own else []
+    bounds = next((v for k, v in own_attributes if k == MAX_THREADS), ())
+    sizes = {
+        value[1] & 0xFFFF: value[2] >> 18 for kind, value in own_attributes if kind == PARAMETER and len(value) == 3
+    }
     shared = by_name.get(f".nv.shared.{symbol.name}")
     reserved = RESERVED_SHARED if ".nv.shared.reserved.0" in by_name else 0
     constants = (by_name.get(name) for name in (f".nv.constant2.{symbol.name}", ".nv.constant3"))
@@ -193,10 +195,10 @@ def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -
 
 def _attributes(content: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Kind and 32-bit words of each attribute of a `.nv.info` section that has words."""
-    place = 0
-    while place + 4 <= len(content):
-        shape, kind, length = struct.unpack_from("<BBH", content, place)
-        place += 4
+    offset = 0
+    while offset + 4 <= len(content):
+        shape, kind, length = struct.unpack_from("<BBH", content, offset)
+        offset += 4
         if shape == WORDS:
-            yield kind, struct.unpack_from(f"<{length // 4}I", content, place)
-            place += length
+            yield kind, struct.unpack_from(f"<{length // 4}I", content, offset)
+            offset += length

@@ -1,4 +1,4 @@
-"""A case compiled for a GPU that need not be here; whether its blocks fit there is known from the cubin."""
+"""Compile a case for a GPU that need not be present, and check from the cubin whether its blocks fit."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from opbench.kernels.launch import KernelLaunch
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """The GPU that is compiled for, as far as fitting is concerned."""
+    """The capability and size of the GPU to compile for."""
 
     capability: tuple[int, int]
     sm_count: int
 
     @property
     def limits(self) -> DeviceLimits | None:
-        """What a multiprocessor holds; None of a GPU that is newer than the table, whose driver will say it."""
-        found = MULTIPROCESSORS.get(self.capability)
-        return replace(found, sm_count=self.sm_count) if found else None
+        """The limits of a multiprocessor; None for a GPU newer than the table, whose driver reports them."""
+        known = MULTIPROCESSORS.get(self.capability)
+        return replace(known, sm_count=self.sm_count) if known else None
 
 
 @dataclass(frozen=True)
 class CompiledCase:
-    """What compiling one case came to."""
+    """The result of compiling one case."""
 
     refused: str = ""
-    """What the compiler said against it."""
+    """The compiler's error; empty if the source compiles."""
     unfit: str = ""
-    """Why no block of it can be launched."""
+    """Why no block of the kernel can be launched; empty if one can."""
     identity: str = ""
-    """Of its machine code with its launches: alike for what must take equally long; empty where not known."""
+    """Machine code and launches as text: equal for cases that must take equally long; empty if not known."""
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
     compile_s: float = 0.0
-    """What it took; next to nothing where the cache had it."""
+    """Time to compile; close to zero on a cache hit."""
     overtime: str = ""
-    """That compiling was given up, and when."""
+    """A message if compiling was stopped at its time limit; else empty."""
 
 
 def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
-    """Compile one case into the cache and see whether it fits; raises nothing that a config alone can cause."""
+    """Compile one case into the cache and check whether it fits; errors of a config become fields of the result."""
     began = time.perf_counter()
-    found = _compiled(case, target)
-    return replace(found, compile_s=round(time.perf_counter() - began, 4))
+    compiled = _compiled(case, target)
+    return replace(compiled, compile_s=round(time.perf_counter() - began, 4))
 
 
 def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
@@ -70,17 +70,17 @@ def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
         asked = {lowered: name for name, lowered in compiled.names.items()}
         kernels = {
             asked.get(name, name): KernelResources(
-                found.registers,
-                found.shared_bytes,
-                found.local_bytes,
-                min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
+                kernel.registers,
+                kernel.shared_bytes,
+                kernel.local_bytes,
+                min(kernel.bound_threads or 1024, nvrtc.max_threads(kernel.registers)),
             )
-            for name, found in read_cubin(cubin).items()
+            for name, kernel in read_cubin(cubin).items()
         }
         taken = launch_resources(kernels, launches, target.limits)
         code = machine_code_sha256(cubin)
     except BadCubin:
-        return CompiledCase()  # a compiler newer than our reader: the driver will say what does not fit
+        return CompiledCase()  # the compiler is newer than our cubin reader: the driver will report what does not fit
     except CompileError as error:
         return CompiledCase(refused=str(error).splitlines()[0])
     except EnvironmentFault:
@@ -98,7 +98,7 @@ def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
 
 
 def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
-    """What is beyond the GPU before a compiler is asked: threads of a block, dynamic shared memory; empty for none."""
+    """Return why a launch exceeds the GPU's threads or shared memory per block, before compiling; empty for none."""
     for step in launches:
         if not limits or not step.kernel:
             continue
@@ -111,7 +111,7 @@ def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> 
 
 
 def does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
-    """Why a compiled kernel cannot be launched as it is to be; empty where it can, or where that is not known."""
+    """Return why a compiled kernel cannot be launched with this block; empty if it can, or if that is not known."""
     threads = math.prod(taken.block or (1,))
     if taken.max_threads and threads > taken.max_threads:
         return f"{kernel}: a block of {threads} threads at {taken.registers} registers; {taken.max_threads} fit"

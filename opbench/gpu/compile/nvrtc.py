@@ -1,4 +1,4 @@
-"""Compile a `.cu` to a cubin with NVRTC: needs no GPU and no driver, and is safe from several threads."""
+"""Compile a `.cu` to a cubin with NVRTC; this needs no GPU and no driver, and is thread-safe."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-op
 
 @dataclass(frozen=True)
 class Compiled:
-    """A cubin in the cache with what the compiler said of it."""
+    """A cubin in the cache, with the resources and warnings from the compiler's log."""
 
     cubin: Path
     arch: str
     resources: Mapping[str, KernelResources]
     spill_bytes: Mapping[str, int]
-    """Per kernel, bytes of registers stored to local memory for want of registers; 0 is what one wants."""
+    """Bytes of spilled registers per kernel."""
     warnings: tuple[str, ...]
     names: Mapping[str, str] = field(default_factory=dict)
-    """What kernels are called in the cubin that the request calls otherwise: templates, and what is in C++'s names."""
+    """Name in the request -> mangled name in the cubin, for kernels where the two differ."""
 
 
 class Nvrtc:
@@ -75,7 +75,7 @@ class Nvrtc:
             raise EnvironmentFault(f"NVRTC at {self.path.name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
     def architectures(self) -> list[int]:
-        """Compute capabilities, times ten, that it can compile for."""
+        """Return the compute capabilities, times ten, that this NVRTC compiles for."""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
         numbers = (ctypes.c_int * count.value)()
@@ -90,17 +90,17 @@ class Nvrtc:
         headers: Mapping[str, str] | None = None,
         expressions: Sequence[str] = (),
     ) -> tuple[bytes | None, str, dict[str, str]]:
-        """The cubin, or None when the source does not compile, the compiler's log, and what each expression is called.
+        """Return the cubin (None on a compile error), the compiler's log, and the mangled name of each expression.
 
-        `headers` are texts by the name under which they are included.
+        `headers` maps the name in an `#include` to the header's text.
         """
         program = ctypes.c_void_p()
-        given = headers or {}
-        texts = (ctypes.c_char_p * len(given))(*(text.encode() for text in given.values()))
-        names = (ctypes.c_char_p * len(given))(*(key.encode() for key in given))
+        included = headers or {}
+        texts = (ctypes.c_char_p * len(included))(*(text.encode() for text in included.values()))
+        names = (ctypes.c_char_p * len(included))(*(key.encode() for key in included))
         self._check(
             self._library.nvrtcCreateProgram(
-                ctypes.byref(program), source, os.fsencode(name), len(given), texts, names
+                ctypes.byref(program), source, os.fsencode(name), len(included), texts, names
             ),
         )
         try:
@@ -113,9 +113,9 @@ class Nvrtc:
                 return None, log, {}
             lowered: dict[str, str] = {}
             for expression in expressions:
-                found = ctypes.c_char_p()
-                self._check(self._library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(found)))
-                lowered[expression] = (found.value or b"").decode()
+                mangled = ctypes.c_char_p()
+                self._check(self._library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(mangled)))
+                lowered[expression] = (mangled.value or b"").decode()
             return self._read(program, "CUBIN"), log, lowered
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -132,26 +132,26 @@ class Nvrtc:
 
 
 def wheel_roots() -> list[Path]:
-    """Folders of the `nvidia` namespace package, where NVIDIA's wheels put their files."""
+    """Return the folders of the `nvidia` namespace package, where NVIDIA's wheels install their files."""
     spec = importlib.util.find_spec("nvidia")
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
 def toolkits() -> list[Path]:
-    """CUDA toolkits that the user names or that lie where the installer puts them."""
+    """Return the CUDA toolkits named by environment variables or at the installer's default path."""
     named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
     return [Path(place) for place in named if place]
 
 
 def _candidates() -> list[str]:
-    """Libraries to try, the best first: CUDA 13 wheels, CUDA 12 wheels, a toolkit named by the user, the system's."""
-    found: list[str] = []
+    """List the libraries to try, the best first: wheels of CUDA 13, of CUDA 12, named toolkits, the system's."""
+    candidates: list[str] = []
     for root in wheel_roots():
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
-            found += sorted((str(path) for path in root.glob(pattern)), reverse=True)
+            candidates += sorted((str(path) for path in root.glob(pattern)), reverse=True)
     for toolkit in toolkits():
-        found += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
-    return [*found, "libnvrtc.so.13", "libnvrtc.so.12"]
+        candidates += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
+    return [*candidates, "libnvrtc.so.13", "libnvrtc.so.12"]
 
 
 @functools.cache
@@ -161,18 +161,18 @@ def libraries() -> tuple[Nvrtc, ...]:
     Raises EnvironmentFault with the remedy when there is none.
     """
     problems: list[str] = []
-    found: dict[int, Nvrtc] = {}
+    loaded_by_major: dict[int, Nvrtc] = {}
     for candidate in _candidates():
         try:
             loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
-            if os.sep in candidate:  # a file that is there; a bare name only asks the loader
+            if os.sep in candidate:  # an existing file; a bare name is only a question to the loader
                 problems.append(f"{candidate}: {error}")
             continue
-        found.setdefault(loaded.version[0], loaded)
-    if not found:
+        loaded_by_major.setdefault(loaded.version[0], loaded)
+    if not loaded_by_major:
         raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
-    return tuple(found[major] for major in sorted(found, reverse=True))
+    return tuple(loaded_by_major[major] for major in sorted(loaded_by_major, reverse=True))
 
 
 def library(arch: str = "") -> Nvrtc:
@@ -191,7 +191,7 @@ def library(arch: str = "") -> Nvrtc:
 
 
 def _too_narrow(wanted: str) -> str:
-    """Say what the installed compilers can do instead."""
+    """Say which architectures the installed compilers support."""
     ranges = ("NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_ends(one)) for one in libraries())
     return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
 
@@ -203,7 +203,7 @@ def _ends(one: Nvrtc) -> tuple[int, int]:
 
 @functools.cache
 def include_options(arch: str = "") -> tuple[str, ...]:
-    """-I options for cuda_fp16.h, mma.h and cooperative_groups.h of the NVRTC that compiles for `arch`."""
+    """Return the -I options for the CUDA headers of the NVRTC that compiles for `arch`."""
     compiler = library(arch)
     near = compiler.path.resolve().parent.parent
     folders = [near / "include", near / "targets/x86_64-linux/include", near / "include/cccl"]
@@ -215,8 +215,8 @@ def include_options(arch: str = "") -> tuple[str, ...]:
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
         folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
-    kept = dict.fromkeys(folder for folder in folders if folder.is_dir())
-    return tuple(f"-I{folder}" for folder in kept)
+    existing = dict.fromkeys(folder for folder in folders if folder.is_dir())
+    return tuple(f"-I{folder}" for folder in existing)
 
 
 def _folders(arch: str) -> list[Path]:
@@ -224,7 +224,7 @@ def _folders(arch: str) -> list[Path]:
 
 
 def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
-    """The architecture to compile for: the device's own, with its 'a' features when the variant asks for them.
+    """Return the architecture to compile for: the device's own, with the suffix 'a' if the variant needs it.
 
     A device newer than NVRTC runs the code of the nearest older member of its family.
     """
@@ -242,7 +242,7 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
 
 
 def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
-    """Hash of everything that decides the cubin; names of files count because line information records them."""
+    """Hash everything that decides the cubin; file names count because line information records them."""
     digest = hashlib.sha256()
     texts = (part for source in sources for part in (source.content, str(source.path).encode()))
     for part in (*texts, repr(version).encode(), *(option.encode() for option in options)):
@@ -251,9 +251,9 @@ def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, 
 
 
 def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
-    """Compile, or find in the cache; raises CompileError with the compiler's own lines.
+    """Compile, or take from the cache; raise CompileError with the compiler's own lines.
 
-    A file with a host's part, or that does not compile as a whole, is cut down to what its kernels need.
+    A file that has host code, or that does not compile as a whole, is reduced to what its kernels need.
     """
     try:
         sources = closure(request.source, request.include)
@@ -270,7 +270,7 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         except CompileError as second:
             if missing := re.search(r'open source file "([^"]+)"', str(first)):
                 raise device_part.without_header(second, (missing[1],), sources) from None
-        raise  # what the whole file does not compile for is the plainer word
+        raise  # the error of the whole file is easier to understand
 
 
 def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
@@ -294,7 +294,7 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
             raise unknown_kernel(log, request, sources) or _compile_error(log)
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
-        # The notes first: a cubin that is there then always has its notes.
+        # Write the notes first, so that every cubin in the cache has its notes.
         paths.write_atomically(notes, json.dumps(record, indent=1).encode())
         paths.write_atomically(cubin, code)
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
@@ -310,12 +310,12 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
 
 
 def kernel_names(cubin: bytes) -> set[str]:
-    """The kernels of a cubin: each has a section `.text.NAME`."""
+    """Return the names of a cubin's kernels: each has a section `.text.NAME`."""
     return {match.decode() for match in re.findall(rb"\.text\.([A-Za-z_]\w*)(?=\0)", cubin)}
 
 
 def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
-    """What an earlier run compiled, unless it is missing or damaged."""
+    """Return what an earlier run compiled, or None if it is missing or damaged."""
     try:
         record = json.loads(notes.read_text())
         if cubin.stat().st_size == 0:
@@ -330,7 +330,7 @@ def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
 def compile_all(
     requests: Iterable[BuildRequest], arch: str, workers: int = 0
 ) -> dict[BuildRequest, Compiled | CompileError]:
-    """Compile many in parallel; a failure costs its own request only."""
+    """Compile many requests in parallel; an error becomes the result of its own request only."""
 
     def attempt(request: BuildRequest) -> Compiled | CompileError:
         try:
@@ -339,26 +339,26 @@ def compile_all(
             return error
 
     wanted = list(dict.fromkeys(requests))
-    include_options(arch)  # found once, not by every thread
+    include_options(arch)  # fill the cache once, not in every thread
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         return dict(zip(wanted, pool.map(attempt, wanted), strict=True))
 
 
-# What the compiler said -------------------------------------------------------------------------------------------
+# The compiler's log -----------------------------------------------------------------------------------------------
 
 _DIAGNOSTIC = re.compile(r"^(?P<file>\S[^\n()]*)\((?P<line>\d+)\): ", re.MULTILINE)
-"""How NVRTC begins what it says of a line."""
+"""The start of an NVRTC message about a source line."""
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _ADVISORY = re.compile(r"warning|Potential Performance Loss|ignored to maintain|\(C75\d\d\)", re.IGNORECASE)
 _SERIALISED = re.compile(r"\((C7508|C751[4-9])\)")
-"""ptxas's remarks that it ignored setmaxnreg, or put waits between wgmma where the kernel has none."""
+"""Warnings of ptxas that it ignored setmaxnreg, or inserted waits between wgmma instructions."""
 
 
 def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tuple[str, ...]]:
-    """Resources and spills per kernel, and warnings, from the log of `ptxas -v`."""
+    """Return resources and spill bytes per kernel, and warnings, from the log of `ptxas -v`."""
     resources: dict[str, KernelResources] = {}
     spills: dict[str, int] = {}
     warnings: list[str] = []
@@ -381,19 +381,19 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
 
 
 def max_threads(registers: int) -> int:
-    """Threads of the largest block that the register file of 64 K holds (256 registers are the unit, per warp)."""
+    """Return the largest block size for a register file of 64 K, allocated in units of 256 registers per warp."""
     per_warp = max(256, -(-registers * 32 // 256) * 256)
     return min(1024, 65536 // per_warp * 32)
 
 
 def _errors(log: str) -> str:
-    """The log without the chatter of ptxas about kernels that did compile."""
+    """Return the log without ptxas's information about kernels that compiled."""
     lines = [line for line in log.splitlines() if not line.startswith("ptxas info")]
     return "\n".join(lines).strip() or log or "NVRTC gave no reason"
 
 
 def _compile_error(log: str) -> CompileError:
-    """Return what the compiler said, with the location of its first error; further ones as `file:line`."""
+    """Return the compiler's errors; the first one's location is a field, further ones are written `file:line`."""
     text = _errors(log)
     first = _DIAGNOSTIC.match(text)
     location = Location(Path(first["file"]), int(first["line"])) if first else None

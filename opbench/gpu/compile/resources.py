@@ -1,4 +1,4 @@
-"""What each kernel takes of a named GPU, from a cubin that NVRTC makes on any machine: no GPU, no driver."""
+"""Resources and occupancy of kernels on a named GPU, from NVRTC's cubin; needs no GPU and no driver."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from opbench.source.sources import closure
 
 @dataclass(frozen=True)
 class Resources:
-    """What one case takes, in the form of `Result.resources`, or why that is not known."""
+    """The resources of one case, in the form of `Result.resources`, or the reason why they are not known."""
 
     kernels: dict[str, LaunchResources] = field(default_factory=dict)
     missing: str = ""
     machine_code_sha256: str = ""
     arch: str = ""
-    """The architecture that it was compiled for, or would have been where it is refused."""
+    """The architecture of the compilation, also where the compiler rejected the source."""
     refused: Reason | None = None
-    """What the compiler said against the source."""
+    """The compiler's error; None if it accepted the source."""
 
 
 @dataclass(frozen=True)
 class CompiledKernels:
-    """What a cubin tells of its kernels."""
+    """Resources and machine code of a cubin's kernels."""
 
     arch: str
     kernels: Mapping[str, KernelResources]
     code_bytes: Mapping[str, int]
     spill_bytes: Mapping[str, int]
-    """Only for kernels of which the compiler's log tells."""
+    """Only for kernels that the compiler's log lists."""
     code: Mapping[str, sass.KernelCode]
     """Empty without nvdisasm."""
     machine_code_sha256: str
 
 
 def describe(gpu: str) -> str:
-    """Where a run's resources come from, or why it has none: one line for its environment."""
-    found = product(gpu)
-    if found is None:
+    """Return one line for a run's environment: where its resources come from, or why it has none."""
+    known = product(gpu)
+    if known is None:
         return f"missing: {_unknown(gpu)}"
     try:
-        arch = nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+        arch = nvrtc.architecture(known.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
         version = "{}.{}".format(*nvrtc.library(arch).version)
     except EnvironmentFault as error:
         return f"missing: {error}"
-    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(found.name, *found.capability, version)
+    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(known.name, *known.capability, version)
     try:
         sass.nvdisasm()
     except EnvironmentFault as error:
@@ -72,10 +72,10 @@ def _unknown(gpu: str) -> str:
 
 
 def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resources]]:
-    """Each case's number with its resources; compiles in parallel, raises nothing that a run could stumble over."""
-    found = product(gpu)
+    """Yield each case's number with its resources; compile in parallel; an error becomes `Resources.missing`."""
+    known = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
-    if found is None:
+    if known is None:
         yield from ((index, Resources(missing=_unknown(gpu))) for index, _ in wanted)
         return
     requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
@@ -85,18 +85,18 @@ def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resourc
         except OpbenchError as error:
             yield index, Resources(missing=str(error))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        compiled = pool.map(lambda request: _attempt(request, found), requests)
+        compiled = pool.map(lambda request: _attempt(request, known), requests)
         for users, outcome in zip(requests.values(), compiled, strict=True):
             for index, case in users:
-                yield index, _resources(case, found, outcome)
+                yield index, _resources(case, known, outcome)
 
 
 _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)')
-"""NVRTC's words for a header of CUDA's own that is not installed: the machine's fault."""
+"""NVRTC's message for a CUDA header that is not installed: the machine's fault, not the source's."""
 
 
 def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
-    """What the cubin tells, or why there is none."""
+    """Return the compiled kernels, or the reason why there are none."""
     reason = missing_capability(wanted.capability, request.compute_capability)
     if reason:
         have = "{}.{}".format(*wanted.capability)
@@ -112,37 +112,37 @@ def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Res
     except OpbenchError as error:
         return Resources(missing=f"NVRTC's cubin cannot be read: {error}")
     except OSError as error:
-        return Resources(missing=f"the cubin cannot be kept: {error.strerror or error}")
+        return Resources(missing=f"the cubin cannot be written to the cache: {error.strerror or error}")
 
 
 def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
-    """Compile a module and read its cubin; raises CompileError, EnvironmentFault and BadCubin."""
+    """Compile a module and read its cubin; raise CompileError, EnvironmentFault or BadCubin."""
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
     cubin = compiled.cubin.read_bytes()
     asked = {lowered: name for name, lowered in compiled.names.items()}
-    read = {asked.get(name, name): found for name, found in read_cubin(cubin).items()}
+    read = {asked.get(name, name): kernel for name, kernel in read_cubin(cubin).items()}
     kernels = {
         name: KernelResources(
-            found.registers,
-            found.shared_bytes,
-            found.local_bytes,
-            min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
+            kernel.registers,
+            kernel.shared_bytes,
+            kernel.local_bytes,
+            min(kernel.bound_threads or 1024, nvrtc.max_threads(kernel.registers)),
         )
-        for name, found in read.items()
+        for name, kernel in read.items()
     }
     try:
         shown = sass.disassemble(cubin, (source.path for source in closure(request.source, request.include)))
-        code = {asked.get(name, name): found for name, found in shown.items()}
+        code = {asked.get(name, name): kernel for name, kernel in shown.items()}
     except EnvironmentFault:
         code = {}
-    code_bytes = {name: found.code_bytes for name, found in read.items()}
+    code_bytes = {name: kernel.code_bytes for name, kernel in read.items()}
     spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
     return CompiledKernels(arch, kernels, code_bytes, spills, code, machine_code_sha256(cubin))
 
 
 def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources) -> Resources:
-    """The kernels of a case with the occupancy of its launches on the GPU."""
+    """Return the kernels of a case with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome
     try:
@@ -167,7 +167,7 @@ def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resour
 def launch_resources(
     kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
 ) -> dict[str, LaunchResources]:
-    """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
+    """Return registers, shared and local bytes of each kernel, with the occupancy of its launch."""
     resources: dict[str, LaunchResources] = {}
     for step in launches:
         if step.zero or step.kernel not in kernels:
@@ -178,7 +178,7 @@ def launch_resources(
         )
         if limits is not None:
             shared_bytes = static.shared_bytes + step.shared_bytes
-            found = occupancy(limits, static.registers, shared_bytes, math.prod(step.block), math.prod(step.grid))
-            taken = replace(taken, **asdict(found))
+            filled = occupancy(limits, static.registers, shared_bytes, math.prod(step.block), math.prod(step.grid))
+            taken = replace(taken, **asdict(filled))
         resources[step.kernel] = taken
     return resources

@@ -1,4 +1,4 @@
-"""The machine code of a cubin, through NVIDIA's nvdisasm: instruction mix, width of every access, source lines."""
+"""Read the machine code (SASS) of a cubin with nvdisasm: instruction mix, access widths, source lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEMORY = {
     "REDS": "RED",
     "UREDGR": "RED",
 }
-"""Instructions that touch memory, by the class that they are counted in."""
+"""Instructions that access memory, with the class in which each is counted."""
 
 LOADS = ("LDG", "LDS")
 
@@ -73,14 +73,14 @@ class Instruction:
     """With its modifiers, such as "LDG.E.128.CONSTANT"."""
     operands: str
     line: int
-    """Line of the kernel's own file or of a header of its, 0 where none is told: code inlined from the compiler's own
-    headers counts for the line using it."""
+    """Line of the kernel's own file or of one of its headers; 0 if not known. Code inlined from the compiler's own
+    headers counts for the line that uses it."""
     file: str = ""
-    """Name of the header that the line is of; empty for the kernel's own file."""
+    """Name of the header with this line; empty for the kernel's own file."""
 
     @property
     def place(self) -> str:
-        """Such as "14" or, in a header, "tile.cuh:20"; empty where no line is told."""
+        """Such as "14" or, in a header, "tile.cuh:20"; empty if no line is known."""
         return f"{self.file}:{self.line}" if self.file else str(self.line or "")
 
     @property
@@ -90,15 +90,15 @@ class Instruction:
 
     @property
     def idle(self) -> bool:
-        """Whether it does nothing: the compiler's spacing between instructions that depend on each other."""
+        """Whether the instruction does nothing: the compiler's spacing between dependent instructions."""
         return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
 
     @property
     def kind(self) -> str:
-        """The class that it is counted in."""
+        """The class in which the instruction is counted."""
         base = self.base
         if self.opcode.startswith("IMAD.MOV") or (base == "HFMA2" and "-RZ, RZ" in self.operands):
-            return "move"  # on whichever pipe has room
+            return "move"  # the compiler chooses a pipe with room
         return CLASS.get(base) or CLASS.get(base.removeprefix("U"), "other")
 
     @property
@@ -106,11 +106,11 @@ class Instruction:
         """Bits that one thread moves, for an instruction that touches memory, else 0."""
         if self.kind not in MEMORY.values():
             return 0
-        words = self.opcode.split(".")[1:]
+        modifiers = self.opcode.split(".")[1:]
         if self.kind in ("LDSM", "STSM"):
-            return 32 * next((int(word) for word in words if word in ("2", "4")), 1)
-        found = (re.fullmatch(r"[US]?(8|16|64|128|256)", word) for word in words)
-        return next((int(hit[1]) for hit in found if hit), 32)
+            return 32 * next((int(text) for text in modifiers if text in ("2", "4")), 1)
+        matches = (re.fullmatch(r"[US]?(8|16|64|128|256)", text) for text in modifiers)
+        return next((int(hit[1]) for hit in matches if hit), 32)
 
     @property
     def access(self) -> str:
@@ -120,7 +120,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Mix:
-    """Static counts: how often each stands in the code, not how often it runs."""
+    """Static counts of instructions in the code; loops do not multiply them."""
 
     total: int
     classes: Mapping[str, int]
@@ -140,33 +140,33 @@ class KernelCode:
     name: str
     instructions: tuple[Instruction, ...]
     sha256: str
-    """Of the instructions and constants, whatever the file, the kernel and the labels are called."""
+    """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
     sunk: Mapping[str, int] = field(default_factory=dict)
-    """Places all of whose loads come right behind the branch of one later line of the file: their condition."""
+    """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
 
     @property
     def mix(self) -> Mix:
-        """What it consists of."""
+        """The counts of the kernel's instructions."""
         real = [one for one in self.instructions if not one.idle]
         return Mix(len(real), _count(one.kind for one in real), _count(one.access for one in real))
 
     def lines(self) -> dict[str, dict[str, int]]:
-        """Per place in the sources, the accesses that the compiler made of it: {"14": {"LDG.128": 1}}."""
-        found = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
+        """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""
+        places = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
         return {
             place: _count(one.access for one in self.instructions if one.place == place and not one.idle)
-            for _, place in sorted(found.items())
+            for _, place in sorted(places.items())
         }
 
     def summary(self) -> MachineCode:
-        """The mix, the lines and the hash, as a result keeps them."""
+        """Return mix, lines and hash in the form that results store."""
         mix = self.mix
         return MachineCode(mix.total, dict(mix.classes), dict(mix.accesses), self.lines(), dict(self.sunk), self.sha256)
 
 
-def _count(words: Iterable[str]) -> dict[str, int]:
-    """How often each word occurs, the most frequent first."""
-    return dict(sorted(Counter(filter(None, words)).items(), key=lambda item: (-item[1], item[0])))
+def _count(texts: Iterable[str]) -> dict[str, int]:
+    """Count each text; the most frequent comes first."""
+    return dict(sorted(Counter(filter(None, texts)).items(), key=lambda item: (-item[1], item[0])))
 
 
 # nvdisasm ---------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def nvdisasm() -> Path:
 def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
     """The machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
 
-    `sources` are the kernel's file and its headers, by whose lines instructions are told.
+    `sources` are the kernel's file and its headers, whose lines name the instructions.
     """
     facts = read_cubin(cubin)
     code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
@@ -236,26 +236,26 @@ class _Listing:
         self._sources = sources
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        """Label to the number of the instruction behind it."""
+        """Label -> number of the instruction after it."""
         self._chain: list[tuple[str, int]] = []
         self._chain_open = False
         self._file = ""
 
     def frame(self, file: str, line: int) -> None:
-        """One line of a call chain, the innermost first."""
+        """Add one line of a call chain, the innermost first."""
         if not self._chain_open:
             self._chain = []
         self._chain.append((file, line))
         self._chain_open = True
 
     def label(self, name: str) -> None:
-        """A label; a function of the compiler's own begins without a line of the source."""
+        """Add a label; a function of the compiler's own starts without a source line."""
         self.labels[name] = len(self.instructions)
         if not name.startswith("."):
             self._chain = []
 
     def instruction(self, predicate: str, opcode: str, operands: str) -> None:
-        """One instruction; the kernel's first tells which file is its own."""
+        """Add one instruction; the kernel's first instruction names the kernel's own file."""
         self._chain_open = False
         if self._chain and not self._file:
             self._file = self._chain[-1][0]
@@ -265,7 +265,7 @@ class _Listing:
         self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
 
     def finish(self, constants: bytes) -> KernelCode:
-        """The kernel without the endless loop and the empty instructions that fill its last cache line."""
+        """Return the kernel without the endless loop and the NOPs that pad its last cache line."""
         code = self.instructions
         while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._is_loop(len(code) - 1)):
             code.pop()
@@ -275,7 +275,7 @@ class _Listing:
         return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk(code))
 
     def _sunk(self, code: list[Instruction]) -> dict[str, int]:
-        """Places of loads to the line whose branch alone leads there: none where paths join before a load."""
+        """Map lines of loads to the line whose branch alone leads there; omit loads after a join of paths."""
         joins = set(self.labels.values())
         under: dict[str, set[int]] = {}
         guard, file = 0, ""
@@ -286,14 +286,14 @@ class _Listing:
                 guard, file = one.line if one.predicate else 0, one.file
             elif one.kind in LOADS and one.line and not one.idle:
                 under.setdefault(one.place, set()).add(guard if guard > one.line and file == one.file else 0)
-        return {place: min(found) for place, found in under.items() if len(found) == 1 and 0 not in found}
+        return {place: min(guards) for place, guards in under.items() if len(guards) == 1 and 0 not in guards}
 
     def _is_loop(self, index: int) -> bool:
-        """Whether an instruction jumps to itself."""
+        """Return whether an instruction jumps to itself."""
         return any(self.labels.get(name) == index for name in _LOCAL_LABEL.findall(self.instructions[index].operands))
 
     def _plain(self, code: list[Instruction]) -> Iterable[str]:
-        """The instructions with every jump as a distance, so that no name is left."""
+        """Yield the instructions with jump targets as distances, so that no label names remain."""
         for index, one in enumerate(code):
             yield f"{one.predicate} {one.opcode} {self._by_distance(one.operands, index)}"
 
@@ -308,16 +308,16 @@ class _Listing:
 def parse(
     listing: str, constants: Mapping[str, bytes] | None = None, sources: Iterable[Path] = ()
 ) -> dict[str, KernelCode]:
-    """Kernels by name from the text of `nvdisasm -c -gi` (or `-g`, or without lines)."""
-    found: dict[str, KernelCode] = {}
+    """Return kernels by name from the text of `nvdisasm -c -gi` (or `-g`, or without lines)."""
+    kernels: dict[str, KernelCode] = {}
     current: _Listing | None = None
     files = frozenset(map(str, sources))
     for text in listing.splitlines():
         if section := _SECTION.match(text):
-            _keep(found, current, constants)
+            _finish(kernels, current, constants)
             current = _Listing(section[1], files)
         elif _OTHER_SECTION.match(text):
-            _keep(found, current, constants)
+            _finish(kernels, current, constants)
             current = None
         elif current is None:
             continue
@@ -327,10 +327,10 @@ def parse(
             current.label(label[1])
         elif hit := _INSTRUCTION.match(text):
             current.instruction(hit[1] or "", hit[2], hit[3])
-    _keep(found, current, constants)
-    return found
+    _finish(kernels, current, constants)
+    return kernels
 
 
-def _keep(found: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None) -> None:
+def _finish(kernels: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None) -> None:
     if current is not None:
-        found[current.name] = current.finish((constants or {}).get(current.name, b""))
+        kernels[current.name] = current.finish((constants or {}).get(current.name, b""))

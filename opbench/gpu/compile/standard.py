@@ -1,7 +1,7 @@
-"""Standard headers for NVRTC, which has none: numbers and types of C, and those of C++ that CUDA's own library has.
+"""Provide standard headers to NVRTC, which has none: C's numbers and types, and C++ headers through libcu++.
 
-A header of the host alone, such as <iostream>, is empty: what of it a kernel could use is nothing. Those of C++ that a
-kernel can use lead to `cuda::std`, of the wheel nvidia-cuda-cccl.
+A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a kernel can
+use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIMITS = {
 _C_STEMS = words("stdint stddef stdio stdlib string math float limits assert inttypes stdbool")
 _C = frozenset(name for stem in _C_STEMS for name in (f"{stem}.h", f"c{stem}"))
 _OF_CUDA_H = ("stdlib.h", "stdint.h")
-"""What the driver's header includes by itself."""
+"""The headers that cuda.h includes."""
 _MATH = words(
     """
     abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma
@@ -50,7 +50,7 @@ _MATH = words(
     logf log10f log1pf log2f powf rintf roundf sinf sinhf sqrtf tanf tanhf truncf
     """
 )
-"""NVRTC's own functions that C++ has in its namespace, too."""
+"""NVRTC's built-in functions that C++ also has in namespace std."""
 _CUB = words(
     """
     block/block_adjacent_difference block/block_discontinuity block/block_exchange block/block_histogram
@@ -61,11 +61,11 @@ _CUB = words(
     iterator/cache_modified_input_iterator util_type util_ptx
     """
 )
-"""What <cub/cub.cuh> has for kernels; it refuses NVRTC as a whole."""
+"""The parts of <cub/cub.cuh> for kernels; <cub/cub.cuh> itself does not compile with NVRTC."""
 
 
 def common() -> str:
-    """Integers and limits, each unless it is there."""
+    """Return the header of integer types and limits; each limit is defined only if it is not yet defined."""
     lines = ["#pragma once"]
     for bits, name in _INTEGERS.items():
         signed = "signed char" if bits == "8" else name
@@ -81,24 +81,24 @@ def common() -> str:
         f"{sign}int{prefix}{bits}_t" for sign in ("", "u") for prefix in ("", "_least", "_fast") for bits in _INTEGERS
     ]
     inner = [f"using ::{name};" for name in (*integers, "intptr_t", "uintptr_t", "size_t", "ptrdiff_t", *sorted(_MATH))]
-    # cuda::std defines the same limits in other words.
+    # cuda::std defines the same limits with other expressions.
     return "\n".join(["#pragma nv_diag_suppress 47", *lines, f"namespace std {{ {' '.join(inner)} }}", ""])
 
 
 def headers(names: Iterable[str]) -> dict[str, str]:
-    """The text of each standard header among these names, and of what it includes."""
-    found: dict[str, str] = {}
+    """Return the text of each standard header among these names, and of the headers that they include."""
+    texts: dict[str, str] = {}
     wanted = dict.fromkeys(names)
     for name in [*wanted, *(_OF_CUDA_H if "cuda.h" in wanted else ())]:
         if name in STANDARD_NAMES:
             inner = " ".join(f"using ::cuda::std::{word};" for word in STANDARD_NAMES[name].split())
-            found[name] = (
+            texts[name] = (
                 f'#pragma once\n#include "{COMMON}"\n#include <cuda/std/{name}>\nnamespace std {{ {inner} }}\n'
             )
         elif name in _C or (is_host_header(name) and not stand_in(name)):
-            found[name] = f'#pragma once\n#include "{COMMON}"\n'
+            texts[name] = f'#pragma once\n#include "{COMMON}"\n'
         elif name == "cub/cub.cuh":
-            found[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB))
-    if found:
-        found[COMMON] = common()
-    return found
+            texts[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB))
+    if texts:
+        texts[COMMON] = common()
+    return texts

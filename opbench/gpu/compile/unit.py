@@ -1,4 +1,4 @@
-"""What NVRTC is given to compile: a file as it is, or the part of it that its kernels need."""
+"""Prepare NVRTC's input: a whole file, or only the part that its kernels need."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from opbench.source.sources import Source, includes
 
 @dataclass(frozen=True)
 class Unit:
-    """A text, the headers that it may include by name, and whether it is the whole file."""
+    """A source text for NVRTC with the headers that it may include."""
 
     text: bytes
     headers: Mapping[str, str]
     key: str
-    """What of it decides the cubin besides the files; "" where nothing does."""
+    """What decides the cubin in addition to the files; "" for nothing."""
     is_reduced: bool
 
 
 def whole(sources: Sequence[Source]) -> Unit:
-    """A file as it is, with the standard headers that it names."""
+    """Return a whole file with the standard headers that it includes."""
     names = {name[1:-1] for source in sources for _, name in includes(source.text)}
-    found = standard.headers(names)
-    return Unit(sources[0].content, found, repr(sorted(found.items())) if found else "", False)
+    texts = standard.headers(names)
+    return Unit(sources[0].content, texts, repr(sorted(texts.items())) if texts else "", False)
 
 
 def reduced(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
-    """What the kernels of a request need; a header that none of the folders has is empty."""
+    """Return what the kernels of a request need; a header that no folder has is empty."""
     part = device_part.device_part(sources, request.roots)
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
-    found = {
+    headers = {
         **{name: device_part.stand_in(name) for name in missing},
         **standard.headers({*names, *part.implied, "cstdint"}),
     }
     led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
     texts = {source.path: device_part.led_to(part.texts[source.path], source.path, led) for source in sources}
     for source in sources[1:]:
-        found[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
-    # As nvcc begins every file: with the numbers and types of C.
+        headers[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
+    # nvcc also starts every file with the numbers and types of C.
     first = "".join(f"#include <{name}>\n" for name in part.implied)
     text = f'#include "{standard.COMMON}"\n{first}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
-    return Unit(text, found, repr((text, sorted(found.items()))), True)
+    return Unit(text, headers, repr((text, sorted(headers.items()))), True)
 
 
 def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[str]:
-    """The wanted names that are none of C's: templates, and what C++ gives another name."""
+    """Return the requested names whose mangled names NVRTC must report: templates and C++ linkage."""
     plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.marks}
-    # Where no kernel shows, macros write them all, of which nothing is known.
+    # If no kernel is visible, macros define all of them, and their linkage is not known.
     known = any(_kernels(source) for source in sources)
     kernels = [name for name in request.kernels if name not in plain and (known or not name.isidentifier())]
     return [*kernels, *(f"&{name}" for name in request.constants)]
