@@ -41,7 +41,7 @@ __all__ = ["CudaBackend", "device_key", "why_missing"]
 
 
 class CudaBackend:
-    """One GPU; opening it raises EnvironmentFault with the remedy where there is none."""
+    """One GPU. Opening raises EnvironmentFault with a remedy if there is no GPU."""
 
     name = "cuda"
 
@@ -54,7 +54,7 @@ class CudaBackend:
 
     @property
     def limits(self) -> DeviceLimits:
-        """What bounds occupancy on this device."""
+        """The limits of this device's occupancy."""
         return self._device.limits
 
     @property
@@ -68,13 +68,13 @@ class CudaBackend:
         return self._device.l2_bytes
 
     def clock(self, mode: str = "cold") -> CudaClock:
-        """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
+        """Return the clock of a timing mode; it is opened at first use because it allocates four times the L2 size."""
         if mode not in self._clocks:
             self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
         return self._clocks[mode]
 
     def environment(self) -> Environment:
-        """Return device, driver, compiler and versions; None where the machine does not say."""
+        """Return device, driver, compiler and versions; None for what is not known."""
         device, state = self._device, self._nvml.state()
         known = self._nvml.settings(
             Environment(
@@ -97,17 +97,17 @@ class CudaBackend:
         return known if known.ecc is not None else replace(known, ecc=bool(device.attribute(ECC_ENABLED)))
 
     def unsupported(self, request: BuildRequest) -> str | None:
-        """Why this GPU cannot run such a module, else None."""
+        """Return why this GPU cannot run a module, else None."""
         have = self._device.capability
         reason = missing_capability(have, request.compute_capability)
         return reason and f"{reason}; this GPU has {have[0]}.{have[1]}"
 
     def compile(self, request: BuildRequest) -> Path:
-        """Compile into the disk cache, or find it there; raises CompileError."""
+        """Compile into the disk cache, or reuse the cached file; raise CompileError."""
         return nvrtc.compile_cubin(request, self._device.architecture(request)).cubin
 
     def load(self, request: BuildRequest) -> CudaProgram:
-        """Compile if need be and load."""
+        """Compile if necessary, and load."""
         compiled = nvrtc.compile_cubin(request, self._device.architecture(request))
         cubin = compiled.cubin
         program = self._programs.get(cubin)
@@ -116,23 +116,23 @@ class CudaBackend:
         return program
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
-        """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
+        """Return a new poisoned buffer between guard bands; raise EnvironmentFault if memory is insufficient."""
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
     def arena(self, nbytes: int) -> CudaBuffer:
-        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+        """Allocate memory for many tensors, between guard bands; raise EnvironmentFault if it is insufficient."""
         return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
 
     def view(self, arena: Buffer, tensor: Tensor, offset: int) -> DeviceArray:
-        """A tensor in an arena, at an offset in bytes."""
+        """Return a tensor in an arena, at an offset in bytes."""
         pointer = cast(CudaBuffer, arena).pointer + offset
         return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
 
     def movable(self, case: Case, addresses: Mapping[str, int]) -> MovableLaunch:
-        """A case's launches whose inputs, outputs and workspaces, in this order, are given by address each time.
+        """Return launches that take the addresses of inputs, outputs and workspaces, in this order, on each call.
 
-        `addresses` are where they lie first. Whatever is ahead in the stream may write any input: the first launch
-        begins when that has ended.
+        `addresses` are the first addresses. Earlier work in the stream may write any input, so the first launch waits
+        for that work to end.
         """
         problem = case.problem
         tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(self.sm_count)]
@@ -141,32 +141,32 @@ class CudaBackend:
         return MovableLaunch(self._device, self.load(case.request()), launches, tensors, addresses)
 
     def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
-        """Steps as one CUDA graph."""
+        """Record steps as one CUDA graph."""
         return CudaGraph(self._device, steps)
 
     def enter_thread(self) -> None:
-        """Let the calling thread use the device, as the one that opened the backend may."""
+        """Let the calling thread use the device, like the thread that opened the backend."""
         self._device.driver.call("cuCtxSetCurrent", self._device.context)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
-        """Give the memory back, after all launches."""
+        """Free the memory, after all launches."""
         self._device.driver.raw("cuStreamSynchronize")(self._device.stream)
         for buffer in buffers.values():
             cast(CudaBuffer, buffer).release()
 
     def synchronize(self) -> list[Finding]:
-        """Wait for all launches; raises LaunchError, naming the kernels launched last, when one of them died."""
+        """Wait for all launches; raise LaunchError, naming the kernels launched last, if one of them failed."""
         self._device.wait()
         return []
 
     # Several GPUs -------------------------------------------------------------------------------------------------
 
     def new_identity(self) -> bytes:
-        """What the first rank hands to the others, so that they find each other."""
+        """Return the NCCL identifier that the first rank sends to the others."""
         return find_nccl().get_unique_id()
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> NcclGroup:
-        """Join the others; returns when all are there."""
+        """Join the communicator; return when all ranks have joined."""
         _cupy().cuda.Device(self._device.ordinal).use()
         return NcclGroup(ranks, identity, rank, self.stream_handle)
 
@@ -183,12 +183,12 @@ class CudaBackend:
         return cupy.cuda.ExternalStream(stream, ordinal)
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """Within it, a library's work goes to this backend's stream."""
-        found: AbstractContextManager[object] = self.stream
-        return found
+        """Return a context in which a library's work goes to this backend's stream."""
+        context: AbstractContextManager[object] = self.stream
+        return context
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, cupy.ndarray]:
-        """The buffers as CuPy arrays on the same memory, with this backend's stream made CuPy's current one."""
+        """Return the buffers as CuPy arrays on the same memory, and make this backend's stream CuPy's current one."""
         cupy = _cupy()
         self.stream.use()
         views = {}
@@ -199,9 +199,9 @@ class CudaBackend:
         return views
 
     def memory_of(self, array: object) -> DeviceArray:
-        """A CuPy array as a buffer on the same memory, which the array goes on to own."""
-        found = cast("cupy.ndarray", array)
-        return DeviceArray(self._device, "reference", found.shape, found.dtype, found.data.ptr)
+        """Return a CuPy array as a buffer on the same memory, which the array continues to own."""
+        cupy_array = cast("cupy.ndarray", array)
+        return DeviceArray(self._device, "reference", cupy_array.shape, cupy_array.dtype, cupy_array.data.ptr)
 
 
 class _External:
@@ -219,8 +219,8 @@ def _cupy() -> ModuleType:
         import cupy
     except ImportError as error:
         raise EnvironmentFault(f"CuPy is not installed; {pip_install('cuda13')}") from error
-    found: ModuleType = cupy
-    return found
+    module: ModuleType = cupy
+    return module
 
 
 def _installed(package: str) -> str | None:

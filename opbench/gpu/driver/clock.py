@@ -1,4 +1,4 @@
-"""Time launches with events on a stream that is held until everything is queued: cold, hot, or many in a graph."""
+"""Time launches with events on a stream that is blocked until all work is queued: cold, hot, or in a graph."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from opbench.gpu.driver.nvml import Nvml
 from opbench.timing.clock import DeviceState, Renewed, Sample
 
 HOLD_LIMIT_S = 2.0
-"""After this long a held stream is let go by itself: the callable waits for the device, which waits for the host."""
+"""A blocked stream is released after this time: otherwise a callable that waits for the device would deadlock."""
 
 VECTOR = 16
 GRAPH_S = 500e-6
-"""About as long one launch of a graph takes: its own cost is small against that."""
+"""Approximate length of one graph launch, so that the launch's own cost is small compared with it."""
 GRAPH_LAUNCHES = 1024
 """The most launches in a graph."""
 CALIBRATION_CYCLES = (2_000, 4_000, 8_000)
-"""Lengths of the kernels that the offset is calibrated with: short ones, as a graph of many of them has little share in
-what launching it costs."""
+"""Lengths of the kernels for the calibration of the offset. They are short, so that a graph of many of them hides the
+cost of its launch."""
 
 
 GRAPH_GAP_S = 0.18e-6
-"""What lies between two kernels of a graph and is no kernel's own time: 0.17 to 0.18 µs on an H200, by CUPTI."""
+"""The gap between two kernels of a graph: 0.17 to 0.18 µs on an H200, measured with CUPTI."""
 
 
 class CudaClock:
-    """One sample at a time; the time is the span that two events see, which a launch adds a constant to.
+    """Take one sample at a time: the time between two events, which includes a constant cost of the launch.
 
-    `mode` says what is timed:
+    `mode` selects what is timed:
     "cold"   one launch after the L2 was flushed and left full of clean lines;
-    "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
-             leaves them (a memset: NVIDIA/nvbench);
-    "hot"    one launch right after another of the same; outputs and workspaces are renewed between the two, inputs stay
-             in the L2;
-    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
-             cold only where launches take turns at enough buffers (checking.rotation), which a result's mode says.
+    "dirty"  the same with dirty lines, which must be written back before they are replaced, as after the flush of other
+             tools (a memset: NVIDIA/nvbench);
+    "hot"    one launch right after the same launch; outputs and workspaces are renewed in between, inputs stay in the
+             L2;
+    "graph"  the mean of many launches in a CUDA graph; each launch finds the caches as the launch before left them,
+             so they are cold only if launches rotate over enough buffers (checking.rotation; see a result's mode).
     """
 
     def __init__(self, device: Device, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
@@ -54,12 +54,12 @@ class CudaClock:
         self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
         self._flags = MappedWords(device, c_int, 2)
         self._words = MappedWords(device, c_uint64, 6)
-        """Two stamps of two words each, then what a kernel of known length says of itself."""
+        """Two stamps of two words each, then the length that the kernel `cycles` measured itself."""
         self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
         self._marks: list[c_void_p] = []
         self._ticket = 0
         self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
-        # Every kernel has to run once before the stream is ever held: loading it later would deadlock.
+        # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
         for hold in (False, True):
             self._release(self._ticket + 1)
             for launch in (self.nothing, self.cycles(1), self.chase(VECTOR, steps=1)):
@@ -67,12 +67,12 @@ class CudaClock:
 
     @property
     def timer(self) -> str:
-        """How it measures, in words."""
-        words = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
-        return f"events{words.get(self.mode, '')}"
+        """The name of the timing method."""
+        suffixes = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
+        return f"events{suffixes.get(self.mode, '')}"
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
-        """Time one launch as the clock's mode says."""
+        """Time one launch in the clock's mode."""
         if self.mode != "graph":
             return self._span(launch, hold)
         if launch not in self._graphs:
@@ -80,13 +80,13 @@ class CudaClock:
         return self._replay(self._graphs[launch], hold)
 
     def _replay(self, graph: tuple[c_void_p, int], hold: bool) -> Sample:
-        """The mean of one launch in a graph."""
+        """Return the mean time of one launch in a graph."""
         ready, count = graph
-        found = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
-        return Sample(found.seconds / count, found.held, found.sm_clock_hz)
+        sample = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
+        return Sample(sample.seconds / count, sample.held, sample.sm_clock_hz)
 
     def _span(self, launch: Callable[[], None], hold: bool) -> Sample:
-        """Ready the caches, hold the stream, queue the launch between two events, let go, read the span."""
+        """Prepare the caches, block the stream, queue the launch between two events, release, and read the time."""
         call, stream = self._driver.call, self._device.stream
         if self.mode in ("cold", "dirty"):
             self._flush()
@@ -111,9 +111,9 @@ class CudaClock:
         return Sample(span_s, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
-        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
+        """Capture a graph of enough launches for `GRAPH_S`; a launch before it loads the code.
 
-        Launches that take turns at several sets of buffers have equally many each.
+        Launches that rotate over several sets of buffers use each set equally often.
         """
         driver, stream = self._driver, self._device.stream
         sets = len(launch.launches) if isinstance(launch, Rotated) else 1
@@ -132,11 +132,11 @@ class CudaClock:
         return ready, count
 
     def device_state(self) -> DeviceState:
-        """Clocks and heat now, from NVML."""
+        """Return the current clocks and temperature, from NVML."""
         return self._nvml.state()
 
     def launch_floor(self) -> float:
-        """Median span of an empty kernel, launched alone."""
+        """Return the median time of an empty kernel, launched alone."""
         return self._floor
 
     @functools.cached_property
@@ -144,10 +144,10 @@ class CudaClock:
         return self._median_span(self.nothing)
 
     def offset(self) -> float:
-        """Seconds that a span exceeds the kernel's own time, as profilers see that.
+        """Return the seconds by which a sample exceeds the kernel's own time in a profiler.
 
-        A launch alone reads so much more than it takes as one of many in a graph, where one kernel follows on the
-        other. On an H200 that is 2.4 µs, and spans exceed CUPTI's kernel times by 2.3 to 2.6 µs.
+        The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4 µs;
+        samples exceed CUPTI's kernel times by 2.3 to 2.6 µs.
         """
         return self._offset
 
@@ -156,26 +156,26 @@ class CudaClock:
         return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
 
     def calibrate(self, cycles: int) -> tuple[float, float]:
-        """What a span exceeds a kernel of so many cycles by, and how long that is in a graph; in seconds."""
+        """Return the offset for a kernel of so many cycles, and its time in a graph, in seconds."""
         launch = self.cycles(cycles)
         alone = self._median_span(launch)
         graph = self._capture(launch, GRAPH_LAUNCHES)
-        found = statistics.median(self._replay(graph, hold=True).seconds for _ in range(10))
+        in_graph = statistics.median(self._replay(graph, hold=True).seconds for _ in range(10))
         self._driver.raw("cuGraphExecDestroy")(graph[0])
-        return alone - found, found
+        return alone - in_graph, in_graph
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
-        """Span of a kernel of known length, and what it says itself: seconds of the device's clock, cycles."""
-        span = self._span(self.cycles(cycles, told=True), hold=True).seconds
+        """Time a kernel of known length; return the time, its own nanosecond clock in seconds, and its cycles."""
+        span = self._span(self.cycles(cycles, on_host=True), hold=True).seconds
         return span, self._words.values[4] / 1e9, int(self._words.values[5])
 
     def _median_span(self, launch: Callable[[], None]) -> float:
         return statistics.median(self._span(launch, hold=True).seconds for _ in range(25))
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
-        """Spans between events before, between and after launches that follow on each other, in seconds, once.
+        """Run launches one after the other, once; return the time between the events around each, in seconds.
 
-        Each holds what an event costs besides: see `between`.
+        Each time includes the cost of an event: see `between`.
         """
         while len(self._marks) <= len(launches):
             self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
@@ -195,7 +195,7 @@ class CudaClock:
 
     @functools.cached_property
     def between(self) -> float:
-        """What a span of `chain` exceeds a kernel's own time by: kernels of known length tell, in seconds."""
+        """Seconds by which a time of `chain` exceeds the kernel's own time, from kernels of known length."""
         cycles = CALIBRATION_CYCLES[-1]
         launch = self.cycles(cycles)
         spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
@@ -208,27 +208,30 @@ class CudaClock:
         self._device.launch("opbench_nothing", grid=1, block=32)
 
     def spin(self, seconds: float) -> Callable[[], None]:
-        """A launch that keeps the device busy for a known time, to check this clock with."""
+        """Return a launch that keeps the device busy for a known time, as a test of this clock."""
         length = c_uint64(int(seconds * 1e9))
         return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length,))
 
-    def cycles(self, count: int, told: bool = False) -> Callable[[], None]:
-        """A launch of one thread that stays for a known number of the multiprocessor's cycles.
+    def cycles(self, count: int, on_host: bool = False) -> Callable[[], None]:
+        """Return a launch of one thread that runs for a known number of cycles.
 
-        What it says of itself goes to the host where `told`, which takes longer.
+        With `on_host`, the kernel writes its own time to host memory, which takes longer.
         """
-        arguments = (c_uint64(count), c_uint64(self._words.device_pointer + 32 if told else self._device.scratch + 32))
+        arguments = (
+            c_uint64(count),
+            c_uint64(self._words.device_pointer + 32 if on_host else self._device.scratch + 32),
+        )
         return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
 
     def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
-        """A launch of dependent loads through memory of a size: its time tells which level holds that memory."""
-        words = min(nbytes, self._half) // 4
-        sizes = (c_uint(words), c_uint(stride_bytes // 4 % words), c_uint(steps))
+        """Return a launch of dependent loads through so much memory: its time shows which level holds it."""
+        elements = min(nbytes, self._half) // 4
+        sizes = (c_uint(elements), c_uint(stride_bytes // 4 % elements), c_uint(steps))
         arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._device.scratch + 16))
         return lambda: self._device.launch("opbench_chase", grid=1, block=1, args=arguments)
 
     def read(self, nbytes: int) -> Callable[[], None]:
-        """A launch that reads so much memory once, on the whole device."""
+        """Return a launch that reads so much memory once, on the whole device."""
         count = min(nbytes, self._half) // VECTOR
         drained = c_uint64(self._flush_buffer + self._half)
         arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
@@ -237,7 +240,7 @@ class CudaClock:
     # What a sample needs --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Leave the L2 full of lines of our own, clean ones unless dirty ones are asked for; see kernels.cu."""
+        """Fill the L2 with our own lines: dirty ones in mode "dirty", else clean ones; see kernels.cu."""
         device, count = self._device, c_uint64(self._half // VECTOR)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
         grid = 8 * device.sm_count
@@ -248,17 +251,17 @@ class CudaClock:
         device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
 
     def _stamp(self, number: int) -> None:
-        """Before the hold and after the span: right around the span they would be too near for a frequency."""
+        """Record clock and time: before the stream blocks and after the sample, far enough apart for a frequency."""
         at = c_uint64(self._words.device_pointer + 16 * number)
         self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
 
     def _sm_clock_hz(self) -> float | None:
-        """Frequency between the two stamps, to a kilohertz; None where they are no use."""
+        """Return the frequency between the two stamps, to a kilohertz; None if they are not usable."""
         first_ns, first, last_ns, last = self._words.values[:4]
         return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
 
     def _hold(self) -> None:
-        """Make the stream wait for the host; a new ticket each time, so that no reset can race with a late reader."""
+        """Block the stream until the host releases it; a new ticket each time avoids a race with a late reader."""
         self._ticket += 1
         flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
         arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
@@ -268,13 +271,13 @@ class CudaClock:
         self._flags.values[0] = ticket
 
     def forget(self, launch: Callable[[], None]) -> None:
-        """Give back the graph of a launch whose buffers end."""
+        """Free the graph of a launch before its buffers are freed."""
         graph, _ = self._graphs.pop(launch, (None, 0))
         if graph is not None:
             self._driver.raw("cuGraphExecDestroy")(graph)
 
     def close(self) -> None:
-        """Give the memory back; harmless after the context was lost."""
+        """Free the memory; harmless after the context was lost."""
         for launch in list(self._graphs):
             self.forget(launch)
         self._driver.raw("cuMemFree_v2")(self._flush_buffer)

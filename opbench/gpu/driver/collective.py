@@ -1,4 +1,4 @@
-"""Sums over several GPUs by NCCL, which CuPy calls: one process a GPU."""
+"""Sum buffers over several GPUs with NCCL through CuPy: one process per GPU."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from opbench.gpu.driver.memory import DeviceArray
 from opbench.paths import pip_install
 
 NO_MULTICAST = "NCCL_NVLS_ENABLE"
-"""Sums that the switch does in flight differ from call to call: off unless the environment says."""
+"""Environment variable: sums in the NVSwitch differ from call to call, so they are off by default."""
 
 BLOCKS = "NCCL_MAX_CTAS"
 MOST_BLOCKS = 12
-"""That a sum takes, unless the environment says; each keeps a multiprocessor to itself. AlexNet's step in bf16,
-whose backward pass leaves them that: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
+"""Default number of blocks of a sum; each block occupies one multiprocessor. AlexNet in bf16, whose backward pass
+leaves these multiprocessors free: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
 
 
 class _Joined(Protocol):
-    """CuPy's communicator, as far as it is used here."""
+    """The part of CuPy's communicator that opbench uses."""
 
     def allReduce(self, source: int, target: int, count: int, kind: int, operation: int, stream: int) -> None:
         """Enqueue a sum."""
 
     def destroy(self) -> None:
-        """Leave."""
+        """Leave the communicator."""
 
 
 class Nccl(Protocol):
-    """CuPy's `cupy.cuda.nccl`, as far as it is used here."""
+    """The part of `cupy.cuda.nccl` that opbench uses."""
 
     NCCL_FLOAT: int
     NCCL_SUM: int
 
     def get_unique_id(self) -> bytes:
-        """What the first rank hands to the others."""
+        """Return the identifier that the first rank sends to the others."""
 
     def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _Joined:
-        """Join the others."""
+        """Join the communicator."""
 
 
 def find_nccl() -> Nccl:
-    """CuPy's NCCL; raises EnvironmentFault with the remedy where CuPy, or the library, is missing."""
+    """Return CuPy's NCCL; raise EnvironmentFault with a remedy if CuPy or NCCL is missing."""
     try:
         from cupy.cuda import nccl
 
@@ -61,9 +61,9 @@ def find_nccl() -> Nccl:
 
 
 class NcclGroup:
-    """One rank among others; its sums go to the stream of its GPU, where a graph may capture them.
+    """One rank of a communicator; its sums go to the stream of its GPU, where a graph may capture them.
 
-    With two ranks a sum is the same whoever adds; with more NCCL's order is its own, alike on all ranks.
+    With two ranks a sum does not depend on the order; with more, NCCL chooses the order, the same on all ranks.
     """
 
     def __init__(self, ranks: int, identity: bytes, rank: int, stream: int, nccl: Nccl | None = None) -> None:
@@ -76,7 +76,7 @@ class NcclGroup:
             ) from None
 
     def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
-        """A launch that adds a buffer of float32 over all ranks, in place."""
+        """Return a launch that sums a buffer of float32 over all ranks, in place."""
         array, joined = cast(DeviceArray, buffer), self._joined
         assert joined is not None
         pointer, count = array.pointer, array.nbytes // 4
@@ -85,20 +85,20 @@ class NcclGroup:
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors that a sum may take from what runs beside it."""
+        """Multiprocessors that a sum may take from kernels that run at the same time."""
         return int(os.environ.get(BLOCKS, MOST_BLOCKS))
 
     def close(self) -> None:
-        """Leave the others; harmless twice."""
+        """Leave the communicator; harmless twice."""
         joined, self._joined = self._joined, None
         if joined is not None:
             joined.destroy()
 
 
 def rank_environments(ranks: int) -> list[dict[str, str]]:
-    """A GPU for each rank, of those that this process sees; raises EnvironmentFault where there are fewer, or no NCCL.
+    """Return the environment of each rank, with one GPU each; raise EnvironmentFault for too few GPUs or no NCCL.
 
-    It is set before a rank starts, so that all of it, libraries included, knows that one GPU alone.
+    Set it before a rank's process starts, so that its libraries also see only that GPU.
     """
     driver = Driver()
     driver.call("cuInit", 0)

@@ -57,7 +57,7 @@ class Device:
         self.driver = Driver()
         self.ordinal = ordinal
         self.last = ""
-        """Names of the kernels launched last, for the message when one of them dies."""
+        """Names of the kernels launched last, for the message if one of them fails."""
         try:
             self.handle = int(self.driver.get("cuDeviceGet", c_int, ordinal))
             self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
@@ -78,7 +78,7 @@ class Device:
         self._functions = {kernel: self.function(self._module, kernel) for kernel in KERNELS.kernels}
 
     def _check_versions(self) -> None:
-        """A cubin runs on any driver of its own major version or a newer one."""
+        """Check that the driver's major version is at least the compiler's, so that it loads the cubins."""
         supported, compiler = self.cuda_version(), self.compiler().version
         if compiler[0] > supported[0]:
             raise EnvironmentFault(
@@ -86,14 +86,14 @@ class Device:
                 f"update the driver or pip install 'opbench[cuda{supported[0]}]'"
             )
 
-    # What the device is -------------------------------------------------------------------------------------------
+    # Properties --------------------------------------------------------------------------------------------------
 
     def attribute(self, number: int) -> int:
-        """One CUdevice_attribute."""
+        """Return one CUdevice_attribute."""
         return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
 
     def reserve(self, nbytes: int, what: str) -> int:
-        """Allocate device memory; EnvironmentFault says how much was asked for and how much there is."""
+        """Allocate device memory; raise EnvironmentFault with the bytes requested and available."""
         try:
             return int(self.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
         except DriverError as error:
@@ -107,20 +107,20 @@ class Device:
         )
 
     def cuda_version(self) -> tuple[int, int]:
-        """The newest CUDA that the driver supports."""
+        """Return the newest CUDA version that the driver supports."""
         number = int(self.driver.get("cuDriverGetVersion", c_int))
         return number // 1000, number % 1000 // 10
 
     @functools.cached_property
     def name(self) -> str:
-        """What NVIDIA calls the device."""
+        """The device's name from the driver."""
         text = ctypes.create_string_buffer(256)
         self.driver.call("cuDeviceGetName", text, 256, self.handle)
         return text.value.decode(errors="replace")
 
     @functools.cached_property
     def uuid(self) -> str:
-        """The device's own identity, which does not depend on the order of devices."""
+        """The device's UUID, which does not depend on the order of devices."""
         return device_uuid(self.driver, self.handle)
 
     @functools.cached_property
@@ -135,7 +135,7 @@ class Device:
 
     @functools.cached_property
     def limits(self) -> DeviceLimits:
-        """What bounds occupancy and a launch."""
+        """The limits of occupancy and of a launch."""
         return DeviceLimits(
             name=self.name,
             sm_count=self.sm_count,
@@ -160,25 +160,25 @@ class Device:
 
     @functools.cached_property
     def shared_without_opt_in(self) -> int:
-        """Shared memory of a block that needs no permission (48 KiB)."""
+        """Shared memory of a block without opt-in (48 KiB)."""
         return self.attribute(SHARED_PER_BLOCK)
 
     def architecture(self, request: BuildRequest) -> str:
-        """What to compile for on this device."""
+        """Return the architecture to compile for."""
         return nvrtc.architecture(self.capability, request)
 
     def compiler(self) -> nvrtc.Nvrtc:
         """Return the NVRTC that compiles for this device."""
         return nvrtc.library(self.architecture(KERNELS))
 
-    # Running things -----------------------------------------------------------------------------------------------
+    # Launches ------------------------------------------------------------------------------------------------------
 
     def load_module(self, cubin: Path) -> c_void_p:
         """Load a cubin."""
         return c_void_p(self.driver.get("cuModuleLoadData", c_void_p, cubin.read_bytes(), where=cubin.name))
 
     def function(self, module: c_void_p, kernel: str) -> c_void_p:
-        """A kernel of a module."""
+        """Return a kernel of a module."""
         name = c_char_p(kernel.encode())
         return c_void_p(self.driver.get("cuModuleGetFunction", c_void_p, module, name, where=kernel))
 
@@ -190,12 +190,12 @@ class Device:
         self.driver.call("cuLaunchKernel", function, *geometry, self.stream, pointers, None, where=kernel)
 
     def wait(self) -> None:
-        """Wait for all launches; raises DriverError, a LaunchError, naming the kernels launched last."""
+        """Wait for all launches; raise DriverError, a LaunchError, which names the kernels launched last."""
         self.driver.call("cuStreamSynchronize", self.stream, where=self.last)
 
 
 def device_uuid(driver: Driver, device: int) -> str:
-    """A device's identity as nvidia-smi prints it; needs no context."""
+    """Return a device's UUID as nvidia-smi prints it; this needs no context."""
     raw = ctypes.create_string_buffer(16)
     driver.call("cuDeviceGetUuid_v2", raw, device)
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
@@ -205,21 +205,21 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs that this process is shown, with what shows each of them alone to another; opens no context."""
+    """List the visible GPUs, each with the environment that makes it the only visible one; open no context."""
     _require_gpu()
     driver = Driver()
     driver.call("cuInit", 0)
     count = int(driver.get("cuDeviceGetCount", c_int))
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
-    found = []
+    listed = []
     for index in range(count):
         handle = int(driver.get("cuDeviceGet", c_int, index))
         name = ctypes.create_string_buffer(256)
         driver.call("cuDeviceGetName", name, 256, handle)
         alone = named[index] if len(named) >= count else str(index)
         shown = name.value.decode(errors="replace")
-        found.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE: alone}))
-    return found
+        listed.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE: alone}))
+    return listed
 
 
 def _require_gpu() -> None:
@@ -228,7 +228,7 @@ def _require_gpu() -> None:
 
 
 def device_key(ordinal: int = 0) -> str:
-    """A name for this GPU with this driver, for files that hold what was measured on it; opens no context."""
+    """Return a name for this GPU and driver, for files of measurements; open no context."""
     _require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))

@@ -1,7 +1,7 @@
-"""The CUDA driver's C interface through ctypes: prototypes, error names, and nothing that decides anything.
+"""The CUDA driver's C interface through ctypes: prototypes and error names, without any policy.
 
 A benchmark needs about forty driver calls. Calling them directly costs about a microsecond a launch, needs no compiled
-dependency, and gives every error code to opbench instead of to a library that opbench would have to second-guess.
+dependency, and gives every error code to opbench directly.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3,
 FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
 
 TENSOR = (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p)
-"""Map, type, rank, address, dims and strides of what a tensor map describes."""
+"""The arguments for map, type, rank, address, dims and strides of a tensor map."""
 MODES = (c_int, c_int, c_int, c_int)
-"""Its interleave, swizzle, L2 promotion and fill."""
+"""The arguments for interleave, swizzle, L2 promotion and fill."""
 
 PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
@@ -117,7 +117,7 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuGraphDestroy": (c_void_p,),
     "cuGraphExecDestroy": (c_void_p,),
 }
-"""Arguments of every call that opbench makes; each returns a CUresult."""
+"""Argument types of every driver call that opbench makes; each call returns a CUresult."""
 
 TEXTURES = (
     "cuArray3DCreate_v2", "cuArrayDestroy", "cuTexObjectCreate", "cuTexObjectDestroy", "cuSurfObjectCreate",
@@ -125,7 +125,7 @@ TEXTURES = (
 )  # fmt: skip
 TENSOR_MAPS = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
 OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAPS, *TEXTURES})
-"""Calls that only newer drivers have (CUDA 12.4 for the first), and those that few kernels need."""
+"""Calls that only newer drivers have (CUDA 12.4 for the first), and calls that few kernels need."""
 
 
 class DriverError(LaunchError):
@@ -154,33 +154,33 @@ class Driver:
             function.restype = c_int
 
     def raw(self, name: str) -> Callable[..., int]:
-        """The bare function, for calls whose cost matters."""
+        """Return the function without a check of its result, for calls whose cost matters."""
         function: Callable[..., int] = getattr(self._library, name)
         return function
 
     def bare(self, name: str) -> Callable[..., int]:
-        """The function again, for arguments that are ctypes' own: none is looked at, a third of a call's cost."""
+        """Return the function without argument conversion, for ctypes arguments: a third cheaper."""
         function: Callable[..., int] = self._library[name]
         return function
 
     def has(self, name: str) -> bool:
-        """Whether this driver has an optional call."""
+        """Return whether this driver has an optional call."""
         return hasattr(self._library, name)
 
     def call(self, name: str, *arguments: object, where: str = "") -> None:
-        """Call and raise DriverError when the result is not success."""
+        """Call a driver function; raise DriverError unless it succeeds."""
         code = getattr(self._library, name)(*arguments)
         if code:
             raise self.error(code, name, where)
 
     def error(self, code: int, call: str, where: str = "") -> DriverError:
-        """The error for a result, with the driver's name for it."""
+        """Return the error for a result, with the driver's name for it."""
         text = c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(text))
         return DriverError(code, (text.value or b"unknown error").decode(), call, where)
 
     def get(self, name: str, kind: Any, *arguments: object, where: str = "") -> Any:
-        """Call a function whose first argument is a pointer for its answer, and return the answer."""
+        """Call a function whose first argument is a pointer for its result, and return the result."""
         answer = kind()
         self.call(name, ctypes.byref(answer), *arguments, where=where)
         return answer.value
@@ -190,7 +190,7 @@ class Driver:
 def why_missing() -> str | None:
     """Say why CUDA cannot be used here, or None; creates no context.
 
-    It calls cuInit, after which a forked child cannot use CUDA: workers are to be spawned.
+    It calls cuInit. After that, a forked child cannot use CUDA, so workers must be spawned.
     """
     try:
         driver = Driver()

@@ -1,4 +1,4 @@
-"""Many launches as one CUDA graph, each waiting for those alone that it depends on."""
+"""Record many launches as one CUDA graph, in which each waits only for its dependencies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from opbench.gpu.driver.device import Device
 
 GraphStep = tuple[Callable[[], None], Sequence[int]]
-"""What enqueues the work of one step, and the numbers of the earlier steps that it waits for."""
+"""A callable that enqueues one step, and the numbers of the earlier steps that the step depends on."""
 
 
 def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
-    """What a callable enqueues on the device's stream, as a graph of its own."""
+    """Capture the work that a callable enqueues on the device's stream as a graph."""
     driver, graph = device.driver, c_void_p()
     driver.call("cuStreamBeginCapture_v2", device.stream, CAPTURE_RELAXED)
     try:
@@ -28,14 +28,14 @@ def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
 
 
 def instantiate(device: Device, graph: c_void_p) -> c_void_p:
-    """The graph made ready to launch; the graph itself is given back."""
+    """Instantiate a graph for launches, and destroy the graph itself."""
     ready = c_void_p(device.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
     device.driver.call("cuGraphDestroy", graph)
     return ready
 
 
 def straight_runs(waits: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Steps one behind the other, of which each waits for the one before it alone and nobody else does."""
+    """Group steps into chains: each step waits only for the one before it, and no other step waits for that one."""
     waiting = [0] * len(waits)
     for after in waits:
         for number in after:
@@ -57,11 +57,10 @@ def _enqueue(launches: Sequence[Callable[[], None]]) -> None:
 
 
 class CudaGraph:
-    """Steps recorded once and launched with one call; every step must have run before, so that its code is loaded.
+    """Steps that are recorded once and launched with one call; each must have run before, so that its code is loaded.
 
-    Steps that depend on none of each other may run at the same time: no streams or events are needed for that. A
-    straight run of steps is captured at once, as kernels that may begin before the one ahead of them has ended keep
-    that only within one capture.
+    Independent steps may run at the same time, without streams or events. A chain of steps is captured in one piece,
+    because programmatic dependent launch between kernels survives only within one capture.
     """
 
     def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
@@ -84,12 +83,12 @@ class CudaGraph:
         self._device.driver.call("cuGraphLaunch", self._ready, self._device.stream)
 
     def run(self) -> None:
-        """Run all steps on a stream of this graph's own and wait for them: what several threads can do at once."""
+        """Run all steps on this graph's own stream and wait; several threads can do this at the same time."""
         self._device.driver.call("cuGraphLaunch", self._ready, self._own)
         self._device.driver.call("cuStreamSynchronize", self._own, where="a graph")
 
     def close(self) -> None:
-        """Give it back; harmless twice."""
+        """Destroy the graph; harmless twice."""
         if self._ready is not None:
             self._device.driver.raw("cuGraphExecDestroy")(self._ready)
             self._device.driver.raw("cuStreamDestroy_v2")(self._own)

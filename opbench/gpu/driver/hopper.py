@@ -1,4 +1,4 @@
-"""What launches on Hopper take beyond grid and block: tensor maps, clusters, programmatic dependence."""
+"""Launch features of Hopper: tensor maps, clusters, programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ EncodedMap = ctypes.Array[c_char]
 
 
 def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
-    """The hardware's own form of a map of a buffer.
+    """Encode a tensor map of a buffer.
 
-    Raises LaunchError, in words, for what the hardware refuses.
+    Raise LaunchError, with the reason, for a map that the hardware does not support.
     """
     tensor.check(address, nbytes)
     call = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
@@ -72,12 +72,12 @@ class _Config(Structure):
 
 
 def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
-    """Whether a launch takes more than cuLaunchKernel can say; older GPUs let launches follow each other."""
+    """Return whether a launch needs cuLaunchKernelEx; older GPUs ignore programmatic dependent launch."""
     return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTERS_FROM)
 
 
 def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
-    """The CUlaunchConfig of a launch by cuLaunchKernelEx, by address; raises LaunchError for what no GPU launches."""
+    """Return a pointer to the CUlaunchConfig of a launch; raise LaunchError for a launch that this GPU refuses."""
     if launch.cluster != (1, 1, 1) and capability < CLUSTERS_FROM:
         have = "{}.{}".format(*capability)
         raise LaunchError(f"{launch.kernel}: clusters need 9.0; this GPU has {have}")

@@ -1,4 +1,4 @@
-// The harness's own kernels: guard bands, a cold L2, and a stream that waits for the host.
+// Kernels of the harness: check guard bands, flush the L2, and block a stream until the host releases it.
 
 typedef unsigned long long u64;
 

@@ -1,4 +1,4 @@
-"""Device memory with guard bands: what a kernel writes outside its tensors is seen."""
+"""Device memory with guard bands, which reveal writes outside of a tensor."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from opbench.gpu.driver.device import Device
 
 GUARD_BYTES = 256 * 1024
-"""Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""
+"""Size of a guard band before and after each tensor: more than one row or tile, and a multiple of every alignment."""
 
 UNTOUCHED = 0xFFFFFFFF
 SECRET = secrets.randbits(64)
-"""Of this process's fingerprints."""
+"""The secret of this process's fingerprints."""
 
 
 class DeviceArray:
-    """A tensor's place in device memory that someone else allocated, such as a network's arena."""
+    """A tensor in device memory that another owner allocated, such as a network's arena."""
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, pointer: int = 0) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
@@ -40,11 +40,11 @@ class DeviceArray:
         return self._pointer
 
     def argument(self) -> c_uint64:
-        """The address as a kernel takes it."""
+        """Return the address as a kernel argument."""
         return c_uint64(self.pointer)
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
-        """A tensor map of it."""
+        """Return a tensor map of this tensor."""
         return encode(self._device.driver, tensor, self.pointer, self.nbytes)
 
     def write(self, array: np.ndarray) -> None:
@@ -84,33 +84,33 @@ class DeviceArray:
             call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + rest, shift, stream)
 
     def fingerprint(self) -> int:
-        """64 bits that stand for the content, after all launches before it; see kernels.cu."""
+        """Return a 64-bit hash of the content, after all earlier launches; see kernels.cu."""
         device = self._device
         device.driver.call("cuMemsetD8Async", device.scratch, 0, 8, device.stream)
         arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(device.scratch))
         device.launch("opbench_fingerprint", 8 * device.sm_count, 256, arguments)
-        found = c_uint64()
-        device.driver.call("cuMemcpyDtoHAsync_v2", byref(found), device.scratch, 8, device.stream)
+        hash_value = c_uint64()
+        device.driver.call("cuMemcpyDtoHAsync_v2", byref(hash_value), device.scratch, 8, device.stream)
         device.wait()
-        return found.value
+        return hash_value.value
 
     def damage(self) -> int | None:
-        """None: there are no guard bands here."""
+        """Return None: this memory has no guard bands."""
         return None
 
 
 class MovableArray(DeviceArray):
-    """A tensor's place that changes from launch to launch: arguments and tensor maps made of it follow.
+    """A tensor whose address changes from launch to launch; its arguments and tensor maps follow.
 
-    It stays aligned as it was, as maps are checked when they are made.
+    The alignment must not change, because maps are checked only when they are created.
     """
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, address: c_uint64) -> None:
-        """`address` is what every kernel's argument will be: who sets it calls `move_maps` where there are maps."""
+        """`address` is the argument of every kernel. After setting it, call `move_maps` if there are maps."""
         super().__init__(device, name, shape, dtype)
         self.address = address
         self.maps: list[tuple[EncodedMap, int]] = []
-        """With the offset in bytes at which each begins."""
+        """Each tensor map with its offset in bytes."""
         self._encoded_for = address.value
 
     @property
@@ -119,31 +119,31 @@ class MovableArray(DeviceArray):
         return self.address.value
 
     def argument(self) -> c_uint64:
-        """The one argument that all launches share."""
+        """Return the argument that all launches share."""
         return self.address
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
-        """A tensor map that follows."""
-        self.maps.append((found := super().encoded(tensor), tensor.offset))
-        return found
+        """Return a tensor map that follows the address."""
+        self.maps.append((tensor_map := super().encoded(tensor), tensor.offset))
+        return tensor_map
 
     def move_maps(self) -> None:
-        """Bring the tensor maps to where it lies now."""
+        """Set the current address in all tensor maps."""
         if (pointer := self.address.value) != self._encoded_for:
-            for found, offset in self.maps:
-                self._device.driver.call("cuTensorMapReplaceAddress", found, pointer + offset, where=self.name)
+            for tensor_map, offset in self.maps:
+                self._device.driver.call("cuTensorMapReplaceAddress", tensor_map, pointer + offset, where=self.name)
             self._encoded_for = pointer
 
 
 SMALL_VARIABLE_BYTES = 1 << 14
-"""Up to this size a module variable is compared on the host; the kernel needs words at addresses of four bytes."""
+"""Up to this size a module variable is hashed on the host; the kernel needs 4-byte alignment."""
 
 
 class ModuleVariable(DeviceArray):
     """A variable of a loaded module, as bytes at any address."""
 
     def fingerprint(self) -> int:
-        """64 bits that stand for the content, after all launches before it."""
+        """Return a 64-bit hash of the content, after all earlier launches."""
         if self.nbytes > SMALL_VARIABLE_BYTES and self.pointer % 4 == 0:
             return super().fingerprint()
         return int.from_bytes(hashlib.blake2b(self.read().data, digest_size=8).digest(), "little")
@@ -153,7 +153,7 @@ class CudaBuffer(DeviceArray):
     """Device memory for one tensor.
 
     Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the result;
-    each buffer has its own word, so that even a copy from one guard band into another is seen.
+    each buffer has its own word, so that even a copy from one guard band into another is detected.
     """
 
     _tags = itertools.count()
@@ -174,7 +174,7 @@ class CudaBuffer(DeviceArray):
         return self._base + GUARD_BYTES
 
     def damage(self) -> int | None:
-        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte, else None."""
         device = self._device
         device.driver.call("cuMemsetD8Async", device.scratch, 0xFF, 8, device.stream)
         sizes = (c_uint64(GUARD_BYTES), c_uint64(self.nbytes), c_uint(self._tag))
@@ -189,7 +189,7 @@ class CudaBuffer(DeviceArray):
         return -1 - before if before < behind else self.nbytes + behind
 
     def release(self) -> None:
-        """Give the memory back; harmless twice, and after the context was lost."""
+        """Free the memory; harmless twice, and after the context was lost."""
         base, self._base = self._base, 0
         if base:
             self._device.driver.raw("cuMemFree_v2")(base)

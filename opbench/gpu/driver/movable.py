@@ -1,8 +1,8 @@
-"""Launches whose buffers and stream are named as they are enqueued, for memory that another library allocates.
+"""Launches that take buffers and stream on each call, for memory that another library allocates.
 
-A bound launch costs microseconds to make and holds addresses. Here what it holds is one number a tensor, which all its
-kernels' arguments are, so that the same launch serves any memory: setting an address costs a tenth of a microsecond,
-and only a Hopper kernel's tensor maps are told where a tensor of theirs has moved.
+Binding a launch takes microseconds and fixes its addresses. Here all kernels share one address argument per tensor, so
+that one bound launch works on any memory. Setting an address takes a tenth of a microsecond; in addition, tensor maps
+of Hopper kernels are updated if their tensor moved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MovableLaunch:
-    """A case's launches on tensors that are given by address, in the order of `tensors`, each time."""
+    """A case's launches, which take the addresses of `tensors`, in this order, on each call."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class MovableLaunch:
         tensors: Sequence[Tensor],
         addresses: Mapping[str, int],
     ) -> None:
-        """`addresses` are where the tensors lie first; raises LaunchError for what cannot be launched or moved."""
+        """`addresses` are the first addresses; raise LaunchError for launches that cannot run or move."""
         for launch in launches:
             if launch.textures:
                 raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
@@ -60,7 +60,7 @@ class MovableLaunch:
         self._mapped = [array for array in arrays if array.maps]
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        """Enqueue on a stream, by the driver's handle; from any thread whose current device is the launch's."""
+        """Enqueue on a stream, given by the driver's handle; call it from a thread with the same current device."""
         self._acquire()  # the driver copies arguments as it is called, and not before
         try:  # half the cost of `with`
             self._write(self._room, 0, *addresses)
@@ -78,7 +78,7 @@ class MovableLaunch:
             self._release()
 
     def _again(self, code: int, arguments: tuple[object, ...]) -> None:
-        """Once more in a thread that had no context; else the error in words."""
+        """Set the context and try again if the thread had none; else raise the error."""
         driver = self._device.driver
         step = next(step for step in self._steps if step.arguments is arguments)
         if code == INVALID_CONTEXT:

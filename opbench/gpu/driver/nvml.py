@@ -1,4 +1,4 @@
-"""Clocks, power, heat and settings of one GPU from NVML; whatever is missing is None."""
+"""Clocks, power, temperature and settings of one GPU from NVML; None for what is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THROTTLE_REASONS = {
 
 
 class Nvml:
-    """A handle on one GPU, or nothing where nvidia-ml-py or the permission is missing."""
+    """A handle on one GPU; every value is None if nvidia-ml-py or the permission is missing."""
 
     def __init__(self, uuid: str) -> None:
         self._library: ModuleType | None = None
@@ -45,7 +45,7 @@ class Nvml:
             self._library = None
 
     def _ask(self, name: str, *arguments: int) -> Any:
-        """One question, or None when it cannot be answered."""
+        """Call one NVML function; return None if it fails."""
         if self._library is None:
             return None
         try:
@@ -54,7 +54,7 @@ class Nvml:
             return None
 
     def state(self) -> DeviceState:
-        """Clocks and heat now."""
+        """Return the current clocks and temperature."""
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -68,7 +68,7 @@ class Nvml:
         )
 
     def settings(self, environment: Environment) -> Environment:
-        """Return the environment with what someone who compares two runs has to know of the GPU's configuration."""
+        """Return the environment with the GPU's settings, which a comparison of two runs needs."""
         return replace(
             environment,
             driver=self.driver(),
@@ -99,7 +99,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _first(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
-    """The current one of a (current, pending) pair."""
+    """Return the current value of a (current, pending) pair."""
     return None if not pair else convert(pair[0])
 
 

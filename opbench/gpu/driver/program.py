@@ -1,4 +1,4 @@
-"""A loaded module: what its kernels use, and launches with every argument prepared."""
+"""A loaded module: the resources of its kernels, and launches with prepared arguments."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
 
 
 class BoundStep(NamedTuple):
-    """One call of the driver, ready to be made."""
+    """One prepared call of the driver."""
 
     call: Callable[..., int]
     arguments: tuple[object, ...]
     kernel: str = ""
-    """Its name; empty for a buffer that is cleared."""
+    """The kernel's name; empty for a step that clears a buffer."""
     keep: Sequence[object] = ()
-    """What the arguments hold bare addresses of."""
+    """Objects that the arguments point to; they must stay alive."""
 
 
 class CudaProgram:
@@ -74,24 +74,26 @@ class CudaProgram:
         self.machine_code_sha256 = ""
         self.uses_device_heap = False
         self._variables: Sequence[CubinVariable] = ()
-        with contextlib.suppress(BadCubin):  # a compiler newer than our reader: the driver has loaded it all the same
+        with contextlib.suppress(
+            BadCubin
+        ):  # the compiler is newer than our cubin reader; the driver loads the cubin anyway
             data = cubin.read_bytes()
             self.machine_code_sha256 = machine_code_sha256(data)
             self._variables, self.uses_device_heap = read_variables(data), uses_device_heap(data)
 
     def variables(self) -> dict[str, Buffer]:
-        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie on the device."""
-        found: dict[str, Buffer] = {}
+        """Return the module's `__device__` and `__constant__` variables by name, as bytes in device memory."""
+        buffers: dict[str, Buffer] = {}
         for variable in self._variables:
             address, size = c_uint64(), c_size_t()
             name = c_char_p(variable.name.encode())
             get = self._device.driver.raw("cuModuleGetGlobal_v2")
             if not get(byref(address), byref(size), self._module, name):  # one that no code reads may not be loaded
                 plain = plain_name(variable.name)
-                found[plain if plain not in found else variable.name] = ModuleVariable(
+                buffers[plain if plain not in buffers else variable.name] = ModuleVariable(
                     self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
                 )
-        return found
+        return buffers
 
     def _resources(self, function: c_void_p) -> KernelResources:
         # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
@@ -123,10 +125,10 @@ class CudaProgram:
         *,
         extended: bool = False,
     ) -> list[BoundStep]:
-        """The driver's calls for all launches in order, on a stream; raises LaunchError likewise.
+        """Return the driver calls of all launches in order, on a stream; raise LaunchError likewise.
 
-        With `extended` by cuLaunchKernelEx where the driver has it: it takes 4 arguments instead of 11, each of which
-        costs the host some 40 ns from Python.
+        With `extended`, use cuLaunchKernelEx if the driver has it: it takes 4 arguments instead of 11, and each
+        argument takes about 40 ns from Python.
         """
         return [step for launch in launches for step in self._steps(launch, buffers, stream, extended)]
 
@@ -156,7 +158,7 @@ class CudaProgram:
         return [*before, kernel, *after]
 
     def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
-        """A copy into a `__constant__` variable."""
+        """Return a copy into a `__constant__` variable."""
         address, size = c_uint64(), c_size_t()
         name = self._names.get(f"&{launch.constant}", launch.constant)
         self._device.driver.call(
@@ -227,19 +229,19 @@ class CudaProgram:
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
-        """A map of these buffers: it holds an address, so that each set of buffers has its own."""
+        """Return a tensor map of these buffers; it contains an address, so each set of buffers needs its own."""
         buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
         with _of(launch):
             return buffer.encoded(tensor)
 
     def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
-        """A texture or surface of these buffers."""
+        """Return a texture or surface of these buffers."""
         buffer = cast("CudaBuffer", _buffer(texture.tensor, buffers))
         with _of(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
-        """Say in words what the driver would call 'invalid value'."""
+        """Raise LaunchError with the reason for what the driver would only call 'invalid value'."""
         name, device, resources = launch.kernel, self._device, self.resources[launch.kernel]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         if threads > device.limits.threads_per_block:
@@ -262,7 +264,7 @@ class CudaProgram:
             )
 
     def _parameter_sizes(self, launch: KernelLaunch, function: c_void_p) -> list[int] | None:
-        """What the kernel's parameters take, None where the driver does not tell."""
+        """Return the sizes of the kernel's parameters; None if the driver does not report them."""
         driver = self._device.driver
         sizes: list[int] = []
         if not driver.has("cuFuncGetParamInfo"):
@@ -275,7 +277,7 @@ class CudaProgram:
         return sizes
 
     def _check_parameters(self, launch: KernelLaunch, sizes: list[int] | None, values: Sequence[CValue]) -> None:
-        """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
+        """Compare the sizes with the kernel's: with one argument too few, the driver would read past our array."""
         given = [ctypes.sizeof(value) for value in values]
         if sizes is not None and given != sizes:
             raise LaunchError(
@@ -284,7 +286,7 @@ class CudaProgram:
             )
 
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
-        """Ask for more dynamic shared memory than a kernel gets unasked; never lower what an earlier bind got."""
+        """Opt in to more dynamic shared memory than the default; never lower the limit of an earlier bind."""
         total = launch.shared_bytes + self.resources[launch.kernel].shared_bytes
         if total <= self._device.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
             return
@@ -300,7 +302,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 @contextlib.contextmanager
 def _of(launch: KernelLaunch) -> Iterator[None]:
-    """Say of which kernel's launch a refusal is."""
+    """Add the kernel's name to a LaunchError."""
     try:
         yield
     except LaunchError as error:
@@ -314,7 +316,7 @@ def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
 
 
 def _structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
-    """A structure with the addresses of these buffers."""
+    """Return a structure with the addresses of these buffers."""
 
     def address_of(name: str) -> int:
         buffer = cast("CudaBuffer", _buffer(name, buffers))
@@ -328,11 +330,11 @@ def _structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer
 
 
 WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""Types of numbers without one of their own, by the bytes that the kernel's parameter has: of whole ones, of others."""
+"""Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
 
 
 def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
-    """The C value of one argument; `width` is what the kernel takes in bytes, 0 where that is not known."""
+    """Return the C value of one argument; `width` is the parameter's size in bytes, 0 if not known."""
     if isinstance(arg, Struct):
         return _structure(arg, launch, buffers)
     if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):

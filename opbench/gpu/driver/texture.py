@@ -1,7 +1,7 @@
-"""Textures and surfaces of tensors: an array of the driver's own, filled before a kernel and emptied after it.
+"""Textures and surfaces of tensors: a CUDA array, filled before a kernel and copied back after it.
 
-Only arrays filter, and only surfaces of arrays are written. The copies are part of what is measured, as they would be
-part of a program that keeps its data in plain memory.
+Only arrays support filtering, and only surfaces of arrays can be written. The copies are part of the measured time, as
+they would be in a program that keeps its data in linear memory.
 """
 
 from __future__ import annotations
@@ -83,28 +83,28 @@ class TextureObject(c_uint64):
 
     before: Sequence[Copy] = ()
     after: Sequence[Copy] = ()
-    held: _Held
+    resources: _DriverObjects
 
 
-class _Held:
-    """What the driver made for an argument; given back with it."""
+class _DriverObjects:
+    """Driver objects of one argument; they are destroyed with it."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.made: list[tuple[str, c_void_p | c_uint64]] = []
+        self.created: list[tuple[str, c_void_p | c_uint64]] = []
 
     def __del__(self) -> None:
-        for call, value in reversed(self.made):
+        for call, value in reversed(self.created):
             self.driver.raw(call)(value)
 
 
 def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> TextureObject:
-    """A texture or surface object of a buffer; raises LaunchError, in words, for what the hardware refuses."""
+    """Return a texture or surface object of a buffer; raise LaunchError for what the hardware does not support."""
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
         raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")
     made, resource = TextureObject(), _Resource()
-    made.held = held = _Held(driver)
+    made.resources = objects = _DriverObjects(driver)
     if texture.memory == "linear":
         resource.kind = RESOURCE_LINEAR
         whole = texture.size[0] * texture.texel_bytes
@@ -115,18 +115,18 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
         height = texture.size[1] if len(texture.size) > 1 else 0
         shape = _Array(texture.size[0], height, 0, FORMATS[texture.type], texture.channels, SURFACE_LDST)
         driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)
-        held.made.append(("cuArrayDestroy", array))
+        objects.created.append(("cuArrayDestroy", array))
         resource.kind, resource.of.array = RESOURCE_ARRAY, array
         made.before = [_copy(texture, address, array, True)]
         made.after = [_copy(texture, address, array, False)] if texture.is_surface else []
     if texture.is_surface:
         driver.call("cuSurfObjectCreate", byref(made), byref(resource), where=texture.name)
-        held.made.append(("cuSurfObjectDestroy", c_uint64(made.value)))
+        objects.created.append(("cuSurfObjectDestroy", c_uint64(made.value)))
     else:
         driver.call(
             "cuTexObjectCreate", byref(made), byref(resource), byref(_sampler(texture)), None, where=texture.name
         )
-        held.made.append(("cuTexObjectDestroy", c_uint64(made.value)))
+        objects.created.append(("cuTexObjectDestroy", c_uint64(made.value)))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Compute capabilities: how users write them, and what a GPU lacks for a variant."""
+"""Compute capabilities: parse them, and say what a GPU lacks for a variant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OLDEST = (6, 1)
 
 def parse_capability(text: str) -> tuple[int, int] | None:
     """Read "8.6", "sm_86" or "9.0a" as (major, minor); return None for anything else."""
-    found = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)[af]?", text.strip().lower())
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)[af]?", text.strip().lower())
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def capability_of(gpu: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Whether remembered ceilings still hold: two of the probes that set them, measured again at the start of a run."""
+"""Check whether stored peaks still hold: two of their probes are measured again at the start of a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from opbench.timing.sampling import TimingOptions
 CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
 """Memory and arithmetic: a driver, a clock limit or another user that changes other limits changes one of these."""
 DEVIATION = 0.03
-"""Beyond what separate processes on an idle GPU differ by."""
+"""Larger than the differences between separate processes on an idle GPU."""
 TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
 
 def probes(ceilings: Ceilings) -> dict[str, str]:
-    """Return limit to the case that reached it, of ceilings that were measured."""
+    """Return the case that reached each checked limit; only of measured ceilings."""
     return {n: ceilings.cases[n] for n in CHECKED_LIMITS if getattr(ceilings, n) and n in ceilings.cases}
 
 
 def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
-    """Return what was found of each limit, for the run's file."""
+    """Compare the measured rates with the stored ones, for the run's file."""
     checked = tuple(
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)
         for name, rate in seen.items()
@@ -30,12 +30,12 @@ def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
     if not odd:
         return CeilingCheck(checked)
     show = {"dram_bytes_per_s": units.byte_rate, "fp32_flops_per_s": units.flop_rate}
-    words = ", ".join(
+    rates = ", ".join(
         f"{CHECKED_LIMITS[e.limit]} {show[e.limit](e.seen)} ({100 * e.off:+.1f} %)".replace("-", "−") for e in odd
     )
-    said = (
-        f"the remembered ceilings do not hold now: {words} at the start of this run, more than {100 * DEVIATION:g} % "
+    message = (
+        f"the remembered ceilings do not hold now: {rates} at the start of this run, more than {100 * DEVIATION:g} % "
         "off; shares of peak are of the remembered ones. See what else uses the GPU or limits its clocks "
         "(nvidia-smi), then measure them anew: opbench ceiling"
     )
-    return CeilingCheck(checked, said)
+    return CeilingCheck(checked, message)

@@ -1,4 +1,4 @@
-"""What a GPU can do at most: measured by probes, or quoted from a datasheet, and what that allows a problem."""
+"""Peak rates of a GPU, measured by probes or quoted from a datasheet, and the lower bounds that they set."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ BoundBy = Literal["memory", "compute"]
 
 @dataclass(frozen=True)
 class CheckedLimit:
-    """One limit that was measured again at the start of a run."""
+    """One peak that was measured again at the start of a run."""
 
     limit: str
     case: str
     seen: float
     off: float
-    """The rate that was seen over the remembered one, less 1."""
+    """The measured rate divided by the stored one, minus 1."""
 
 
 @dataclass(frozen=True)
 class CeilingCheck:
-    """Whether remembered limits still hold."""
+    """Whether stored peaks still hold."""
 
     checked: tuple[CheckedLimit, ...] = ()
     said: str = ""
-    """A sentence where one of them does not, or where that was not found out."""
+    """A message if one of them does not hold or could not be checked; else empty."""
 
 
 LEVELS = {
     "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
 }  # fmt: skip
-"""What each bandwidth is called."""
+"""The name of each bandwidth in reports."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Limits of one GPU; None where a limit is not known."""
+    """Peak rates of one GPU; None for a peak that is not known."""
 
     gpu: str = ""
     source: Literal["measured", "datasheet"] = "measured"
     origin: str = ""
     """The datasheet, or the run that measured it, by name."""
     dram_bytes_per_s: float | None = None
-    """Of a copy, read and written."""
+    """Rate of a copy; bytes read and bytes written both count."""
     dram_read_bytes_per_s: float | None = None
     dram_write_bytes_per_s: float | None = None
     l2_bytes_per_s: float | None = None
@@ -61,7 +61,7 @@ class Ceilings:
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
     """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
     fp32_sustained_flops_per_s: float | None = None
-    """As `fp32_flops_per_s`, which is a burst's, but after seconds without a break: power and clocks have settled."""
+    """Like `fp32_flops_per_s`, which a short burst reaches, but after seconds of load at settled clocks."""
     matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
     launch_floor_s: float | None = None
     sm_clock_hz: float | None = None
@@ -69,7 +69,7 @@ class Ceilings:
     cases: dict[str, str] = field(default_factory=dict)
     """For each measured limit, the case that reached it."""
     canary: CeilingCheck | None = None
-    """Of remembered limits, at the start of a run."""
+    """The check of stored peaks at the start of a run; None for others."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Ceilings:
@@ -81,10 +81,10 @@ class Ceilings:
         return {key: of for key, of in to_json(self).items() if of not in (None, "", {})}
 
     def at_level(self, level: str) -> Ceilings:
-        """The same limits with another bandwidth in the place of DRAM's copy.
+        """Return the same limits with another bandwidth in place of DRAM's copy bandwidth.
 
-        `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; where the one-way limits are not known, as of a
-        datasheet, the copy's stands for them.
+        `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; if a one-way bandwidth is not known, as in a
+        datasheet, the copy's bandwidth is used.
         """
         rate = getattr(self, f"{level}_bytes_per_s")
         if level == "dram" or (rate is None and level.startswith("dram")):
@@ -92,7 +92,7 @@ class Ceilings:
         return replace(self, dram_bytes_per_s=rate)
 
     def flops_per_s(self, unit: str) -> float | None:
-        """The arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products in place of one."""
+        """Return the arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products instead of one."""
         name, _, products = unit.partition("/")
         rates = {"f32": self.fp32_flops_per_s, "f16": self.matrix_flops_per_s.get("bf16"), **self.matrix_flops_per_s}
         rate = rates.get(name)  # both types of 16 bits have one rate
@@ -100,14 +100,14 @@ class Ceilings:
 
 
 SLOWEST_SHARE = {"f64": 64, "i32": 4}
-"""How many times slower than float32 a GPU computes at most in a unit whose rate is not known: where even then bytes
-take longer, they set the least time."""
+"""The most that a unit of unknown rate can be slower than float32. If memory traffic takes longer even at that rate,
+memory sets the lower bound."""
 
 
 def best_time(
     ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
-    """The time that the roofs allow from a cold cache, and the one that sets it; None when one needed is unknown."""
+    """Return the lower bound from a cold cache and what sets it; None if a peak that it needs is not known."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or not (flops or compulsory_bytes):
         return None
@@ -120,27 +120,27 @@ def best_time(
 
 
 def datasheet(gpu: str) -> Ceilings | None:
-    """The datasheet's figures of a device by any name that `product` knows, else None."""
-    found = product(gpu)
-    if found is None:
+    """Return the datasheet's figures of a device by any name that `product` knows, else None."""
+    known = product(gpu)
+    if known is None:
         return None
-    half = found.half_flops_per_s
+    half = known.half_flops_per_s
     return Ceilings(
-        gpu=found.name,
+        gpu=known.name,
         source="datasheet",
-        origin=found.origin,
-        fp32_flops_per_s=found.fp32_flops_per_s,
-        dram_bytes_per_s=found.dram_bytes_per_s,
-        l1_bytes_per_s=found.l1_bytes_per_s,
-        matrix_flops_per_s={"tf32": found.tf32_flops_per_s, "bf16": half, "f16": half},
-        l2_bytes=found.l2_bytes,
+        origin=known.origin,
+        fp32_flops_per_s=known.fp32_flops_per_s,
+        dram_bytes_per_s=known.dram_bytes_per_s,
+        l1_bytes_per_s=known.l1_bytes_per_s,
+        matrix_flops_per_s={"tf32": known.tf32_flops_per_s, "bf16": half, "f16": half},
+        l2_bytes=known.l2_bytes,
     )
 
 
 def committed(name: str) -> Ceilings:
-    """The ceilings measured on a named GPU and committed under reports/, else its datasheet's (`source` says which).
+    """Return the ceilings of a named GPU measured under reports/, else its datasheet's (see `source`).
 
-    Raises UsageError when neither knows the name.
+    Raise UsageError if neither has the name.
     """
     path = shipped("reports") / name / "ceilings" / "ceilings.json"
     if re.fullmatch(r"[\w-]+", name) and path.is_file():
@@ -152,7 +152,7 @@ def committed(name: str) -> Ceilings:
 
 
 def read_ceilings(path: Path, remedy: str) -> Ceilings:
-    """Return the ceilings of a JSON file; raises UsageError, which ends with `remedy`, for one that has none."""
+    """Return the ceilings of a JSON file; raise UsageError, ending with `remedy`, if the file has none."""
     value = read_json(path, remedy)
     try:
         return Ceilings.from_json(value)
@@ -161,6 +161,6 @@ def read_ceilings(path: Path, remedy: str) -> Ceilings:
 
 
 def known_gpus() -> list[str]:
-    """Names that `committed` accepts."""
+    """Return the names that `committed` accepts."""
     measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
     return sorted(measured | set(PRODUCTS))

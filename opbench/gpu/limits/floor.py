@@ -1,4 +1,4 @@
-"""The physical floor under a time: what the measured ceilings do not allow any kernel to undercut."""
+"""The physical lower bound of a time: no kernel can be faster than the measured peaks allow."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from opbench.gpu.limits.ceilings import LEVELS, Ceilings, datasheet
 from opbench.kernels.case import Case
 
 FLOOR_MARGIN = 0.95
-"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
+"""A time counts as impossible below this share of its lower bound: clocks vary by a few per cent."""
 L2_MARGIN = 0.75
-"""The same where the L2 cache is the limit, whose probe comes less close to what the hardware can than DRAM's does."""
+"""The same if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
 
 
 COLD = ("cold", "dirty")
 """Modes of timing in which the L2 cache is flushed before each launch."""
 COLD_LIMIT = 1.10
-"""After a flush a time may be at most so much shorter than the compulsory traffic takes at the measured peak: the peak
-is that of one mix of reads and writes, and clocks vary. No committed run of an H200 passes 1.03."""
+"""After a flush, the rate of the compulsory traffic may exceed the measured peak by at most this factor: the peak is
+that of one mix of reads and writes, and clocks vary. No committed run of an H200 passes 1.03."""
 WRITES_REACH_DRAM = ("H100", "H200")
-"""GPUs whose written bytes count in full after a flush. On an H200, no cold run of any size passes 103 % of the peak
-for the whole traffic, also where the outputs would fit in the L2 cache. Elsewhere nobody measured that: there, what is
-written may stay in the L2 cache, up to its size, and reach DRAM after the span."""
+"""GPUs whose written bytes all count after a flush. On an H200, no cold run of any size passes 103 % of the peak for
+the whole traffic, even if the outputs fit in the L2 cache. For other GPUs this is not measured: written bytes may
+stay in the L2 cache, up to its size, and reach DRAM after the timed interval."""
 
 
 def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
@@ -31,11 +31,11 @@ def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
 
 
 def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
-    """Return the shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
+    """Return the lower bound of a case's time, and the peak that sets it; 0 if no peak is known.
 
-    After an L2 flush every compulsory read comes from DRAM, and so do writes but for `bytes_that_stay`. In other modes
-    bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there. All of them
-    pass the L2 cache, as nothing is left in the L1 caches from the launch before.
+    After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_that_stay`. In
+    other modes, bytes that fit in the L2 cache may not reach DRAM within the timed interval, so only bytes beyond its
+    size count. All bytes pass the L2 cache, because the L1 caches keep nothing from the launch before.
     """
     if not limits:
         return 0.0, ""
@@ -55,7 +55,7 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
             written = sum(tensor.nbytes for tensor in problem.output_tensors())
             moved = nbytes - min(nbytes, bytes_that_stay(written, limits.gpu, limits.l2_bytes))
             floors.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
-    # Where nobody measured a precision class, the datasheet's rate stands in, which nothing passes either.
+    # For a precision class that was not measured, use the datasheet's rate: no kernel passes that either.
     for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
         if problem.flops_are_a_floor and known and (rate := known.flops_per_s(unit)):
             floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
@@ -63,11 +63,11 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
     return max(floors)
 
 
-# Above the roof ---------------------------------------------------------------------------------------------------
+# Above the peak ---------------------------------------------------------------------------------------------------
 
 
 class Above(StrEnum):
-    """Why a time is shorter than the roof allows, as far as the data tell."""
+    """The reason why a time is shorter than its lower bound."""
 
     FEWER_FLOPS = "fewer FLOPs than the textbook's"
     IN_L2 = "L2 holds some of it"
@@ -78,7 +78,7 @@ class Above(StrEnum):
 
 
 ABOVE = 1.005
-"""From this share of peak on, which is printed as more than 100 %, a row says why."""
+"""From this share of peak on, which is printed as more than 100 %, a row states the reason."""
 
 
 def why_above(
@@ -91,9 +91,9 @@ def why_above(
     mode: str,
     written: int | None,
 ) -> Above | None:
-    """Why `share` of peak of `bound` ("memory" or "compute") passes 100 %; None where it does not.
+    """Return why the `share` of peak of `bound` ("memory" or "compute") passes 100 %; None if it does not.
 
-    `level` names the bandwidth that the roof is of; `nbytes` are compulsory, of which `written` are outputs (None in
+    `level` names the bandwidth whose peak is used; `nbytes` are compulsory, of which `written` are outputs (None in
     older runs); `mode` is how the time was taken.
     """
     if share < ABOVE:

@@ -1,4 +1,4 @@
-"""Theoretical occupancy: how many blocks fit on a multiprocessor, what stops one more, how full the GPU gets."""
+"""Theoretical occupancy: how many blocks fit on a multiprocessor, and which resource limits them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 WARP = 32
 REGISTER_UNIT = 256
-"""Registers are given to a warp in multiples of this."""
+"""Registers are allocated to a warp in multiples of this number."""
 PARTITIONS = 4
 """A multiprocessor's registers lie in four partitions, and a warp lives in one of them."""
 SHARED_UNIT = 128
@@ -14,7 +14,7 @@ SHARED_UNIT = 128
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """What one multiprocessor holds and one block may ask for."""
+    """The resources of one multiprocessor and the limits of one block."""
 
     name: str
     sm_count: int
@@ -23,43 +23,43 @@ class DeviceLimits:
     registers_per_sm: int
     shared_per_sm: int
     shared_per_block: int
-    """Static and dynamic together, with permission asked for."""
+    """Static and dynamic together, after the opt-in for dynamic shared memory."""
     reserved_shared_per_block: int = 1024
     threads_per_block: int = 1024
     l1_bytes: int = 0
-    """What a multiprocessor's L1 cache and shared memory have together; 0 where that is not known."""
+    """L1 cache and shared memory of a multiprocessor together; 0 if not known."""
     l2_bytes: int = 0
-    """0 where that is not known."""
+    """0 if not known."""
 
 
 KIB = 1024
 
 SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
-"""KiB that the driver can give to shared memory, as far as a multiprocessor has them; the rest is L1 cache."""
+"""Shared memory sizes (KiB) that the driver can configure; the rest is L1 cache."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How one launch fills a GPU."""
+    """The occupancy of one launch."""
 
     blocks_per_sm: int
     warps_per_sm: int
     occupancy: float
-    """Resident warps over the most that a multiprocessor holds."""
+    """Resident warps divided by the maximum of a multiprocessor."""
     limiter: str
-    """What stops one more block: registers, shared memory, warps or blocks; joined by ' and ' on a tie."""
+    """The limiting resource: registers, shared memory, warps or blocks; joined by ' and ' on a tie."""
     blocks_by: dict[str, int]
     """Blocks per multiprocessor that each resource alone would allow."""
     waves: float
-    """Grid over the blocks that are resident at once on the whole GPU."""
+    """Blocks of the grid divided by the blocks that are resident at the same time on the whole GPU."""
     tail: float
-    """Share of the time that the last, partly filled wave takes when all blocks take equally long."""
+    """Share of the time in the last, partly filled wave, if all blocks take equally long."""
 
 
 def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: int, blocks: int) -> Occupancy:
-    """Occupancy of `blocks` blocks of `threads` threads; `shared_bytes` is static and dynamic together.
+    """Return the occupancy of `blocks` blocks of `threads` threads; `shared_bytes` is static plus dynamic.
 
-    NVIDIA's occupancy calculator for compute capability 7.0 and newer.
+    The rules are those of NVIDIA's occupancy calculator for compute capability 7.0 and newer.
     """
     warps = _ceil(threads, WARP)
     most_warps = limits.threads_per_sm // WARP
@@ -84,20 +84,20 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
 
 def l1_size(limits: DeviceLimits, shared_bytes: int, resident: int) -> int:
-    """Bytes that `resident` blocks with their shared memory leave to a multiprocessor's L1 cache."""
+    """Return the L1 cache size of a multiprocessor with `resident` blocks and their shared memory."""
     wanted = resident * (shared_bytes + limits.reserved_shared_per_block) if shared_bytes else 0
     sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= limits.shared_per_sm]
     return limits.l1_bytes - next((size for size in sizes if size >= wanted), limits.shared_per_sm)
 
 
 def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
-    """Blocks that the register file holds: whole warps within each partition."""
+    """Return the blocks that the register file holds: whole warps within each partition."""
     per_warp = _ceil(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
     return limits.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
 
 
 def _by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
-    """Blocks that shared memory holds, each with what the driver keeps for itself."""
+    """Return the blocks that shared memory holds, each with the driver's reserved part."""
     if shared_bytes > limits.shared_per_block:
         return 0
     per_block = _ceil(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT

@@ -1,4 +1,4 @@
-"""The GPUs that are known without one: one row each, and the one parser of their names."""
+"""A table of GPU models, and the parser of their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MULTIPROCESSORS = {
     (8, 9): DeviceLimits("", 0, 1536, 24, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB),
     (9, 0): DeviceLimits("", 0, 2048, 32, 65536, 228 * KIB, 227 * KIB, l1_bytes=256 * KIB),
 }
-"""What a multiprocessor holds: CUDA C++ Programming Guide, technical specifications per compute capability."""
+"""Limits of a multiprocessor: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 L1_BYTES_PER_CYCLE = 128
 """Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
@@ -25,14 +25,14 @@ L1_BYTES_PER_CYCLE = 128
 
 @dataclass(frozen=True)
 class GpuProduct:
-    """One GPU by its datasheet: dense vendor figures at boost clock, which nothing reaches."""
+    """One GPU by its datasheet: the vendor's dense rates at boost clock, which no kernel reaches."""
 
     name: str
     capability: tuple[int, int]
     sm_count: int
     l2_bytes: int
-    """An H200's driver says 60 MiB; a copy leaves 24 MiB of dirty lines there, as 50 MiB of which half is written
-    would."""
+    """An H200's driver reports 60 MiB; but a copy leaves 24 MiB of dirty lines, as in a cache of 50 MiB half of which
+    is written."""
     fp32_flops_per_s: float
     tf32_flops_per_s: float
     half_flops_per_s: float
@@ -48,9 +48,9 @@ class GpuProduct:
 
     @property
     def limits(self) -> DeviceLimits:
-        """What its multiprocessors hold, and how many there are."""
-        found = MULTIPROCESSORS[self.capability]
-        return replace(found, name=self.name, sm_count=self.sm_count, l2_bytes=self.l2_bytes)
+        """The limits of its multiprocessors, and their number."""
+        limits = MULTIPROCESSORS[self.capability]
+        return replace(limits, name=self.name, sm_count=self.sm_count, l2_bytes=self.l2_bytes)
 
     @property
     def l1_bytes_per_s(self) -> float:
@@ -72,14 +72,14 @@ PRODUCTS = {
     "rtx3090": GpuProduct("GeForce RTX 3090", (8, 6), 82, 6 * MIB, 35.6e12, 35.6e12, 71.2e12, 936e9, 1695e6, GA102),
     "rtx4090": GpuProduct("GeForce RTX 4090", (8, 9), 128, 72 * MIB, 82.6e12, 82.6e12, 165.2e12, 1008e9, 2520e6, ADA),
 }
-"""By the name that --gpu takes."""
+"""Keys are the names that --gpu accepts."""
 
 _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
-"""Words in a device's name that make it another board than the one in the table."""
+"""Words in a device's name that mark a board other than the one in the table."""
 
 
 def product_key(gpu: str) -> str:
-    """Return the key of a GPU by the driver's name for it ("NVIDIA H200") or by key; empty for one not known."""
+    """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if it is not known."""
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     if _OTHER_BOARDS & set(words):
         return ""
@@ -88,5 +88,5 @@ def product_key(gpu: str) -> str:
 
 
 def product(gpu: str) -> GpuProduct | None:
-    """Return the GPU by the driver's name for it or by key; None for one that is not known."""
+    """Return a GPU by the driver's name ("NVIDIA H200") or by key ("h200"); None if it is not known."""
     return PRODUCTS.get(product_key(gpu))

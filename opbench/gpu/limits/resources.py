@@ -1,4 +1,4 @@
-"""What a launched kernel takes of a GPU, and what its machine code consists of."""
+"""Resources of a launched kernel, and counts of its machine code."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from opbench.kernels.launch import Dim3
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Static counts of one kernel's instructions: how often each stands in the code, not how often it runs."""
+    """Static counts of one kernel's instructions in the code; loops do not multiply them."""
 
     total: int
     classes: dict[str, int] = field(default_factory=dict)
     accesses: dict[str, int] = field(default_factory=dict)
-    """Instructions that touch memory by class and bits a thread: "LDG.128"."""
+    """Memory instructions by class and bits per thread, such as "LDG.128"."""
     lines: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The same by line of the source."""
+    """The memory instructions of each source line."""
     sunk: dict[str, int] = field(default_factory=dict)
-    """Lines all of whose loads come right behind the branch of one later line, which is their condition."""
+    """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
     sha256: str = ""
-    """Of the instructions and constants, whatever the file, the kernel and the labels are called."""
+    """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
 
 
 @dataclass(frozen=True)
 class LaunchResources:
-    """What one kernel takes as it is launched; None, or empty, where that is not known."""
+    """Resources and occupancy of one launched kernel; None or empty for what is not known."""
 
     registers: int
     shared_bytes: int
@@ -43,8 +43,8 @@ class LaunchResources:
     waves: float | None = None
     tail: float | None = None
     source: str = ""
-    """Which compiler a run without a GPU has these from."""
+    """The compiler that reported these values, in a run without a GPU."""
     code_bytes: int | None = None
     spill_bytes: int | None = None
-    """Of local memory, what holds spilled registers."""
+    """Local memory of spilled registers."""
     sass: MachineCode | None = None
