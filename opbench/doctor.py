@@ -97,15 +97,15 @@ def _backends(rows: dict[str, Need]) -> list[Need]:
     """Which backends work, from what they need."""
     needs = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
     purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
-    found = []
+    backends = []
     for backend, names in needs.items():
         lacking = [rows[name] for name in names if rows[name].state == "missing"]
         if lacking:
             what = " and ".join(row.name for row in lacking)
-            found.append(Need(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
+            backends.append(Need(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
         else:
-            found.append(Need(f"backend {backend}", "ok", purpose[backend]))
-    return found
+            backends.append(Need(f"backend {backend}", "ok", purpose[backend]))
+    return backends
 
 
 def _python() -> Need:
@@ -117,7 +117,7 @@ def _opbench() -> Need:
 
 
 def _packages() -> Need:
-    """What opbench's own metadata requires, so that no list need be kept in step."""
+    """Return the requirements in opbench's own metadata, so that no second list exists."""
     seen, lacking = [], []
     for requirement in _requirements():
         wanted = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
@@ -197,8 +197,8 @@ def _device(driver: ctypes.CDLL, ordinal: int) -> tuple[str, tuple[int, int]]:
 
 def _driver_version() -> str:
     loaded = Path("/proc/driver/nvidia/version")
-    found = re.search(r"\d{3,}\.\d+(\.\d+)?", loaded.read_text(errors="replace")) if loaded.exists() else None
-    return found[0] if found else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    match = re.search(r"\d{3,}\.\d+(\.\d+)?", loaded.read_text(errors="replace")) if loaded.exists() else None
+    return match[0] if match else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
 def _nvrtc() -> Need:
@@ -295,7 +295,7 @@ def _profiler(tool: Tool) -> Need:
         return Need(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
     version = re.search(r"[Vv]ersion\s+([\d.]+)", _output([path, "--version"]))
     if version is None:
-        return Need(name, "warning", f"{path} does not tell its version", f"{path} --version")
+        return Need(name, "warning", f"{path} does not report its version", f"{path} --version")
     return Need(name, "ok", f"{version[1]} at {path}")
 
 

@@ -34,7 +34,7 @@ class SampleTimer:
 
 @pytest.fixture(scope="session")
 def opbench_session() -> Iterator[Session]:
-    """The GPU, opened once for all tests; they are skipped with the reason where there is none."""
+    """Open the GPU once for all tests; skip them with the reason if there is no GPU."""
     from opbench.checking.backends import open_backend
     from opbench.checking.checking import Session
     from opbench.errors import EnvironmentFault
@@ -64,24 +64,24 @@ def opbench_benchmark(
 ) -> Callable[..., Measurement | None]:
     """Check a case by name, then measure it on the GPU into pytest-benchmark's table.
 
-    A wrong kernel fails the test in opbench's words and gets no time; with --benchmark-disable it is only checked.
+    A wrong kernel fails the test with opbench's message and gets no time; with --benchmark-disable it is only checked.
     """
 
     def measure(
         case: str, *, variants: Sequence[str | Path] = (), timing: TimingOptions | None = None
     ) -> Measurement | None:
-        found, checked = _right_case(opbench_session, case, variants, benchmark)
+        chosen, checked = _right_case(opbench_session, case, variants, benchmark)
         if not benchmark.enabled:
             return benchmark.pedantic(lambda: None)  # type: ignore[no-any-return]
-        measurement = _measure(opbench_session, found, timing)
-        _feed(benchmark, opbench_timer, found, measurement, checked.machine_code_sha256)
+        measurement = _measure(opbench_session, chosen, timing)
+        _feed(benchmark, opbench_timer, chosen, measurement, checked.machine_code_sha256)
         return measurement
 
     return measure
 
 
 def _right_case(session: Session, name: str, variants: Sequence[str | Path], benchmark: Any) -> tuple[Case, Checked]:
-    """The case and its check, found to be right; otherwise the test ends here, with opbench's words."""
+    """Return the case and its check if it is correct; otherwise end the test with opbench's message."""
     from opbench.errors import OpbenchError
     from opbench.kernels.folders import case_named
 
@@ -119,12 +119,12 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
 
     options = timing or TimingOptions()
     assert isinstance(session.backend, Timed), "the fixture opens cuda"
-    found = measure_cases(session, [case], options, session.backend.clock(options.mode))
-    if found.wrong:
-        pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
-    if found.invalid:
-        pytest.fail(f"{case.name}: invalid: {found.invalid[case.name]}", pytrace=False)
-    return found.measurements[case.name]
+    measured = measure_cases(session, [case], options, session.backend.clock(options.mode))
+    if measured.wrong:
+        pytest.fail(f"{case.name}: wrong: {measured.wrong[case.name]}", pytrace=False)
+    if measured.invalid:
+        pytest.fail(f"{case.name}: invalid: {measured.invalid[case.name]}", pytrace=False)
+    return measured.measurements[case.name]
 
 
 def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:

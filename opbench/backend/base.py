@@ -1,4 +1,4 @@
-"""What a backend offers; the runner knows nothing else of `cuda` or `cpu`."""
+"""The interface of a backend; the runner uses nothing else of `cuda` or `cpu`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opbench.timing.clock import Clock, Launch
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What the compiler gave one kernel."""
+    """Resources of one compiled kernel."""
 
     registers: int
     shared_bytes: int
@@ -31,13 +31,13 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as it is listed, before anything opens it."""
+    """One GPU of the machine, before anything opens it."""
 
     index: int
     uuid: str
     name: str
     environment: Mapping[str, str]
-    """What makes a process see this GPU alone."""
+    """Environment variables that make a process see only this GPU."""
 
 
 class Buffer(Protocol):
@@ -51,39 +51,39 @@ class Buffer(Protocol):
         """Copy a C-contiguous host array of the same shape and dtype in."""
 
     def read(self) -> np.ndarray:
-        """Copy the content out."""
+        """Return a copy of the content."""
 
     def copy_from(self, other: Any, shift: int = 0) -> None:
-        """Copy the content of another buffer of this backend and of the same size, in the order of the launches.
+        """Copy the content of another buffer of this backend and of the same size, in launch order.
 
-        Each byte goes `shift` bytes further on; the last `shift` bytes go to the front.
+        Each byte moves `shift` bytes forward; the last `shift` bytes move to the front.
         """
 
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
 
     def poison_part(self, offset: int, nbytes: int) -> None:
-        """Fill some bytes of the content, from an offset on, with 0xFF."""
+        """Fill `nbytes` bytes of the content from `offset` on with 0xFF."""
 
     def fingerprint(self) -> int:
-        """64 bits that stand for the content: alike for equal contents, else as good as never in one process."""
+        """Return a 64-bit hash of the content: equal contents give equal hashes within one process."""
 
     def damage(self) -> int | None:
-        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte, else None."""
 
 
 class Sparse(Buffer, Protocol):
-    """A buffer that takes memory where it is written only."""
+    """A buffer that uses memory only for pages that are written."""
 
     @property
     def content(self) -> np.ndarray:
-        """The content itself, of which only what is looked at is fetched."""
+        """The content; only the pages that are read are fetched."""
 
     def clear(self) -> None:
-        """Zeros everywhere."""
+        """Fill the content with zeros."""
 
     def written_pages(self) -> np.ndarray | None:
-        """The numbers of the pages that were written since it was filled; None where the system does not tell."""
+        """Return the pages written since the last fill; None if the system does not report them."""
 
 
 class Program(Protocol):
@@ -104,45 +104,45 @@ class Program(Protocol):
 
 
 class Backend(Protocol):
-    """Where cases run. Compiling needs no device and is safe from several threads; the rest is one thread's."""
+    """Where cases run. Compiling needs no device and is thread-safe; use the rest from one thread."""
 
     name: str
     sm_count: int
 
     @property
     def limits(self) -> DeviceLimits | None:
-        """What bounds occupancy on this device; None where no GPU is."""
+        """The limits of occupancy on this device; None without a GPU."""
 
     def environment(self) -> Environment:
         """Return device, driver, compiler and versions."""
 
     def unsupported(self, request: BuildRequest) -> str | None:
-        """Why this backend cannot run such a module, else None."""
+        """Return why this backend cannot run a module, else None."""
 
     def compile(self, request: BuildRequest) -> Path:
-        """Compile into the disk cache, or find it there; raises CompileError."""
+        """Compile into the disk cache, or reuse the cached file; raise CompileError."""
 
     def load(self, request: BuildRequest) -> Program:
-        """Compile if need be and load."""
+        """Compile if necessary, and load."""
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """A new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; raises EnvironmentFault when memory is short."""
+        """Return a new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; raise EnvironmentFault without memory."""
 
     def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
-        """A tensor in the memory of a buffer, at an offset in bytes; the buffer's guard bands are around both."""
+        """Return a tensor in the memory of a buffer, at an offset in bytes, between the buffer's guard bands."""
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
     def synchronize(self) -> list[Finding]:
-        """Wait for all launches; return what the runtime saw since the last call; raises LaunchError."""
+        """Wait for all launches; return the findings since the last call; raise LaunchError."""
 
 
-# What only some backends can do: ask with `isinstance` ------------------------------------------------------------
+# Features of some backends: test with `isinstance` -----------------------------------------------------------------
 
 
 class Rotated:
-    """A case's launches on each of several sets of buffers; called, it takes the next."""
+    """A case's launches on several sets of buffers; each call uses the next set."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.launches = tuple(launches)
@@ -154,17 +154,17 @@ class Rotated:
 
 
 class DeviceClock(Clock, Protocol):
-    """The clock of a device: besides sampling, it times launches that follow on each other."""
+    """The clock of a device; in addition to samples, it times launches in sequence."""
 
     @property
     def between(self) -> float:
-        """What a span of `chain` exceeds a kernel's own time by, in seconds."""
+        """Seconds by which a time of `chain` exceeds the kernel's own time."""
 
     def chain(self, launches: Sequence[Launch]) -> list[float]:
-        """Spans between events before, between and after launches that follow on each other, in seconds, once."""
+        """Run launches one after the other, once; return the time between the events around each, in seconds."""
 
     def forget(self, launch: Launch) -> None:
-        """Give back what is kept for a launch whose buffers end."""
+        """Free the resources of a launch before its buffers are freed."""
 
 
 @runtime_checkable
@@ -176,58 +176,58 @@ class Timed(Backend, Protocol):
         """Size of the L2 cache."""
 
     def clock(self, mode: str = "cold") -> DeviceClock:
-        """The clock that works as one of `timing.MODES` says, opened at first use."""
+        """Return the clock of one of `timing.MODES`; it is opened at first use."""
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What a trace looks at."""
+    """Options of a trace."""
 
     count: bool = True
     """Count requests, sectors and wavefronts."""
     races: bool = True
-    """Look for races and for reads of what was never written."""
+    """Report races and reads of uninitialised memory."""
     max_blocks: int | None = None
-    """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
+    """Count at most this many blocks of a launch, spread evenly; all blocks run and are checked."""
     limits: DeviceLimits | None = None
-    """The GPU whose caches are modelled; none are where it is not known."""
+    """The GPU whose caches are modelled; None to model no caches."""
     undefined_line: int = 0
-    """The line whose shuffles give other values where CUDA defines none; 0 for no line."""
+    """The line whose shuffles return other values where CUDA leaves them undefined; 0 for no line."""
     undefined_fill: int = 0
-    """Which values these are: 1 or 2; 0 for those of all other lines."""
+    """Which undefined values to return: 1 or 2; 0 for the usual ones."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one run of a traced module showed."""
+    """The result of one traced run."""
 
     findings: tuple[Finding, ...]
     traffic: Traffic
     completed: bool
-    """False when a launch was abandoned; then the buffers' content means nothing."""
+    """False if a launch was abandoned; then the buffers' content is meaningless."""
     accesses: int
-    """How many accesses of single threads were looked at."""
+    """The number of checked accesses, per thread."""
     cut_short: int = 0
-    """Of a sample: a bit for each of its blocks that was not let come to its end."""
+    """Of a sample: one bit for each block that was stopped early."""
     notes: tuple[Finding, ...] = ()
-    """What is allowed, and is no finding."""
+    """Notes about allowed behaviour; they are not findings."""
 
 
 @runtime_checkable
 class Traced(Backend, Protocol):
-    """A backend that can look at every memory access of a launch."""
+    """A backend that can check every memory access of a launch."""
 
     def compile_traced(self, request: BuildRequest) -> Path:
-        """Compile what `trace` runs into the disk cache, or find it there; raises CompileError."""
+        """Compile the module for `trace` into the disk cache, or reuse it; raise CompileError."""
 
     def load_traced(self, request: BuildRequest) -> Program:
-        """The same, loaded to be run without a trace."""
+        """Load the module of `compile_traced`, to run it without a trace."""
 
     def orders(self, request: BuildRequest) -> int:
-        """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
+        """Return in how many thread orders a check runs a module; each run of a bound program uses the next order."""
 
     def architecture(self, request: BuildRequest) -> str:
-        """Whose branches of `#if __CUDA_ARCH__` are compiled, such as "sm_90"; empty where the text has none."""
+        """Return the architecture for `#if __CUDA_ARCH__`, such as "sm_90"; empty if the source does not use it."""
 
     def trace_sample(
         self,
@@ -236,13 +236,13 @@ class Traced(Backend, Protocol):
         buffers: Mapping[str, Buffer],
         leave_out: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch of a huge problem, on sparse buffers; not those with a bit in `leave_out`."""
+        """Run some blocks of each launch of a huge problem on sparse buffers; skip those with a bit in `leave_out`."""
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
-        """A poisoned buffer that takes memory where it is written only."""
+        """Return a poisoned buffer that uses memory only for pages that are written."""
 
     def doubts(self, request: BuildRequest) -> Sequence[Finding]:
-        """What the compiler thinks may be read before it is written: hints that may explain a wrong result."""
+        """Return compiler warnings about uninitialised reads: hints that may explain a wrong result."""
 
     def trace(
         self,
@@ -251,7 +251,7 @@ class Traced(Backend, Protocol):
         buffers: Mapping[str, Buffer],
         options: TraceOptions = ...,
     ) -> Trace:
-        """Run the launches once, looked at; the buffers end as after an ordinary run."""
+        """Run the launches once and check every access; the buffers end as after an ordinary run."""
 
 
 @runtime_checkable
@@ -259,20 +259,20 @@ class Arena(Backend, Protocol):
     """A backend on which the activations of a network share one piece of memory."""
 
     def arena(self, nbytes: int) -> Buffer:
-        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+        """Allocate memory for many tensors, between guard bands; raise EnvironmentFault if it is insufficient."""
 
 
 class Recording(Protocol):
-    """Launches recorded once."""
+    """Recorded launches."""
 
     def launch(self) -> None:
         """Enqueue all of them on the backend's stream."""
 
     def run(self) -> None:
-        """Run them on a stream of their own and wait: what several threads can do at once."""
+        """Run them on their own stream and wait; several threads can do this at the same time."""
 
     def close(self) -> None:
-        """Give it back; harmless twice."""
+        """Free the recording; harmless twice."""
 
 
 @runtime_checkable
@@ -280,35 +280,35 @@ class Recorder(Backend, Protocol):
     """A backend that records launches and takes several threads."""
 
     def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> Recording:
-        """Launches as one graph, each with the numbers of the earlier ones that it waits for."""
+        """Record launches as one graph, each with the numbers of the earlier launches that it depends on."""
 
     def enter_thread(self) -> None:
-        """Let the calling thread use the device, as the one that opened the backend may."""
+        """Let the calling thread use the device, like the thread that opened the backend."""
 
 
 class Communicator(Protocol):
-    """One rank's part in sums over several devices; all ranks ask for the same sums in the same order."""
+    """One rank of sums over several devices; all ranks request the same sums in the same order."""
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors that a sum may take from what runs beside it."""
+        """Multiprocessors that a sum may take from kernels that run at the same time."""
 
     def all_reduce(self, buffer: Buffer) -> Launch:
-        """A launch that adds a buffer of float32 over all ranks, in place, on the backend's stream."""
+        """Return a launch that sums a buffer of float32 over all ranks, in place, on the backend's stream."""
 
     def close(self) -> None:
-        """Leave; harmless twice."""
+        """Leave the communicator; harmless twice."""
 
 
 @runtime_checkable
 class Collective(Backend, Protocol):
-    """A backend whose devices add among themselves."""
+    """A backend that sums over several devices."""
 
     def new_identity(self) -> bytes:
-        """What the first rank hands to the others, so that they find each other."""
+        """Return the identifier that the first rank sends to the others."""
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> Communicator:
-        """Join the others; returns when all are there."""
+        """Join the communicator; return when all ranks have joined."""
 
 
 @runtime_checkable
@@ -320,10 +320,10 @@ class Libraries(Backend, Protocol):
         """The driver's handle of this backend's stream."""
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
-        """The buffers as the library's arrays on the same memory."""
+        """Return the buffers as the library's arrays on the same memory."""
 
     def memory_of(self, array: object) -> Buffer:
-        """A library's contiguous array as a buffer on the same memory, which the array goes on to own."""
+        """Return a library's contiguous array as a buffer on the same memory, which the array continues to own."""
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """Within it, the library's work goes to this backend's stream."""
+        """Return a context in which the library's work goes to this backend's stream."""

@@ -1,4 +1,4 @@
-"""Memory traffic of a case, per source line: requests of warps, what they ask for and what the hardware moves."""
+"""Memory traffic of a case per source line: requests of warps, requested bytes, and sectors that the hardware moves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from opbench.records import JSON
 
 SECTOR_BYTES = 32
 SPACES = ("global", "shared", "local", "module", "bulk", "operand")
-"""By the runtime's numbers. Nothing is counted of the third and fourth; "bulk" is global memory that the copy engine
-reads or writes, a request each, in lanes of 16 bytes; "operand" is shared memory that a warpgroup's wgmma reads."""
+"""Indexed by the runtime's numbers. Accesses to "local" and "module" are not counted. "bulk" is global memory that the
+TMA reads or writes, in lanes of 16 bytes; "operand" is shared memory that a warpgroup's wgmma reads."""
 KINDS = ("load", "store", "atomic")
 COUNTED = "counted"
 PREDICTED = "predicted"
@@ -21,7 +21,7 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """The accesses of one place in a source that are of one space, kind and width."""
+    """The accesses of one source position with the same space, kind and width."""
 
     kernel: str
     file: str
@@ -29,31 +29,31 @@ class LineTraffic:
     space: str
     kind: str
     width: int
-    """Bytes that one lane asks for."""
+    """Bytes that one lane requests."""
     column: int = field(default=0, kw_only=True)
-    """Where in the line, from 1 on: it tells two accesses of a line apart; 0 where that is not known."""
+    """Column in the line, from 1 on, which separates two accesses of a line; 0 if not known."""
     called_from: int = field(default=0, kw_only=True)
-    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
+    """For a line of a header: the line of the kernel's own file that calls it; 0 if there is none."""
     requests: int = 0
-    """Warp instructions, with lanes that part at a branch together again where the paths join."""
+    """Warp instructions; lanes that diverge at a branch count together again where the paths join."""
     lanes: int = 0
     """Active lanes, summed over the requests."""
     sectors: int = 0
-    """32-byte pieces of global memory touched."""
+    """32-byte sectors of global memory accessed."""
     ideal_sectors: int = 0
-    """As many as the bytes asked for fill when they lie together."""
+    """Sectors that the requested bytes would fill if they were contiguous."""
     wavefronts: int = 0
     """Passes over the 32 banks of shared memory."""
     ideal_wavefronts: int = 0
-    """As many as the accesses need when no two words share a bank."""
+    """Wavefronts that the accesses need without bank conflicts."""
     collisions: int = 0
-    """Lanes of atomic requests whose address another lane of the request has too."""
+    """Lanes of atomic requests that share their address with another lane of the request."""
     upper_requests: int = 0
-    """Requests if lanes that part never met again before the next barrier or warp operation."""
+    """Requests if diverged lanes did not join again before the next barrier or warp operation."""
     upper_sectors: int = 0
     upper_wavefronts: int = 0
     requests_saved_8: int = 0
-    """How many fewer requests there would be if neighbouring accesses were merged to 8 bytes a lane."""
+    """Requests saved if neighbouring accesses were merged to 8 bytes per lane."""
     sectors_saved_8: int = 0
     wavefronts_saved_8: int = 0
     ideal_wavefronts_saved_8: int = 0
@@ -75,22 +75,22 @@ class LineTraffic:
 
     @property
     def bytes(self) -> int:
-        """What the lanes ask for."""
+        """The bytes that the lanes request."""
         return self.lanes * self.width
 
     @property
     def moved_bytes(self) -> int:
-        """What whole sectors amount to; 0 in shared memory."""
+        """Bytes of whole sectors; 0 in shared memory."""
         return self.sectors * SECTOR_BYTES
 
     @property
     def in_sectors(self) -> bool:
-        """Whether it reaches global memory, by whatever way."""
+        """Whether the access reaches global memory, directly or through the TMA."""
         return self.space in ("global", "bulk")
 
     @property
     def lanes_per_request(self) -> float:
-        """Active lanes of 32."""
+        """Active lanes per request, of 32."""
         return _ratio(self.lanes, self.requests)
 
     @property
@@ -100,7 +100,7 @@ class LineTraffic:
 
     @property
     def ideal_sectors_per_request(self) -> float:
-        """Sectors per request if the bytes asked for lay together."""
+        """Sectors per request if the requested bytes were contiguous."""
         return _ratio(self.ideal_sectors, self.requests)
 
     @property
@@ -114,54 +114,54 @@ class LineTraffic:
         return _ratio(self.conflicts, self.requests)
 
     def scaled(self, factor: float) -> LineTraffic:
-        """All counts times a factor, for launches of which only some blocks were counted."""
+        """Multiply all counts by a factor, for launches of which only some blocks were counted."""
         return replace(self, **{name: round(getattr(self, name) * factor) for name in COUNTS})
 
     def __add__(self, other: LineTraffic) -> LineTraffic:
-        """The counts of both; the place is the first one's."""
+        """Add the counts of both; keep the first one's source position."""
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
 
 COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0 and f.name not in ("column", "called_from"))
-"""The fields of a line's traffic that add up."""
+"""The fields of a line's traffic that are counts."""
 SAVED = tuple(name for name in COUNTS if "_saved_" in name)
-"""Those that tell what wider accesses would save."""
+"""The counts that wider accesses would save."""
 
 
 @dataclass(frozen=True)
 class BranchTraffic:
-    """A line at whose branches lanes of a warp parted; branches that each warp took whole are none."""
+    """A line at which warps diverged; lines without divergence are not recorded."""
 
     kernel: str
     file: str
     line: int
     executions: int = 0
-    """How often a warp, or what was together of it, went through the line's branches."""
+    """How often a warp, or its converged part, executed the line's branches."""
     divergent: int = 0
-    """How often its lanes parted there."""
+    """How often the lanes diverged there."""
     fewest_lanes: int = 0
-    """Lanes on the way that fewer of them took, summed over the partings: 1 each where one lane was elected."""
+    """Lanes on the path with fewer lanes, summed over the divergences: 1 each if one lane was elected."""
     called_from: int = field(default=0, kw_only=True)
     """As of `LineTraffic`."""
 
     @property
     def fewest_lanes_each(self) -> float:
-        """Lanes on the smaller way at a parting, on average."""
+        """Lanes on the path with fewer lanes, on average."""
         return _ratio(self.fewest_lanes, self.divergent)
 
     @property
     def share(self) -> float:
-        """Partings over executions."""
+        """Divergences per execution."""
         return _ratio(self.divergent, self.executions)
 
     def scaled(self, factor: float) -> BranchTraffic:
-        """All counts times a factor, for launches of which only some blocks were counted."""
+        """Multiply all counts by a factor, for launches of which only some blocks were counted."""
         executions, divergent, fewest = self.executions, self.divergent, self.fewest_lanes
         executions, divergent, fewest = (round(count * factor) for count in (executions, divergent, fewest))
         return replace(self, executions=executions, divergent=divergent, fewest_lanes=fewest)
 
     def __add__(self, other: BranchTraffic) -> BranchTraffic:
-        """The counts of both; the place is the first one's."""
+        """Add the counts of both; keep the first one's source position."""
         return replace(
             self,
             executions=self.executions + other.executions,
@@ -172,27 +172,27 @@ class BranchTraffic:
 
 @dataclass(frozen=True)
 class CacheTraffic:
-    """What a GPU's caches would let through of the counted requests, in sectors; cold when the first launch begins."""
+    """Predicted cache misses of the counted requests, in sectors; the caches are cold before the first launch."""
 
     l2_loads: int = 0
-    """Missed in the L1 cache of their multiprocessor, or went around it."""
+    """Missed in the multiprocessor's L1 cache, or bypassed it."""
     l2_stores: int = 0
     l2_atomics: int = 0
     dram_loads: int = 0
-    """Missed in L2, atomic updates among them."""
+    """Missed in L2, including atomic updates."""
     dram_stores: int = 0
-    """Written back because their place was needed; what lies in L2 at the end is not."""
+    """Written back on eviction; lines still in L2 at the end do not count."""
     carried: int = 0
-    """Reads that found in L2 what an earlier launch of the case had brought there."""
+    """Read hits in L2 on data from an earlier launch of the case."""
 
     def __add__(self, other: CacheTraffic) -> CacheTraffic:
-        """Both together."""
+        """Add the counts of both."""
         return CacheTraffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(CacheTraffic)))
 
 
 @dataclass(frozen=True)
 class KernelTraffic:
-    """One kernel's launches and how much of them was counted."""
+    """One kernel's launches and the number of counted blocks."""
 
     kernel: str
     launches: int
@@ -203,7 +203,7 @@ class KernelTraffic:
     barriers: int
     """Block-wide barriers passed by the counted blocks."""
     caches: CacheTraffic | None = None
-    """Predicted; None where some blocks were not counted or no GPU's caches were modelled."""
+    """Predicted; None if some blocks were not counted or no caches were modelled."""
 
     @property
     def barriers_per_block(self) -> float:
@@ -212,16 +212,16 @@ class KernelTraffic:
 
     @property
     def sampled(self) -> bool:
-        """Whether some blocks were left out."""
+        """Whether some blocks were not counted."""
         return self.counted_blocks < self.blocks
 
     @property
     def factor(self) -> float:
-        """What a count has to be multiplied with to stand for all blocks."""
+        """Factor from a count to an estimate for all blocks."""
         return _ratio(self.blocks, self.counted_blocks)
 
     def __add__(self, other: KernelTraffic) -> KernelTraffic:
-        """Two launches of the same kernel."""
+        """Add two launches of the same kernel."""
         return replace(
             self,
             launches=self.launches + other.launches,
@@ -234,7 +234,7 @@ class KernelTraffic:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Everything that was counted in one run of a case."""
+    """All counts of one run of a case."""
 
     lines: tuple[LineTraffic, ...] = ()
     """Sorted by kernel, file, line and column."""
@@ -242,29 +242,29 @@ class Traffic:
     source: str = COUNTED
     """"counted" on the cpu backend from the source's own accesses, "measured" by hardware, or "predicted"."""
     complete: bool = field(default=True)
-    """False when a launch was abandoned halfway."""
+    """False if a launch was abandoned."""
     branches: tuple[BranchTraffic, ...] = ()
-    """Those at which lanes parted, sorted by kernel, file and line."""
+    """The divergent branches, sorted by kernel, file and line."""
 
     def select(self, *, kernel: str = "", space: str = "", kind: str = "", line: int = 0) -> list[LineTraffic]:
-        """The lines that match everything given."""
+        """Return the lines that match all the given values."""
         wanted = {"kernel": kernel, "space": space, "kind": kind, "line": line}
         given = {name: value for name, value in wanted.items() if value}
         return [entry for entry in self.lines if all(getattr(entry, name) == value for name, value in given.items())]
 
     def total(self, name: str, **selection: Any) -> int:
-        """The sum of one count or derived quantity over the lines that match, as in `total("sectors", kind="load")`."""
+        """Return the sum of a count or derived value over matching lines, as in `total("sectors", kind="load")`."""
         return sum(getattr(entry, name) for entry in self.select(**selection))
 
     def kernel(self, name: str) -> KernelTraffic:
-        """One kernel's launches."""
+        """Return one kernel's launches."""
         for entry in self.kernels:
             if entry.kernel == name:
                 return entry
         raise UsageError(unknown("kernel", name, [entry.kernel for entry in self.kernels]))
 
     def estimated(self) -> Traffic:
-        """The counts of sampled kernels scaled to all their blocks; the same traffic where every block was counted."""
+        """Scale the counts of sampled kernels to all their blocks; return self if every block was counted."""
         factors = {entry.kernel: entry.factor for entry in self.kernels if entry.sampled}
         if not factors:
             return self
@@ -273,12 +273,12 @@ class Traffic:
         return replace(self, lines=lines, branches=branches, source=PREDICTED)
 
     def renamed(self, name: Callable[[str], str]) -> Traffic:
-        """The same with other names of the files."""
+        """Return the same traffic with other file names."""
         lines = tuple(replace(entry, file=name(entry.file)) for entry in self.lines)
         return replace(self, lines=lines, branches=tuple(replace(e, file=name(e.file)) for e in self.branches))
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Both together; they must come from the same source."""
+        """Add the traffic of both; they must come from the same source."""
         if self.source != other.source:
             raise ValueError(f"traffic that was {self.source} does not add to traffic that was {other.source}")
         return gather(
@@ -290,7 +290,7 @@ class Traffic:
         )
 
     def to_json(self) -> dict[str, JSON]:
-        """The traffic for the results file; counts of 0 are left out."""
+        """Return the traffic for the results file, without counts of 0."""
         return {
             "source": self.source,
             "complete": self.complete,
@@ -301,7 +301,7 @@ class Traffic:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Traffic:
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         return Traffic(
             lines=tuple(LineTraffic(**{"line": 0, **entry}) for entry in data["lines"]),
             kernels=tuple(_kernel(entry) for entry in data["kernels"]),
@@ -318,7 +318,7 @@ def gather(
     complete: bool = True,
     branches: Iterable[BranchTraffic] = (),
 ) -> Traffic:
-    """Traffic of many counts: those of one place, space, kind and width become one, as copies of an access do."""
+    """Combine many counts: add those with the same source position, space, kind and width."""
     merged: dict[tuple[object, ...], LineTraffic] = {}
     for entry in lines:
         place = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)
@@ -327,16 +327,16 @@ def gather(
     launched: dict[str, KernelTraffic] = {}
     for launch in kernels:
         launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
-    parted: dict[tuple[object, ...], BranchTraffic] = {}
+    divergent: dict[tuple[object, ...], BranchTraffic] = {}
     for branch in branches:
         at = (branch.kernel, branch.file, branch.line, branch.called_from)
-        parted[at] = parted[at] + branch if at in parted else branch
+        divergent[at] = divergent[at] + branch if at in divergent else branch
     return Traffic(
         tuple(merged[key] for key in sorted(merged)),
         tuple(launched.values()),
         source,
         complete,
-        tuple(parted[at] for at in sorted(parted)),
+        tuple(divergent[at] for at in sorted(divergent)),
     )
 
 

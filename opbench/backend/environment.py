@@ -1,4 +1,4 @@
-"""Where something was measured: the device, its settings, and the versions of what compiled and ran it."""
+"""The environment of a measurement: device, settings, and versions of compiler and libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opbench.records import to_json
 
 @dataclass(frozen=True)
 class Environment:
-    """One device of one machine; a field has its default where a record does not know it."""
+    """One device of one machine; a field has its default value if it is not known."""
 
     python: str = ""
     system: str = ""
@@ -21,17 +21,17 @@ class Environment:
     gpu: str = ""
     """The GPU's name; empty without one."""
     uuid: str = ""
-    """Of the GPU; of several, all of them with commas."""
+    """UUID of the GPU; several are separated by commas."""
     compute_capability: str = ""
     """Such as "9.0"."""
     sm_count: int = 0
-    """Multiprocessors that grids are sized by."""
+    """Number of multiprocessors, by which grids are sized."""
     l2_bytes: int | None = None
     memory_bytes: int | None = None
-    """Of the GPU; without one, what was free of the machine's."""
+    """Memory of the GPU; without a GPU, the free memory of the machine."""
     energy_counted: bool | None = None
     driver_cuda: str = ""
-    """The newest CUDA that the driver knows."""
+    """The newest CUDA version that the driver supports."""
     nvrtc: str = ""
     nvrtc_options: tuple[str, ...] = ()
     cupy: str | None = None
@@ -45,7 +45,7 @@ class Environment:
     max_memory_clock_hz: float | None = None
     application_sm_clock_hz: float | None = None
     throttle: tuple[str, ...] | None = None
-    """Why the clocks were held back as it was read."""
+    """Reasons for throttled clocks at the time of reading."""
     device: str = ""
     """The processor's name, where cases run on it."""
     machine: str = ""
@@ -54,11 +54,11 @@ class Environment:
     compiler: str = ""
     compiler_flags: str = ""
     resources: str = ""
-    """Where registers and occupancy of a run without a GPU come from."""
+    """Source of registers and occupancy in a run without a GPU."""
 
     @property
     def place(self) -> str:
-        """What ran the cases, such as "NVIDIA H200" or a processor's name; empty where nothing is known."""
+        """The device that ran the cases, such as "NVIDIA H200" or a processor's name; empty if not known."""
         return self.gpu or self.device or self.processor
 
     @property
@@ -68,6 +68,6 @@ class Environment:
         return (int(major), int(minor)) if point and major.isdecimal() and minor.isdecimal() else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known."""
+        """Return the known fields."""
         written: dict[str, Any] = to_json(self, sparse=True)
         return written

@@ -1,4 +1,4 @@
-"""A line of source under a finding: which expression the compiler's column stands for, and what the statement does."""
+"""Source lines of findings: locate the expression at a compiler's column, and classify its statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 def source_lines(file: str) -> tuple[str, ...]:
-    """Return a file's lines; none where it cannot be read."""
+    """Return a file's lines; none if it cannot be read."""
     try:
         return tuple(Path(file).read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:
@@ -61,7 +61,7 @@ def expression_at(text: str, column: int, name: str = "") -> Span | None:
     if word := re.match(r"\w+" if not _is_dereference(text, at) else r"\*\w+", text[at:]):
         return Span(column, _postfix_end(text, at + word.end()) + 1)
     if name.isidentifier() and (seen := list(re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text))):
-        nearest = min(seen, key=lambda found: abs(found.end() - at))
+        nearest = min(seen, key=lambda match: abs(match.end() - at))
         return Span(nearest.start() + 1, _postfix_end(text, nearest.end()) + 1)
     return Span(column, column + 1)
 

@@ -1,4 +1,4 @@
-"""What a check or the runtime found wrong with a kernel: its rule, its place, its message and its remedy."""
+"""Findings of a check or of the runtime: rule, source position, message and remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNEL_SUFFIX = ".cu"
 
 @dataclass(frozen=True)
 class Related:
-    """A further place of a finding, such as the other side of a race."""
+    """A further source position of a finding, such as the other access of a race."""
 
     message: str
     """What happened there, such as "written by thread (1,0,0)"."""
@@ -29,11 +29,11 @@ class Related:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a kernel, or worth a note."""
+    """One error of a kernel, or one note about it."""
 
     kind: str
     message: str
-    """What happened, in one short sentence without place, block and thread."""
+    """What happened: one short sentence without source position, block and thread."""
     file: str = ""
     line: int = 0
     kernel: str = ""
@@ -45,24 +45,24 @@ class Finding:
     called_from: int = 0
     """For a line of a header or helper: the line of the kernel's own file that calls it; 0 where there is none."""
     hint: bool = False
-    """Whether it condemns no kernel by itself, and only explains a wrong result."""
+    """Whether the finding only explains a wrong result and does not make a kernel wrong by itself."""
     column: int = 0
     """From 1 on, as the compiler counts; 0 where it is not known."""
     kernel_file: str = ""
-    """The file that has the line `called_from`, where `file` is another one."""
+    """The file with the line `called_from`, if `file` is another file."""
     source: str = ""
     """The text of `line` when the finding was made: the file may change later."""
     caller_source: str = ""
     """The text of `called_from` in `kernel_file`."""
     details: tuple[str, ...] = ()
-    """Further sentences: what exactly was accessed, who waits for what."""
+    """Further sentences, such as the exact access, or which threads wait for what."""
     related: tuple[Related, ...] = ()
     pattern: str = ""
-    """Of a wrong result: the name of the pattern that the wrong elements form; empty where none is known."""
+    """For a wrong result: the name of the pattern of the wrong elements; empty if none matches."""
     rule: str = ""
-    """The name of the rule, such as "shared-race"; from `kind` where it is not given."""
+    """The name of the rule, such as "shared-race"; from `kind` by default."""
     remedy: str = ""
-    """What to do about it; the rule's own remedy where it is not given."""
+    """How to correct it; by default the rule's own remedy."""
 
     def __post_init__(self) -> None:
         known = rule_of(self.kind)
@@ -94,7 +94,7 @@ class Finding:
         return " ".join(filter(None, (block, thread)))
 
     def to_json(self) -> dict[str, JSON]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         return {k: v for k, v in asdict(self).items() if v not in ("", None, 0, ())}
 
 
@@ -113,10 +113,10 @@ def place_and_message(finding: Finding, path: str) -> str:
 
 
 def place_words(file: str, line: int, called_from: int = 0) -> str:
-    """Such as "line 12", or "line 57 (in tile.cuh:20)" for a header's line that the kernel's line 57 calls."""
+    """Return "line 12", or "line 57 (in tile.cuh:20)" for a header's line that the kernel's line 57 calls."""
     return f"line {called_from} (in {PurePath(file).name}:{line})" if called_from else f"line {line}"
 
 
 def triple(value: Dim3) -> str:
-    """Such as "(224,0,0)"."""
+    """Format a triple, such as "(224,0,0)"."""
     return f"({','.join(map(str, value))})"

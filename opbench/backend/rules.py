@@ -1,7 +1,7 @@
-"""The closed list of rules: every kind of finding with its name, its title and its remedy.
+"""All rules: every kind of finding with its name, title and remedy.
 
 To add a kind: add a row here, a section of the same name to docs/findings.md, and, if the emulator reports it, a row to
-`FORMS` of emulator/reports.py. Tests hold the three together.
+`FORMS` of emulator/reports.py. Tests check that the three agree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Rule:
     """As printed and as in SARIF, such as "shared-race"; also the anchor of its section in the guide."""
     title: str
     remedy: str
-    """What to do about it, one sentence in the imperative."""
+    """How to correct it: one sentence in the imperative."""
 
     @property
     def kind(self) -> str:
@@ -46,7 +46,7 @@ UNINITIALISED_GLOBAL = Rule(
 UNINITIALISED_SHARED = Rule(
     "uninitialised-shared",
     "Read of shared memory that the block has not written",
-    "Write every element that is read, also at the edges of a tile, before the barrier.",
+    "Write every element before the barrier, including the elements at the edges of a tile.",
 )
 UNINITIALISED_LOCAL = Rule(
     "uninitialised-local",
@@ -196,7 +196,7 @@ FAILED_CASE = Rule(
 )
 
 NOTES = frozenset({SAME_VALUE.kind, UNORDERED_READ.kind})
-"""Kinds that do not make a case wrong; shown on request."""
+"""Kinds of notes: they do not make a case wrong and are shown on request."""
 
 RULES = (
     WRONG_RESULT,

@@ -1,4 +1,4 @@
-"""Names of variables as the source has them, out of names as an object file has them."""
+"""Convert symbols of an object file to the names of variables in the source."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 
 def plain_name(symbol: str) -> str:
-    """The variable's own name, the last part of a mangled one: `_ZZ12matmul_tiledE4tile` → `tile`."""
+    """Return the variable's own name, the last part of a mangled name: `_ZZ12matmul_tiledE4tile` → `tile`."""
     if not symbol.startswith("_Z"):
         return symbol
-    found = [symbol]
+    names = [symbol]
     for match in re.finditer(r"(?=(\d+))", symbol):
         length, start = int(match.group(1)), match.end(1)
         name, rest = symbol[start : start + length], symbol[start + length :]
         if len(name) == length and name.isidentifier() and re.fullmatch(r"E?(_\d+)?", rest):
             # A template's arguments may look like one; the variable of a function comes behind an E.
-            found.insert(0 if symbol[match.start() - 1] == "E" else len(found) - 1, name)
-    return found[0]
+            names.insert(0 if symbol[match.start() - 1] == "E" else len(names) - 1, name)
+    return names[0]

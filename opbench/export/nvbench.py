@@ -25,7 +25,7 @@ from opbench.timing import stats
 
 VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
 HIDDEN = "Hidden by default."
-"""NVBench's own words for what its tables leave out."""
+"""The hint with which NVBench hides a value in its tables."""
 
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
@@ -61,8 +61,8 @@ def _device(environment: Environment) -> dict[str, JSON]:
         "l2_cache_size": environment.l2_bytes,
         "ecc_state": environment.ecc,
     }
-    told = {key: value for key, value in known.items() if value is not None}
-    return {"id": 0, "name": environment.gpu or "unknown", **told}
+    reported = {key: value for key, value in known.items() if value is not None}
+    return {"id": 0, "name": environment.gpu or "unknown", **reported}
 
 
 def _benchmark(
@@ -121,7 +121,7 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
     spread = statistics.stdev(samples) if len(samples) > 1 else float("inf")
     bytes_per_s = result.compulsory_bytes / middle
     time = "nv/cold/time/gpu"
-    found = [
+    summaries = [
         _summary("nv/cold/sample_size", "Samples", "sample_size", len(samples)),
         _summary(f"{time}/mean", "GPU Time", "duration", mean),
         _summary(f"{time}/stdev/relative", "Noise", "percentage", spread / mean),
@@ -137,10 +137,10 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
         _binary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
     ]
     if clocks:
-        found.append(_summary("nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", statistics.fmean(clocks)))
+        summaries.append(_summary("nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", statistics.fmean(clocks)))
         tag = "nv/json/freqs-bin:nv/cold/sample_freqs"
-        found.append(_binary(tag, f"{path.name}-freqs-bin", clocks, path, binaries))
-    return found
+        summaries.append(_binary(tag, f"{path.name}-freqs-bin", clocks, path, binaries))
+    return summaries
 
 
 def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, JSON]:

@@ -73,15 +73,15 @@ def _uri(file: str) -> str:
     return Path(file).resolve().as_uri() if here.startswith("..") else Path(here).as_posix()
 
 
-def sarif(found: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
+def sarif(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
     """Return the log that code hosts read."""
-    names = sorted({fault.finding.rule for fault in found})
+    names = sorted({fault.finding.rule for fault in faults})
     driver: dict[str, JSON] = {
         "name": "opbench",
         "semanticVersion": __version__,
         "rules": [_rule(name) for name in names],
     }
-    entries = [_entry(fault, names.index(fault.finding.rule)) for fault in found]
+    entries = [_entry(fault, names.index(fault.finding.rule)) for fault in faults]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": entries}]}
 
 

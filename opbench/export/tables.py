@@ -12,7 +12,7 @@ from opbench.results.rows import frame
 
 
 def csv_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """One line a case; what is missing is empty, several warnings are parted by blanks."""
+    """Write one line per case; missing values are empty, several warnings are separated by blanks."""
     table = frame(run, gpu)
     table["warnings"] = table["warnings"].map(" ".join)
     return {path: table.to_csv(index=False, lineterminator="\n").encode("utf-8")}
