@@ -9,7 +9,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: each gradient is a finished sum before it is added, with one rounding. An accumulator that the
+// The first variant: each gradient is a finished sum before it is added, with one rounding. An accumulator that the
 // kernels of the next micro-batch carried on would give other bits than ranks that each finish their own. Limit: 4
 // bytes per access leave too few bytes in flight.
 

@@ -11,7 +11,7 @@
 // ///
 //
 // Blocks are started once instead of once per 256 elements (Harris, "CUDA Pro Tip: Write Flexible Kernels with
-// Grid-Stride Loops", 2013). Still two 4-byte loads in flight per thread: latency limits it as on the rung below.
+// Grid-Stride Loops", 2013). Still two 4-byte loads in flight per thread: latency limits it as on the previous variant.
 extern "C" __global__ void add_grid_stride(const float* __restrict__ a, const float* __restrict__ b,
                                            float* __restrict__ out, int n) {
     // a, b, out: n

@@ -9,7 +9,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: coalesced, two 4-byte loads per thread, so a full SM has 16 KB in flight. Latency limits it.
+// The first variant: coalesced, two 4-byte loads per thread, so a full SM has 16 KB in flight. Latency limits it.
 extern "C" __global__ void add_scalar(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                                       int n) {
     // a, b, out: n

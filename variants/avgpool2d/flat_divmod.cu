@@ -13,7 +13,7 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first rung: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions by
+// The first variant: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions by
 // sizes known at run time only, some twenty instructions each, and a loop whose bounds are known at run time only, so
 // that each load waits for the last.
 #if BF16

@@ -13,7 +13,7 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c * h * w", "c", "h * w"]
 // ///
 //
-// The first rung: every access of x and out is contiguous across the warp, and the four numbers of a channel come from
+// The first variant: every access of x and out is contiguous across the warp, and the four numbers of a channel come from
 // the L1 cache. Limits: a division by a size known at run time only, five loads and a square root and a division for
 // each element, and one element per load and store.
 #if BF16

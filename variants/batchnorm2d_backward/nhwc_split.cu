@@ -35,13 +35,13 @@
 // block  = ["BLOCK"]
 // args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n * h * w"]
 //
-// [rung.nhwc_split]
+// [variant.nhwc_split]
 // title     = "nhwc: a lane per channel, pixels in up to SPLIT parts, added in order by a second kernel"
 // builds_on = "one_pass"
 // tune      = { SPLIT = [512, 1024, 256], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, 4 * DOWN))" }
 //
-// [rung.nhwc_vector]
+// [variant.nhwc_vector]
 // title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels of either image in flight"
 // builds_on = "nhwc_split"
 // mechanism = ["vectorised_access", "unrolled"]

@@ -34,13 +34,13 @@
 // block  = ["BLOCK"]
 // args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n"]
 //
-// [rung.split]
+// [variant.split]
 // title     = "each channel in up to SPLIT parts, a block each, added in order by a second kernel; a third applies"
 // builds_on = "one_pass"
 // tune      = { SPLIT = [32, 16, 64], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, BLOCK))" }
 //
-// [rung.vectorised]
+// [variant.vectorised]
 // title     = "16-byte accesses, UNROLL of either image in flight, applied from the end where the L2 cache has it"
 // builds_on = "split"
 // mechanism = ["vectorised_access", "unrolled"]

@@ -38,13 +38,13 @@
 // block  = ["BLOCK"]
 // args   = ["x", "scale", "shift", "mean", "rstd", "out", "n * h * w"]
 //
-// [rung.nhwc_split]
+// [variant.nhwc_split]
 // title     = "nhwc: a lane per channel, pixels in up to SPLIT parts, merged in order by a second kernel"
 // builds_on = "welford"
 // tune      = { SPLIT = [512, 1024, 256], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, 4 * DOWN))" }
 //
-// [rung.nhwc_vector]
+// [variant.nhwc_vector]
 // title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels in flight, merged once for all of them"
 // builds_on = "nhwc_split"
 // mechanism = ["vectorised_access", "unrolled"]

@@ -37,13 +37,13 @@
 // block  = ["BLOCK"]
 // args   = ["x", "scale", "shift", "mean", "rstd", "out", "n"]
 //
-// [rung.split]
+// [variant.split]
 // title     = "each channel in up to SPLIT parts, a block each, merged in order by a second kernel; a third normalises"
 // builds_on = "welford"
 // tune      = { SPLIT = [32, 16, 64], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, BLOCK))" }
 //
-// [rung.vectorised]
+// [variant.vectorised]
 // title     = "16-byte accesses, UNROLL in flight: their own mean first, then one merge for all of them"
 // builds_on = "split"
 // mechanism = ["vectorised_access", "unrolled"]

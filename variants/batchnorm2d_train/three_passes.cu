@@ -15,7 +15,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung, as the formula says it: the mean is known before the first difference is squared, so that an image
+// The first variant, as the formula says it: the mean is known before the first difference is squared, so that an image
 // far from 0 loses nothing. Threads' sums are added by a tree in shared memory, in one order on every GPU. Limits: x is
 // read three times; as many blocks as channels, which leaves most of a GPU idle; in nhwc a warp's lanes read a whole
 // pixel apart.

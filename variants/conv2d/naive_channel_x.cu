@@ -8,7 +8,7 @@
 // block  = ["BLOCK_X", "BLOCK_Y"]
 // ///
 //
-// The first rung, with the wrong innermost index on purpose: in nchw the output channel is far from contiguous, so a
+// The first variant, with the wrong innermost index on purpose: in nchw the output channel is far from contiguous, so a
 // warp's store touches 32 sectors for 128 bytes and its weight loads are c*r*s floats apart, 32 sectors each. The image
 // load alone is a broadcast. L1 sector throughput limits it.
 

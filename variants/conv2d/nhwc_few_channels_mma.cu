@@ -29,7 +29,7 @@
 // shared = """FRAGMENTS * cdiv(c * r * s, 16) * cdiv(k, 32) + \
 //             cdiv(BYTES * ((ROWS - 1) * stride + r) * ((16 * TILES - 1) * stride + s) * c, 16) * 16"""
 //
-// [rung.nhwc_few_channels_mma_bf16]
+// [variant.nhwc_few_channels_mma_bf16]
 // title     = "nhwc, few input channels, bf16 mma.sync: filters stay in shared memory as operands, image rows beside"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -37,7 +37,7 @@
 // where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 2, 2), (4, 1, 1), (2, 2, 1))"]
 // define    = { BYTES = "2", FRAGMENTS = "1024", OPERANDS = "'bf16'" }
 //
-// [rung.nhwc_few_channels_mma_f32]
+// [variant.nhwc_few_channels_mma_f32]
 // title     = "nhwc_few_channels_mma with float32 accuracy: tf32 products and corrections"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

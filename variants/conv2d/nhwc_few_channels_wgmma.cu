@@ -31,19 +31,19 @@
 // shared = "STEPS * PLANES * (32768 + BN * 128) + STEPS * 1024 + 1024"
 // args   = ["image", "weight", "bias?", "out", "n", "h", "w", "p", "q", "k", "padding"]
 //
-// [rung.nhwc_few_channels_wgmma_bf16]
+// [variant.nhwc_few_channels_wgmma_bf16]
 // title     = "few input channels by wgmma, bf16: two warpgroups gather windows, two multiply them by resident filters"
 // builds_on = "nhwc_few_channels_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 //
-// [rung.nhwc_few_channels_wgmma_f16]
+// [variant.nhwc_few_channels_wgmma_f16]
 // title     = "few input channels by wgmma, TF32's accuracy from f16: each window has its own power of two"
 // builds_on = "nhwc_few_channels_mma_f32"
 // product   = "f16"
 // precision = "tf32"
 //
-// [rung.nhwc_few_channels_wgmma_planes]
+// [variant.nhwc_few_channels_wgmma_planes]
 // title     = "few input channels by wgmma, float32 accuracy from f16: both operands in two planes, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
 // mechanism = ["operand_split"]

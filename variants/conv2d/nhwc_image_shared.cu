@@ -50,7 +50,7 @@
 // args   = ["image", "weight", "bias?", "out"]
 // ///
 //
-// The rung below brings the filters into shared memory for every row of the output, and reads two numbers there for a
+// The previous variant brings the filters into shared memory for every row of the output, and reads two numbers there for a
 // multiply-add. Here a block has a whole image, or a band of its rows, zeros around it, and the filters turned so that
 // they are innermost: memory is read once, with two barriers in all. A thread keeps K_REGS filters of a run of RUN
 // pixels in registers; of an image row's channel it reads (RUN - 1) * stride + S numbers and S * K_REGS weights, for

@@ -19,7 +19,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 // programmatic = true
 //
-// [rung.nhwc_mma_bf16]
+// [variant.nhwc_mma_bf16]
 // title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
 // builds_on = "nhwc_implicit_gemm"
 // product   = "bf16"
@@ -30,7 +30,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 // define.ALIGNED = "c % 8 == 0"
 //
-// [rung.nhwc_mma_tf32]
+// [variant.nhwc_mma_tf32]
 // title     = "implicit matrix product on tensor cores: floats, rounded to tf32 by one integer addition a word"
 // builds_on = "nhwc_implicit_gemm"
 // product   = "tf32"
@@ -40,7 +40,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 // define.ALIGNED = "c % 4 == 0"
 //
-// [rung.nhwc_mma_3xtf32]
+// [variant.nhwc_mma_3xtf32]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
@@ -49,7 +49,7 @@
 // where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected]
+// [variant.nhwc_mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]

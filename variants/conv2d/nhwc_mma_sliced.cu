@@ -25,20 +25,20 @@
 // programmatic = true
 // early  = ["weight"]
 //
-// [rung.nhwc_mma_bf16_sliced]
+// [variant.nhwc_mma_bf16_sliced]
 // title     = "nhwc_mma_bf16, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { ALIGNED = "c % 8 == 0" }
 //
-// [rung.nhwc_mma_tf32_sliced]
+// [variant.nhwc_mma_tf32_sliced]
 // title     = "nhwc_mma_tf32, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // define    = { ALIGNED = "c % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected_sliced]
+// [variant.nhwc_mma_tf32_corrected_sliced]
 // title     = "nhwc_mma_tf32_corrected, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
@@ -48,7 +48,7 @@
 // ///
 //
 // One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
-// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the rung below, with the depth of a tile
+// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the previous variant, with the depth of a tile
 // shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the loop and
 // warps wait for their own copies only; the sums meet in shared memory and are added in the order of the stretches. It
 // needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small: limited by what a

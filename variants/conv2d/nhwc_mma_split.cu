@@ -29,7 +29,7 @@
 // args   = ["bias?", "out", "partial", "n * p * q * k", "k"]
 // programmatic = true
 //
-// [rung.nhwc_mma_bf16_split]
+// [variant.nhwc_mma_bf16_split]
 // title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
@@ -37,14 +37,14 @@
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [4, 8] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "c % 8 == 0" }
 //
-// [rung.nhwc_mma_tf32_split]
+// [variant.nhwc_mma_tf32_split]
 // title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "c % 4 == 0" }
 //
-// [rung.nhwc_mma_3xtf32_split]
+// [variant.nhwc_mma_3xtf32_split]
 // title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]
@@ -53,7 +53,7 @@
 // where     = ["(BM, SPLIT) != (64, 4)"]
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "c % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected_split]
+// [variant.nhwc_mma_tf32_corrected_split]
 // title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]

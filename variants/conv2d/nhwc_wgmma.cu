@@ -33,7 +33,7 @@
 // [tensor_maps]
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, "BN"] }
 //
-// [rung.nhwc_wgmma_bf16]
+// [variant.nhwc_wgmma_bf16]
 // title     = "wgmma fed by TMA in im2col mode: the copy engine walks over windows, nobody computes an address"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -42,20 +42,20 @@
 // requires  = ["c % 8 == 0 and k % 8 == 0"]
 // tensor_maps.map_out = { tensor = "out", dims = ["k", "n * p * q"], box = [64, 16] }
 //
-// [[rung.nhwc_wgmma_bf16.launch]]
+// [[variant.nhwc_wgmma_bf16.launch]]
 // kernel = "conv2d_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
 // args   = ["map_image", "map_weight", "bias?", "map_out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
 //
-// [rung.nhwc_wgmma_tf32]
+// [variant.nhwc_wgmma_tf32]
 // title     = "TF32: wgmma fed by TMA in im2col mode, which rounds to TF32 on the way"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0 and k % 2 == 0"]
 //
-// [[rung.nhwc_wgmma_tf32.launch]]
+// [[variant.nhwc_wgmma_tf32.launch]]
 // kernel = "conv2d_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
 // block  = [384]

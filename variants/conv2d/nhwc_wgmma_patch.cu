@@ -29,7 +29,7 @@
 // map_image  = { tensor = "image", type = "PRODUCT", box = ["BK", "7 + s", "HEIGHT + r - 1", 1] }
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, 64] }
 //
-// [rung.nhwc_wgmma_patch_bf16]
+// [variant.nhwc_wgmma_patch_bf16]
 // title     = "one copy of a patch of the image serves all filter positions: descriptors begun some pixels later"
 // builds_on = "nhwc_wgmma_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -38,7 +38,7 @@
 // requires  = ["c % 8 == 0 and k % 8 == 0"]
 // tensor_maps.map_out = { tensor = "out", box = [64, 8, "HEIGHT", 1] }
 //
-// [[rung.nhwc_wgmma_patch_bf16.launch]]
+// [[variant.nhwc_wgmma_patch_bf16.launch]]
 // kernel = "conv2d_nhwc_wgmma_patch"
 // grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
 // block  = [384]
@@ -47,13 +47,13 @@
 // programmatic = true
 // early = ["weight"]
 //
-// [rung.nhwc_wgmma_patch_tf32]
+// [variant.nhwc_wgmma_patch_tf32]
 // title     = "TF32: one copy of a patch of the image serves all filter positions"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0"]
 //
-// [[rung.nhwc_wgmma_patch_tf32.launch]]
+// [[variant.nhwc_wgmma_patch_tf32.launch]]
 // kernel = "conv2d_nhwc_wgmma_patch"
 // grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
 // block  = [384]

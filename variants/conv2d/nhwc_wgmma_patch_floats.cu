@@ -44,13 +44,13 @@
 // shared = "RING * 8192 * PLANES + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
 // args   = ["map_image", "map_filter", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding"]
 //
-// [rung.nhwc_wgmma_patch_halves]
+// [variant.nhwc_wgmma_patch_halves]
 // title     = "TF32's accuracy from f16 without a pass: the block rounds each patch while others multiply"
 // builds_on = "nhwc_wgmma_patch_f16"
 // product   = "f16"
 // precision = "tf32"
 //
-// [rung.nhwc_wgmma_patch_floats]
+// [variant.nhwc_wgmma_patch_floats]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch while others multiply"
 // builds_on = "nhwc_wgmma_patch_planes"
 // mechanism = ["operand_split"]

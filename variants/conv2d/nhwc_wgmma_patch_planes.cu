@@ -66,14 +66,14 @@
 //     "padding",
 // ]
 //
-// [rung.nhwc_wgmma_patch_planes]
+// [variant.nhwc_wgmma_patch_planes]
 // title     = "float32 accuracy from f16: image and filters in two planes, one patch for all filter positions"
 // builds_on = "nhwc_wgmma_patch_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"
 // define    = { PLANES = "2" }
 //
-// [rung.nhwc_wgmma_patch_f16]
+// [variant.nhwc_wgmma_patch_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: passes round image and filters, scaled by powers of two"
 // builds_on = "nhwc_wgmma_patch_tf32"
 // product   = "f16"

@@ -75,7 +75,7 @@
 //     "s", "stride", "padding",
 // ]
 //
-// [rung.nhwc_wgmma_f16]
+// [variant.nhwc_wgmma_f16]
 // title     = "TF32's accuracy from f16, in im2col mode: passes round image and filters, scaled by powers of two"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "f16"
@@ -83,7 +83,7 @@
 // tune      = { BM = [128], BN = [128, 192, 64, 256] }
 // define    = { PLANES = "1", STAGES = "98304 // ((BM + BN) * BK)" }
 //
-// [rung.nhwc_wgmma_planes]
+// [variant.nhwc_wgmma_planes]
 // title     = "float32 accuracy from f16, in im2col mode: image and filters in two planes, three products"
 // builds_on = "nhwc_wgmma_f16"
 // mechanism = ["operand_split"]

@@ -8,7 +8,7 @@ supports.layout   = ["nchw", "nhwc"]
 supports.epilogue = ["none", "bias", "bias_relu"]
 ///
 
-The rung `torch` with TF32 allowed: float32 in memory, products on tensor cores.
+The variant `torch` with TF32 allowed: float32 in memory, products on tensor cores.
 """
 
 from __future__ import annotations

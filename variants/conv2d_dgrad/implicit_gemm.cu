@@ -29,7 +29,7 @@
 // is fetched into registers while the one before is multiplied, and 16 numbers from shared memory make 64
 // multiply-adds. Right for any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the
 // multiply-adds, and in nchw loads of weights that lie r * s apart. Idea: "implicit GEMM convolution" of CUTLASS, as
-// the forward rung.
+// the forward variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -28,7 +28,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 // args   = ["dout", "turned", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "r", "r - 1 - padding"]
 //
-// [rung.nhwc_mma_bf16]
+// [variant.nhwc_mma_bf16]
 // title     = "tensor cores, bf16: the convolution of dout with filters turned by half a turn and transposed"
 // builds_on = "implicit_gemm"
 // product   = "bf16"
@@ -39,7 +39,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 // define.ALIGNED = "k % 8 == 0"
 //
-// [rung.nhwc_mma_tf32]
+// [variant.nhwc_mma_tf32]
 // title     = "tensor cores, floats rounded to tf32: the convolution of dout with turned and transposed filters"
 // builds_on = "implicit_gemm"
 // mechanism = ["bank_conflict_free"]
@@ -50,7 +50,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 // define.ALIGNED = "k % 4 == 0"
 //
-// [rung.nhwc_mma_3xtf32]
+// [variant.nhwc_mma_3xtf32]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -59,7 +59,7 @@
 // where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected]
+// [variant.nhwc_mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -72,9 +72,9 @@
 //
 // At stride 1 the image's gradient is a convolution itself: of dout, padded by r - 1 - padding (which may be negative),
 // with filters turned by half a turn whose input and output channels change places. So a first kernel turns and
-// transposes the filters, little work beside the products, and the second is the forward rung conv2d/nhwc_mma with
+// transposes the filters, little work beside the products, and the second is the forward variant conv2d/nhwc_mma with
 // another epilogue: a gradient that is there is added, or the mask of a ReLU applied, where the result is written.
-// Limit: that of the forward rung, and the launch that turns the filters; strides are left to implicit_gemm. Ideas:
+// Limit: that of the forward variant, and the launch that turns the filters; strides are left to implicit_gemm. Ideas:
 // CUTLASS, "implicit GEMM convolution"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores"
 // (2022).
 

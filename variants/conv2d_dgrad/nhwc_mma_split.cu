@@ -40,7 +40,7 @@
 // block  = [128]
 // args   = ["parts", "skip?", "out?", "dimage", "n * h * w * c"]
 //
-// [rung.nhwc_mma_bf16_split]
+// [variant.nhwc_mma_bf16_split]
 // title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
@@ -48,7 +48,7 @@
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [4, 8] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "k % 8 == 0" }
 //
-// [rung.nhwc_mma_tf32_split]
+// [variant.nhwc_mma_tf32_split]
 // title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["bank_conflict_free"]
@@ -56,7 +56,7 @@
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "k % 4 == 0" }
 //
-// [rung.nhwc_mma_3xtf32_split]
+// [variant.nhwc_mma_3xtf32_split]
 // title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -64,7 +64,7 @@
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected_split]
+// [variant.nhwc_mma_tf32_corrected_split]
 // title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -74,7 +74,7 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 // ///
 //
-// As in the forward rung conv2d/nhwc_mma_split: one image of a deep layer makes few tiles but a long sum, so that SPLIT
+// As in the forward variant conv2d/nhwc_mma_split: one image of a deep layer makes few tiles but a long sum, so that SPLIT
 // blocks share a tile, each adds up a stretch of the depth into a workspace, and a last kernel adds the parts in index
 // order, whichever block was first, then the gradient that is there, or applies the mask. Limit: latency, of the few
 // steps of a block and of three launches. Idea: split-K of CUTLASS.

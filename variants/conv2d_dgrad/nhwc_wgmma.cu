@@ -29,7 +29,7 @@
 // channels = "BK"
 // pixels   = "BM"
 //
-// [rung.nhwc_wgmma_bf16]
+// [variant.nhwc_wgmma_bf16]
 // title     = "wgmma fed by TMA in im2col mode over dout; filters are read as they lie, rows of them as columns"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -39,14 +39,14 @@
 // tensor_maps.map_weight = { tensor = "weight", dims = ["c", "r * s", "k"], box = [64, 1, 64] }
 // tensor_maps.map_out    = { tensor = "dimage", dims = ["c", "n * h * w"], box = [64, 16] }
 //
-// [[rung.nhwc_wgmma_bf16.launch]]
+// [[variant.nhwc_wgmma_bf16.launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + ROOM) * 128 + 16) + 32768"
 // args   = ["map_dout", "map_weight", "skip?", "out?", "map_out", "n", "h", "w", "c", "k", "r", "s", "padding"]
 //
-// [rung.nhwc_wgmma_tf32]
+// [variant.nhwc_wgmma_tf32]
 // title     = "TF32: wgmma fed by TMA in im2col mode over dout, of filters that a pass has transposed"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["vectorised_access"]
@@ -55,13 +55,13 @@
 // workspace = { turned = "k * c * r * s" }
 // tensor_maps.map_weight = { tensor = "turned", type = "tf32", dims = ["k", "r * s", "c"], box = [32, 1, "BN"] }
 //
-// [[rung.nhwc_wgmma_tf32.launch]]
+// [[variant.nhwc_wgmma_tf32.launch]]
 // kernel = "conv2d_dgrad_transpose_filters"
 // grid   = ["cdiv(c, 64)", "cdiv(k, 64)", "r * s"]
 // block  = [256]
 // args   = ["weight", "turned", "k", "c"]
 //
-// [[rung.nhwc_wgmma_tf32.launch]]
+// [[variant.nhwc_wgmma_tf32.launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
 // block  = [384]

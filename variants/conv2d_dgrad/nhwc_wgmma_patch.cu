@@ -29,27 +29,27 @@
 // [tensor_maps]
 // map_dout = { tensor = "dout", type = "PRODUCT", box = ["BK", "7 + s", "HEIGHT + r - 1", 1] }
 //
-// [rung.nhwc_wgmma_patch_bf16]
+// [variant.nhwc_wgmma_patch_bf16]
 // title     = "one copy of a patch of dout serves all filter positions; filters are read as they lie"
 // builds_on = "nhwc_wgmma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0"]
 //
-// [rung.nhwc_wgmma_patch_bf16.tensor_maps]
+// [variant.nhwc_wgmma_patch_bf16.tensor_maps]
 // map_weight = { tensor = "weight", dims = ["c", "r * s", "k"], box = [64, 1, 64] }
 // map_skip   = { tensor = "skip", box = [64, 8, "HEIGHT", 1] }
 // map_cut    = { tensor = "out", box = [64, 8, "HEIGHT", 1] }
 // map_out    = { tensor = "dimage", box = [64, 8, "HEIGHT", 1] }
 //
-// [[rung.nhwc_wgmma_patch_bf16.launch]]
+// [[variant.nhwc_wgmma_patch_bf16.launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma_patch"
 // grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
 // block  = [384]
 // shared = "FILTERS + PATCHES * ROOM + SLABS + 16 * (2 + PATCHES + FILTERS // 8192)"
 // args   = ["map_dout", "map_weight", "map_skip?", "map_cut?", "map_out", "n", "h", "w", "c", "k", "padding"]
 //
-// [rung.nhwc_wgmma_patch_tf32]
+// [variant.nhwc_wgmma_patch_tf32]
 // title     = "TF32: one copy of a patch of dout serves all filter positions; filters are transposed first"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
@@ -57,13 +57,13 @@
 // workspace = { turned = "k * c * r * s" }
 // tensor_maps.map_weight = { tensor = "turned", type = "tf32", dims = ["k", "r * s", "c"], box = [32, 1, 64] }
 //
-// [[rung.nhwc_wgmma_patch_tf32.launch]]
+// [[variant.nhwc_wgmma_patch_tf32.launch]]
 // kernel = "conv2d_dgrad_transpose_filters"
 // grid   = ["cdiv(c, 64)", "cdiv(k, 64)", "r * s"]
 // block  = [256]
 // args   = ["weight", "turned", "k", "c"]
 //
-// [[rung.nhwc_wgmma_patch_tf32.launch]]
+// [[variant.nhwc_wgmma_patch_tf32.launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma_patch"
 // grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
 // block  = [384]

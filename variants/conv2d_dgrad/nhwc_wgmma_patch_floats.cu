@@ -57,13 +57,13 @@
 //     "map_dout", "map_filter", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding",
 // ]
 //
-// [rung.nhwc_wgmma_patch_halves]
+// [variant.nhwc_wgmma_patch_halves]
 // title     = "TF32's accuracy from f16 without a pass: the block rounds each patch of dout while others multiply"
 // builds_on = "nhwc_wgmma_patch_f16"
 // product   = "f16"
 // precision = "tf32"
 //
-// [rung.nhwc_wgmma_patch_floats]
+// [variant.nhwc_wgmma_patch_floats]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
 // builds_on = "nhwc_wgmma_patch_planes"
 // mechanism = ["operand_split"]

@@ -68,7 +68,7 @@
 //     "k", "r", "s", "padding",
 // ]
 //
-// [rung.nhwc_wgmma_f16]
+// [variant.nhwc_wgmma_f16]
 // title     = "TF32's accuracy from f16, in im2col mode over dout: passes round, filters are read as they lie"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "f16"
@@ -76,7 +76,7 @@
 // tune      = { BM = [128], BN = [128, 192, 96, 64] }
 // define    = { PLANES = "1", ROOM = "cdiv(BN, 64) * 64", STAGES = "196608 // ((BM + ROOM) * 128)" }
 //
-// [rung.nhwc_wgmma_planes]
+// [variant.nhwc_wgmma_planes]
 // title     = "float32 accuracy from f16, in im2col mode over dout: dout and filters in two planes, three products"
 // builds_on = "nhwc_wgmma_f16"
 // mechanism = ["operand_split"]

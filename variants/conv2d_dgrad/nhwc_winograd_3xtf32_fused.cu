@@ -43,7 +43,7 @@
 // args   = ["patches", "filters", "skip?", "out?", "dimage", "n", "c", "k", "h", "w"]
 // ///
 //
-// The forward rung of this name over dout, whose depth is k, with filters turned and transformed at once: the products'
+// The forward variant of this name over dout, whose depth is k, with filters turned and transformed at once: the products'
 // traffic is gone. Limits as there: mma.sync's tf32 rate, eight warps per multiprocessor, the patches' traffic.
 
 #include <opbench/gradients.cuh>

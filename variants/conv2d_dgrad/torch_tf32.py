@@ -7,7 +7,7 @@ modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"] }
 ///
 
-The rung `torch` with TF32 allowed: float32 in memory, products on tensor cores. The copy is again what PyTorch would
+The variant `torch` with TF32 allowed: float32 in memory, products on tensor cores. The copy is again what PyTorch would
 not do.
 """
 

@@ -51,7 +51,7 @@
 // block  = [32, 16]
 // args   = ["parts", "dweight", "dbias?"]
 //
-// [rung.nhwc_few_channels_mma_bf16]
+// [variant.nhwc_few_channels_mma_bf16]
 // title     = "nhwc_few_channels_mma in bf16: ldmatrix transposes dout, pairs of pixels are gathered"
 // builds_on = "nhwc_mma_bf16_split"
 // product   = "bf16"
@@ -59,14 +59,14 @@
 // requires  = ["ROWS * ACROSS % 2 == 0"]
 // define    = { BYTES = "2", PER_SM = "1" }
 //
-// [rung.nhwc_few_channels_mma_tf32]
+// [variant.nhwc_few_channels_mma_tf32]
 // title     = "tensor cores, few input channels: image rows lie in shared memory once, windows are gathered from there"
 // builds_on = "nhwc_mma_tf32_split"
 // mechanism = ["coalesced"]
 // product   = "tf32"
 // define    = { BYTES = "4", PER_SM = "2 if THREADS <= 256 else 1" }
 //
-// [rung.nhwc_few_channels_mma_f32]
+// [variant.nhwc_few_channels_mma_f32]
 // title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits cut off"
 // builds_on = "nhwc_mma_tf32_corrected_split"
 // mechanism = ["coalesced", "operand_split"]

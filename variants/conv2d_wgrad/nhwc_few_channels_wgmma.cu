@@ -41,19 +41,19 @@
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
-// [rung.nhwc_few_channels_wgmma_bf16]
+// [variant.nhwc_few_channels_wgmma_bf16]
 // title     = "few input channels by wgmma, bf16: a warpgroup gathers windows, one copies dout, two multiply"
 // builds_on = "nhwc_few_channels_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 //
-// [rung.nhwc_few_channels_wgmma_f16]
+// [variant.nhwc_few_channels_wgmma_f16]
 // title     = "few input channels by wgmma, TF32's accuracy from f16: 64 pixels have a power of two"
 // builds_on = "nhwc_few_channels_mma_f32"
 // product   = "f16"
 // precision = "tf32"
 //
-// [rung.nhwc_few_channels_wgmma_planes]
+// [variant.nhwc_few_channels_wgmma_planes]
 // title     = "few input channels by wgmma, float32 accuracy from f16: windows and dout in two planes, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
 // mechanism = ["operand_split"]

@@ -27,7 +27,7 @@
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
-// [rung.nhwc_mma_bf16_split]
+// [variant.nhwc_mma_bf16_split]
 // title     = "tensor cores, bf16: pixels are the depth, both operands transposed by ldmatrix, sums promoted to float"
 // builds_on = "implicit_gemm_split"
 // product   = "bf16"
@@ -35,7 +35,7 @@
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 8 == 0", K_ALIGNED = "k % 8 == 0" }
 //
-// [rung.nhwc_mma_tf32_split]
+// [variant.nhwc_mma_tf32_split]
 // title     = "tensor cores, floats rounded to tf32: pixels are the depth, operands read by four words"
 // builds_on = "implicit_gemm_split"
 // mechanism = ["bank_conflict_free"]
@@ -43,7 +43,7 @@
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
-// [rung.nhwc_mma_3xtf32_split]
+// [variant.nhwc_mma_3xtf32_split]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32_split"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -51,7 +51,7 @@
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
-// [rung.nhwc_mma_tf32_corrected_split]
+// [variant.nhwc_mma_tf32_corrected_split]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_3xtf32_split"
 // mechanism = ["bank_conflict_free", "operand_split"]

@@ -21,31 +21,31 @@
 // STAGES = "221184 // STAGE"
 // BIAS   = "1 if bias == 'yes' else 0"
 //
-// [rung.nhwc_wgmma_patch]
+// [variant.nhwc_wgmma_patch]
 // title     = "a patch of the image serves all nine filter positions: a warpgroup per filter row, 192 columns at once"
 // builds_on = "nhwc_wgmma_split_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { ROUNDED = "0" }
 //
-// [rung.nhwc_wgmma_patch.tensor_maps]
+// [variant.nhwc_wgmma_patch.tensor_maps]
 // map_dout  = { tensor = "dout", box = [64, 8, "HEIGHT", 1] }
 // map_image = { tensor = "image", box = [64, 10, "HEIGHT + 2", 1] }
 //
-// [[rung.nhwc_wgmma_patch.launch]]
+// [[variant.nhwc_wgmma_patch.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_patch"
 // grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
 // block  = [512]
 // shared = "STAGES * (STAGE + 16) + 1024"
 // args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "padding"]
 //
-// [[rung.nhwc_wgmma_patch.launch]]
+// [[variant.nhwc_wgmma_patch.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * 9, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 //
-// [rung.nhwc_wgmma_patch_f16]
+// [variant.nhwc_wgmma_patch_f16]
 // title     = "TF32's accuracy from f16, a power of two a channel: patches that serve all nine filter positions"
 // mechanism = ["converted_ahead"]
 // builds_on = "nhwc_wgmma_split_f16"
@@ -53,27 +53,27 @@
 // precision = "tf32"
 // define    = { ROUNDED = "1" }
 //
-// [rung.nhwc_wgmma_patch_f16.workspace]
+// [variant.nhwc_wgmma_patch_f16.workspace]
 // image_halves    = "n * h * w * c // 2"
 // dout_halves     = "n * p * q * k // 2"
 // largest         = "c + k"
 // image_exponents = "c"
 // dout_exponents  = "k"
 //
-// [rung.nhwc_wgmma_patch_f16.tensor_maps]
+// [variant.nhwc_wgmma_patch_f16.tensor_maps]
 // map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "q", "p", "n"], box = [64, 8, "HEIGHT", 1] }
 // map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], box = [64, 10, "HEIGHT + 2", 1] }
 //
-// [[rung.nhwc_wgmma_patch_f16.launch]]
+// [[variant.nhwc_wgmma_patch_f16.launch]]
 // zero = "largest"
 //
-// [[rung.nhwc_wgmma_patch_f16.launch]]
+// [[variant.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_find"
 // grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 264)", 2]
 // block  = [256]
 // args   = ["image", "dout", "largest", "n * h * w", "c", "n * p * q", "k"]
 //
-// [[rung.nhwc_wgmma_patch_f16.launch]]
+// [[variant.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_round"
 // grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 528)", 2]
 // block  = [256]
@@ -82,7 +82,7 @@
 //     "n * p * q", "k",
 // ]
 //
-// [[rung.nhwc_wgmma_patch_f16.launch]]
+// [[variant.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_patch"
 // grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
 // block  = [512]
@@ -92,14 +92,14 @@
 //     "padding",
 // ]
 //
-// [[rung.nhwc_wgmma_patch_f16.launch]]
+// [[variant.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * 9, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 // ///
 //
-// In im2col order every filter position fetches the image anew, and L2 limits the rung below. Here HEIGHT x 8 pixels of
+// In im2col order every filter position fetches the image anew, and L2 limits the previous variant. Here HEIGHT x 8 pixels of
 // dout and the patch of the image around them arrive once, 64 channels of each, for all nine positions: the operand of
 // filter row i begins i rows of the patch later, as the swizzle follows the address; and as wgmma finds each further 64
 // columns a `leading` number of bytes behind the last, one pixel, its 192 columns are the row's three positions. So
@@ -108,7 +108,7 @@
 // most for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. In
 // f16 a first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the matrix units and what
 // shared memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over large images. Idea: the
-// forward rung nhwc_wgmma_patch, with pixels as the depth.
+// forward variant nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>

@@ -38,13 +38,13 @@
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 //
-// [rung.nhwc_wgmma_patch_planes]
+// [variant.nhwc_wgmma_patch_planes]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch in two planes, three products"
 // builds_on = "nhwc_wgmma_split_planes"
 // mechanism = ["operand_split"]
 // product   = "f16x3"
 //
-// [rung.nhwc_wgmma_patch_halves]
+// [variant.nhwc_wgmma_patch_halves]
 // title     = "TF32's accuracy from f16 without a pass: the block rounds each patch itself, a power of two a patch"
 // builds_on = "nhwc_wgmma_patch_f16"
 // product   = "f16"

@@ -19,7 +19,7 @@
 // PARTS  = "SPLIT * 128 // BM"
 // BIAS   = "1 if bias == 'yes' else 0"
 //
-// [rung.nhwc_wgmma_split_bf16]
+// [variant.nhwc_wgmma_split_bf16]
 // title     = "wgmma, bf16: dout and im2col windows as they lie, transposed by wgmma; pixels split over blocks"
 // builds_on = "nhwc_mma_bf16_split"
 // mechanism = ["bank_conflict_free"]
@@ -28,31 +28,31 @@
 // define    = { ROUNDED = "0" }
 // tensor_maps.map_dout  = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
 //
-// [rung.nhwc_wgmma_split_bf16.tensor_maps.map_image]
+// [variant.nhwc_wgmma_split_bf16.tensor_maps.map_image]
 // tensor          = "image"
 // element_strides = [1, "stride", "stride", 1]
 // swizzle         = "'64B' if PIECE == 32 else '128B'"
 //
-// [rung.nhwc_wgmma_split_bf16.tensor_maps.map_image.im2col]
+// [variant.nhwc_wgmma_split_bf16.tensor_maps.map_image.im2col]
 // lower    = ["-padding", "-padding"]
 // upper    = ["padding - s + 1", "padding - r + 1"]
 // channels = "PIECE"
 // pixels   = 64
 //
-// [[rung.nhwc_wgmma_split_bf16.launch]]
+// [[variant.nhwc_wgmma_split_bf16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
 // grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, PIECE), BN // PIECE)", "SPLIT"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
 // args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
 //
-// [[rung.nhwc_wgmma_split_bf16.launch]]
+// [[variant.nhwc_wgmma_split_bf16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * r * s, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
-// [rung.nhwc_wgmma_split_f16]
+// [variant.nhwc_wgmma_split_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a channel"
 // mechanism = ["converted_ahead"]
 // builds_on = "nhwc_mma_tf32_split"
@@ -61,36 +61,36 @@
 // define    = { ROUNDED = "1" }
 // tensor_maps.map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "n * p * q"], box = [64, 64] }
 //
-// [rung.nhwc_wgmma_split_f16.workspace]
+// [variant.nhwc_wgmma_split_f16.workspace]
 // image_halves    = "n * h * w * c // 2"
 // dout_halves     = "n * p * q * k // 2"
 // largest         = "c + k"
 // image_exponents = "c"
 // dout_exponents  = "k"
 //
-// [rung.nhwc_wgmma_split_f16.tensor_maps.map_image]
+// [variant.nhwc_wgmma_split_f16.tensor_maps.map_image]
 // tensor          = "image_halves"
 // type            = "f16"
 // dims            = ["c", "w", "h", "n"]
 // element_strides = [1, "stride", "stride", 1]
 // swizzle         = "'64B' if PIECE == 32 else '128B'"
 //
-// [rung.nhwc_wgmma_split_f16.tensor_maps.map_image.im2col]
+// [variant.nhwc_wgmma_split_f16.tensor_maps.map_image.im2col]
 // lower    = ["-padding", "-padding"]
 // upper    = ["padding - s + 1", "padding - r + 1"]
 // channels = "PIECE"
 // pixels   = 64
 //
-// [[rung.nhwc_wgmma_split_f16.launch]]
+// [[variant.nhwc_wgmma_split_f16.launch]]
 // zero = "largest"
 //
-// [[rung.nhwc_wgmma_split_f16.launch]]
+// [[variant.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_find"
 // grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 264)", 2]
 // block  = [256]
 // args   = ["image", "dout", "largest", "n * h * w", "c", "n * p * q", "k"]
 //
-// [[rung.nhwc_wgmma_split_f16.launch]]
+// [[variant.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_round"
 // grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 528)", 2]
 // block  = [256]
@@ -99,7 +99,7 @@
 //     "n * p * q", "k",
 // ]
 //
-// [[rung.nhwc_wgmma_split_f16.launch]]
+// [[variant.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
 // grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, PIECE), BN // PIECE)", "SPLIT"]
 // block  = [384]
@@ -109,7 +109,7 @@
 //     "r", "s", "stride", "padding",
 // ]
 //
-// [[rung.nhwc_wgmma_split_f16.launch]]
+// [[variant.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * r * s, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]

@@ -7,7 +7,7 @@ modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], bias = ["no", "yes"] }
 ///
 
-The rung `torch` with TF32 allowed: float32 in memory, products on tensor cores.
+The variant `torch` with TF32 allowed: float32 in memory, products on tensor cores.
 """
 
 from __future__ import annotations

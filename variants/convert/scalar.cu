@@ -11,7 +11,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: contiguous, but 4 bytes on one side and 2 on the other per thread leave too few bytes in flight.
+// The first variant: contiguous, but 4 bytes on one side and 2 on the other per thread leave too few bytes in flight.
 #include <cuda_bf16.h>
 #if NARROW
 typedef float Source;

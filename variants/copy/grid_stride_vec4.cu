@@ -13,7 +13,7 @@
 //
 // Blocks start once, so there is one start and one end in the whole run; in exchange the loads of a thread's next
 // round wait behind its own stores, and SMs with a share more than others finish last. Which of the two wins is the
-// question this rung answers. Limit: HBM.
+// question this variant answers. Limit: HBM.
 extern "C" __global__ void copy_grid_stride_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out: n, both aligned to 16 bytes
     const unsigned whole = (unsigned)n / 4;

@@ -12,7 +12,7 @@
 // args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
-// The first rung: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three of
+// The first variant: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three of
 // four random words are thrown away, some sixty instructions for each element; one element per access.
 #if BF16
 #include <cuda_bf16.h>

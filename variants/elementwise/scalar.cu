@@ -21,7 +21,7 @@
 // args   = ["a", "b", "out", { u32 = "elements" }, "channels", "inner"]
 // ///
 //
-// The first rung: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too few
+// The first variant: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too few
 // bytes in flight; broadcasting costs one or two integer divisions of some twenty instructions per element.
 #if BF16
 #include <cuda_bf16.h>

@@ -10,7 +10,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A quarter of the threads and of the store instructions of the rung below, each of 16 bytes (Luitjens, "CUDA Pro Tip:
+// A quarter of the threads and of the store instructions of the previous variant, each of 16 bytes (Luitjens, "CUDA Pro Tip:
 // Increase Performance with Vectorized Memory Access", 2013). Limit: DRAM's rate for writes.
 extern "C" __global__ void fill_vec4(const float* __restrict__ value, float* __restrict__ out, int n) {
     // out: n, aligned to 16 bytes

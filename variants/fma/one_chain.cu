@@ -10,7 +10,7 @@
 // shared = "1024 * RESERVE_KIB"
 // ///
 //
-// The latency rung: every FMA waits for the one before it, four cycles, so a scheduler with w warps issues w / 4 per
+// The latency variant: every FMA waits for the one before it, four cycles, so a scheduler with w warps issues w / 4 per
 // cycle at most. A block is one warp per scheduler; reserving 96 KiB of shared memory, which nobody touches, leaves
 // two such blocks on an H200's SM and half of the rate; 48 KiB leaves four; with none, sixteen warps per scheduler
 // hide the latency altogether. Volkov, "Better Performance at Lower Occupancy" (2010): it is the product of warps and

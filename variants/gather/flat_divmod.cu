@@ -12,7 +12,7 @@
 // args   = ["data", "order", "step", "batch", "features", "rows", "total"]
 // ///
 //
-// The first rung: the data lie on the device, and a batch is made there, so that an epoch needs no host. Limits: every
+// The first variant: the data lie on the device, and a batch is made there, so that an epoch needs no host. Limits: every
 // thread divides and reads the same position as its neighbours; 4 bytes (2) per access.
 #if BYTES == 2
 typedef unsigned short T;  // the bits of a bf16

@@ -18,7 +18,7 @@
 // ///
 //
 // A block copies a piece of one row, whose position it looks up once; a thread has UNROLL vectors in flight. Limit:
-// HBM; with rows shorter than a block, such as labels, most threads idle and the rung below is better.
+// HBM; with rows shorter than a block, such as labels, most threads idle and the previous variant is better.
 template <int SIZE>
 struct Raw;
 template <>

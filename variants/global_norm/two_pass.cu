@@ -17,7 +17,7 @@
 // args   = ["partial", "limit", "norm", "factor", "cdiv(n, BLOCK * ITEMS)"]
 // ///
 //
-// The first rung: the number of blocks follows from n alone, not from the GPU, and block sums are added in their order:
+// The first variant: the number of blocks follows from n alone, not from the GPU, and block sums are added in their order:
 // the same bits every time. The factor is made where the norm is, so that no host waits for it. Limit: 4 bytes per
 // access.
 

@@ -25,7 +25,7 @@
 // args   = ["x", "target", "dx", "n", "micro"]
 // ///
 //
-// The first rung, as a framework runs a loss: terms to memory, their mean by one block in a fixed order, and in the
+// The first variant, as a framework runs a loss: terms to memory, their mean by one block in a fixed order, and in the
 // backward pass the gradient from both inputs again. Limits: the inputs are read twice, the terms written and read; one
 // block of one multiprocessor adds up all of them.
 #if BF16

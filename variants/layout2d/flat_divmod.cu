@@ -15,7 +15,7 @@
 //
 // Stores are contiguous across the warp, loads a whole row of x apart: of each 32-byte sector fetched one element is
 // used, and the caches must keep the rest until its turn comes. With three channels, as in a network's first image,
-// they do, and this rung is hard to beat there. Limits: the sectors, and the divisions.
+// they do, and this variant is hard to beat there. Limits: the sectors, and the divisions.
 #if BF16
 typedef unsigned short T;  // elements are copied, never looked into
 #else

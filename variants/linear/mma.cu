@@ -14,7 +14,7 @@
 // block  = ["32 * WK * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * WK * (BM + BN) * 128"
 //
-// [rung.mma_bf16]
+// [variant.mma_bf16]
 // title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
 // builds_on = "warp_tile"
 // product   = "bf16"
@@ -25,7 +25,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_f16]
+// [variant.mma_f16]
 // title     = "f16 matrix instructions: mma_bf16 with three more digits and less range"
 // builds_on = "mma_bf16"
 // product   = "f16"
@@ -36,7 +36,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_tf32]
+// [variant.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
 // builds_on = "warp_tile"
 // product   = "tf32"
@@ -46,7 +46,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 4), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_3xtf32]
+// [variant.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]
@@ -57,7 +57,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_tf32_corrected]
+// [variant.mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]

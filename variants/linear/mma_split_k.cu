@@ -24,7 +24,7 @@
 // block  = [128]
 // args   = ["parts", "bias", "out", "m * n", "n"]
 //
-// [rung.mma_bf16_split_k]
+// [variant.mma_bf16_split_k]
 // title     = "as mma_bf16, with k split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_bf16"
 // product   = "bf16"
@@ -33,7 +33,7 @@
 // tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [64, 32], WK = [1, 2, 4], STAGES = [3, 4], SPLIT = [4, 8, 2] }
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
 //
-// [rung.mma_tf32_split_k]
+// [variant.mma_tf32_split_k]
 // title     = "as mma_tf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_tf32"
 // product   = "tf32"
@@ -41,7 +41,7 @@
 // tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [64, 32], WK = [1, 2, 4], STAGES = [3, 4], SPLIT = [4, 8, 2] }
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
 //
-// [rung.mma_3xtf32_split_k]
+// [variant.mma_3xtf32_split_k]
 // title     = "as mma_3xtf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]

@@ -15,18 +15,18 @@
 // grid   = ["cdiv(m, 8) * cdiv(n, ROWS)"]
 // block  = ["THREADS"]
 //
-// [rung.split_k_stream]
+// [variant.split_k_stream]
 // title     = "the warps of a block share ROWS rows of weights: k split over them, parts added at the end"
 // builds_on = "warp_rows_vec4"
 //
-// [rung.split_k_stream_early]
+// [variant.split_k_stream_early]
 // title     = "the next layer's blocks load their first weights while this one's last blocks still add"
 // builds_on = "split_k_stream"
 // mechanism = ["overlapped_launch"]
 // define.EARLY = 1
 // compute_capability = "9.0"
 //
-// [[rung.split_k_stream_early.launch]]
+// [[variant.split_k_stream_early.launch]]
 // kernel       = "linear_block_rows"
 // grid         = ["cdiv(m, 8) * cdiv(n, ROWS)"]
 // block        = ["THREADS"]

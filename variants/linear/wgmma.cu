@@ -17,7 +17,7 @@
 // map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BM"] }
 // map_weight = { tensor = "weight", type = "PRODUCT", box = ["BK", "BN"] }
 //
-// [rung.wgmma_bf16]
+// [variant.wgmma_bf16]
 // title     = "wgmma fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay, stores by TMA"
 // builds_on = "mma_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -26,20 +26,20 @@
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 // tensor_maps.map_out = { tensor = "out", box = [64, 16] }
 //
-// [[rung.wgmma_bf16.launch]]
+// [[variant.wgmma_bf16.launch]]
 // kernel = "linear_wgmma"
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
 // args   = ["map_x", "map_weight", "bias", "map_out", "m", "n", "k"]
 //
-// [rung.wgmma_tf32]
+// [variant.wgmma_tf32]
 // title     = "TF32 by wgmma, fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay"
 // builds_on = "mma_tf32"
 // product   = "tf32"
 // requires  = ["k % 4 == 0 and n % 2 == 0"]
 //
-// [[rung.wgmma_tf32.launch]]
+// [[variant.wgmma_tf32.launch]]
 // kernel = "linear_wgmma"
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]

@@ -27,14 +27,14 @@
 // early        = ["weight", "bias"]
 // args         = ["map_weight", "map_x", "bias", "out", "m", "n", "k"]
 //
-// [rung.wgmma_few_rows_bf16]
+// [variant.wgmma_few_rows_bf16]
 // title     = "few rows: weights are wgmma's rows, k split over a cluster, the next layer's weights come meanwhile"
 // builds_on = "mma_bf16_split_k"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0"]
 //
-// [rung.wgmma_few_rows_tf32]
+// [variant.wgmma_few_rows_tf32]
 // title     = "few rows in TF32: weights are wgmma's rows, k split over a cluster, weights fetched before x is awaited"
 // builds_on = "mma_tf32_split_k"
 // product   = "tf32"

@@ -18,7 +18,7 @@
 // block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
 //
-// [rung.mma_bf16]
+// [variant.mma_bf16]
 // title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages; weights are transposed by ldmatrix"
 // builds_on = "register_tile"
 // product   = "bf16"
@@ -27,7 +27,7 @@
 // tune      = { BM = [128, 64], BN = [128, 256, 64], WN = [64, 32], STAGES = [3, 4] }
 // where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 3), (128, 128, 64, 3), (64, 64, 32, 4))"]
 //
-// [rung.mma_tf32]
+// [variant.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; weights are read as they lie, by words"
 // builds_on = "register_tile"
 // mechanism = ["bank_conflict_free"]
@@ -36,7 +36,7 @@
 // tune      = { BM = [128, 64], BN = [128, 256, 64], WN = [64, 32], STAGES = [3, 4] }
 // where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 4), (128, 128, 64, 3), (64, 64, 32, 4))"]
 //
-// [rung.mma_3xtf32]
+// [variant.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
@@ -50,7 +50,7 @@
 // beforehand. Copies by cp.async run STAGES steps ahead and hold no register. ldmatrix transposes bf16 on its way to
 // registers; it moves 16-bit numbers only, so that floats are read by words of 4 bytes. The mask of the ReLU before is
 // applied where dx is written. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units, the loads of words
-// with floats, and for the batches of training few tiles, which the rung above splits. After CUTLASS 2's multistage
+// with floats, and for the batches of training few tiles, which the variant above splits. After CUTLASS 2's multistage
 // kernels for Ampere and its example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor
 // Cores (2022).
 

@@ -28,7 +28,7 @@
 // block  = [128]
 // args   = ["parts", "out?", "dx", "m * k"]
 //
-// [rung.mma_bf16_split]
+// [variant.mma_bf16_split]
 // title     = "as mma_bf16, with n split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_bf16"
 // product   = "bf16"
@@ -37,7 +37,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4], SPLIT = [4, 8, 2] }
 // where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
-// [rung.mma_tf32_split]
+// [variant.mma_tf32_split]
 // title     = "as mma_tf32, with n split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_tf32"
 // product   = "tf32"
@@ -45,7 +45,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4], SPLIT = [4, 8, 2] }
 // where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
-// [rung.mma_3xtf32_split]
+// [variant.mma_3xtf32_split]
 // title     = "as mma_3xtf32, with n split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]

@@ -31,7 +31,7 @@
 // ///
 //
 // linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch
-// is its columns, so that no tile is padded. Beside Stream-K (the rung below) there are no parts in memory and no
+// is its columns, so that no tile is padded. Beside Stream-K (the previous variant) there are no parts in memory and no
 // second kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit:
 // DRAM, and at 128 rows dout's way out of L2, once for each 64 columns.
 

@@ -52,13 +52,13 @@
 // args   = ["parts", "out?", "dx", "m", "n", "k", "BLOCKS"]
 // programmatic = true
 //
-// [rung.wgmma_halves]
+// [variant.wgmma_halves]
 // title     = "TF32's accuracy from f16: a block rounds the weights that it streams, the instruction transposes them"
 // builds_on = "mma_tf32_split"
 // product   = "f16"
 // precision = "tf32"
 //
-// [rung.wgmma_planes]
+// [variant.wgmma_planes]
 // title     = "float32 accuracy from f16: the block splits the weights that stream through it, three products"
 // builds_on = "wgmma_halves"
 // mechanism = ["operand_split"]

@@ -14,7 +14,7 @@
 // block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
 //
-// [rung.mma_bf16]
+// [variant.mma_bf16]
 // title     = "bf16 matrix instructions (mma.sync); both operands are transposed by ldmatrix, sums promoted to float"
 // builds_on = "register_tile"
 // product   = "bf16"
@@ -23,7 +23,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [3, 4] }
 // where     = ["BM == BN", "STAGES == (3 if BM == 128 else 4)"]
 //
-// [rung.mma_tf32]
+// [variant.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; operands read by chunks of four words"
 // builds_on = "register_tile"
 // product   = "tf32"
@@ -31,7 +31,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4] }
 // where     = ["(BM, BN, WN, STAGES) in ((128, 128, 64, 3), (64, 64, 32, 4))"]
 //
-// [rung.mma_3xtf32]
+// [variant.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]

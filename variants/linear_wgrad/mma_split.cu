@@ -24,7 +24,7 @@
 // block  = [128]
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "n", "k"]
 //
-// [rung.mma_bf16_split]
+// [variant.mma_bf16_split]
 // title     = "as mma_bf16, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_bf16"
 // product   = "bf16"
@@ -33,7 +33,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [3, 4], SPLIT = [4, 16, 2] }
 // where     = ["STAGES == (3 if BM == 128 else 4)"]
 //
-// [rung.mma_tf32_split]
+// [variant.mma_tf32_split]
 // title     = "as mma_tf32, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_tf32"
 // product   = "tf32"
@@ -41,7 +41,7 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4], SPLIT = [4, 16, 2] }
 // where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
-// [rung.mma_3xtf32_split]
+// [variant.mma_3xtf32_split]
 // title     = "as mma_3xtf32, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]

@@ -9,31 +9,31 @@
 // BF16 = "dtype == 'bf16'"
 // BIAS = "1 if bias == 'yes' else 0"
 //
-// [rung.register_tile]
+// [variant.register_tile]
 // title     = "tiles of both operands in two shared buffers, 8 x 8 sums per thread, a column of ones for the bias"
 // builds_on = "naive"
 // mechanism = ["fewer_barriers", "double_buffer"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [1] }
 //
-// [[rung.register_tile.launch]]
+// [[variant.register_tile.launch]]
 // kernel = "linear_wgrad_register_tile"
 // grid   = ["cdiv(n, BM) * cdiv(k + BIAS, BN)"]
 // block  = ["BM * BN // 64"]
 //
-// [rung.register_tile_split]
+// [variant.register_tile_split]
 // title     = "register_tile with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "register_tile"
 // mechanism = ["vectorised_access", "split_k"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [8, 32, 2] }
 // workspace = { parts = "SPLIT * n * (k + BIAS)" }
 //
-// [[rung.register_tile_split.launch]]
+// [[variant.register_tile_split.launch]]
 // kernel = "linear_wgrad_register_tile"
 // grid   = ["cdiv(n, BM) * cdiv(k + BIAS, BN)", "SPLIT"]
 // block  = ["BM * BN // 64"]
 // args   = ["x", "dout", "parts", "m", "n", "k"]
 //
-// [[rung.register_tile_split.launch]]
+// [[variant.register_tile_split.launch]]
 // kernel = "linear_wgrad_add_parts"
 // grid   = ["cdiv(n * (k + BIAS), 256)"]
 // block  = [256]

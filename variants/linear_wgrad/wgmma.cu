@@ -56,7 +56,7 @@
 // args   = ["map_dout", "map_x", "map_dweight", "dout_exponents", "x_exponents", "dout", "dbias?", "m", "n", "k"]
 // programmatic = true
 //
-// [rung.wgmma_bf16]
+// [variant.wgmma_bf16]
 // title     = "wgmma fed by TMA: both operands transposed by the instruction, blocks that stay, stores by TMA"
 // builds_on = "mma_bf16"
 // product   = "bf16"
@@ -65,14 +65,14 @@
 // tensor_maps.map_dout = { tensor = "dout", dims = ["n", "m", 1], box = [64, 64, 1] }
 // tensor_maps.map_x    = { tensor = "x", dims = ["k", "m", 1], box = [64, 64, 1] }
 //
-// [[rung.wgmma_bf16.launch]]
+// [[variant.wgmma_bf16.launch]]
 // kernel = "linear_wgrad_wgmma"
 // grid   = ["min(sm_count, cdiv(n, 128) * cdiv(k, 128))"]
 // block  = [384]
 // shared = "STAGES * (32768 * PLANES + 16) + 65536"
 // args   = ["map_dout", "map_x", "map_dweight", "dout", "dbias?", "m", "n", "k"]
 //
-// [rung.wgmma_f16]
+// [variant.wgmma_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a column"
 // builds_on = "mma_tf32"
 // mechanism = ["vectorised_access", "overlapped_launch", "converted_ahead"]
@@ -80,21 +80,21 @@
 // precision = "tf32"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
 //
-// [rung.wgmma_f16.workspace]
+// [variant.wgmma_f16.workspace]
 // dout_planes    = "m * N_PITCH // 2"
 // x_planes       = "m * K_PITCH // 2"
 // dout_exponents = "n"
 // x_exponents    = "k"
 // largest        = "n + k"
 //
-// [rung.wgmma_planes]
+// [variant.wgmma_planes]
 // title     = "float32 accuracy from f16: both operands in two planes, a power of two a column, three products"
 // builds_on = "wgmma_f16"
 // mechanism = ["vectorised_access", "operand_split", "overlapped_launch", "converted_ahead"]
 // product   = "f16x3"
 // requires  = ["n % 4 == 0 and k % 4 == 0"]
 //
-// [rung.wgmma_planes.workspace]
+// [variant.wgmma_planes.workspace]
 // dout_planes    = "m * N_PITCH"
 // x_planes       = "m * K_PITCH"
 // dout_exponents = "n"

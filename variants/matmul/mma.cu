@@ -13,7 +13,7 @@
 // block  = ["32 * WK * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * WK * (BM + BN) * 128"
 //
-// [rung.mma_bf16]
+// [variant.mma_bf16]
 // title     = "fragments read ahead of the barrier, stores of whole lines, b in any order; k sliced for few rows"
 // builds_on = "mma_cp_async"
 // product   = "bf16"
@@ -24,7 +24,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_tf32]
+// [variant.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for few rows"
 // builds_on = "warp_tile_double_buffer"
 // product   = "tf32"
@@ -34,7 +34,7 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 4), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
-// [rung.mma_3xtf32]
+// [variant.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]

@@ -10,7 +10,7 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first rung for b stored [n, k]. The column stays on threadIdx.x so that out is written in full lines, but then
+// The first variant for b stored [n, k]. The column stays on threadIdx.x so that out is written in full lines, but then
 // neighbouring lanes read b a whole row of k apart: 32 sectors per load. L1 softens it, for the next seven steps of k
 // find their word in the same sectors. Limit: those sectors. Compare `coalesced`, which differs in one index only.
 

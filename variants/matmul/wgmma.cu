@@ -15,14 +15,14 @@
 // shared = "(128 + BN) * 128 + 8"
 // args   = ["map_a", "map_b", "out", "m", "n", "k"]
 //
-// [rung.wgmma_bf16]
+// [variant.wgmma_bf16]
 // title     = "bf16 by wgmma, a warpgroup's matrix instruction, fed by TMA: one copy a tile, one stage"
 // builds_on = "mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 //
-// [rung.wgmma_tf32]
+// [variant.wgmma_tf32]
 // title     = "TF32 by wgmma, a warpgroup's matrix instruction, fed by TMA: one copy a tile, one stage"
 // builds_on = "mma_tf32"
 // product   = "tf32"

@@ -69,7 +69,7 @@
 // row of a and each column of b brings: elements down to 2^-28 of the largest of their row keep all digits. So a pass
 // over a and b pays from 2048 on, and b by rows needs no transposing: 16-bit operands are read either way. The first
 // pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits; each launch begins
-// as the one before ends. Tiles of 128 x 256 as in the rung below. Limit: power; at 2048 the passes.
+// as the one before ends. Tiles of 128 x 256 as in the previous variant. Limit: power; at 2048 the passes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

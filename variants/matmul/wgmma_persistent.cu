@@ -18,7 +18,7 @@
 // map_a = { tensor = "a", type = "PRODUCT", box = ["BK", "BM"] }
 // map_b = { tensor = "b", type = "PRODUCT", box = ["BK", "64 if B_ROWS else BN // CLUSTER"] }
 //
-// [rung.wgmma_persistent_bf16]
+// [variant.wgmma_persistent_bf16]
 // title     = "persistent blocks: the next tile is copied while one is stored by TMA; clusters may share copies of b"
 // builds_on = "wgmma_ring_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -27,7 +27,7 @@
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 // tensor_maps.map_out = { tensor = "out", box = [64, 16] }
 //
-// [[rung.wgmma_persistent_bf16.launch]]
+// [[variant.wgmma_persistent_bf16.launch]]
 // kernel  = "matmul_wgmma_persistent"
 // grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
 // block   = [384]
@@ -35,14 +35,14 @@
 // shared  = "STAGES * ((BM + BN) * 128 + 16) + 32768"
 // args    = ["map_a", "map_b", "map_out", "m", "n", "k"]
 //
-// [rung.wgmma_persistent_tf32]
+// [variant.wgmma_persistent_tf32]
 // title     = "TF32: blocks that stay, so that the next tile's copies run while a tile is stored"
 // builds_on = "wgmma_ring_tf32"
 // product   = "tf32"
 // supports  = { b_order = ["col"] }
 // requires  = ["k % 4 == 0 and n % 2 == 0"]
 //
-// [[rung.wgmma_persistent_tf32.launch]]
+// [[variant.wgmma_persistent_tf32.launch]]
 // kernel  = "matmul_wgmma_persistent"
 // grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
 // block   = [384]
@@ -50,7 +50,7 @@
 // shared  = "STAGES * ((BM + BN) * 128 + 16)"
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 //
-// [rung.wgmma_transposed_tf32]
+// [variant.wgmma_transposed_tf32]
 // title     = "TF32 of b by rows: a pass writes b by columns, as wgmma reads TF32 no other way"
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = ["vectorised_access", "overlapped_launch"]
@@ -59,13 +59,13 @@
 // workspace = { columns = "n * k" }
 // tensor_maps.map_b = { tensor = "columns", type = "tf32", dims = ["k", "n"], box = ["BK", "BN // CLUSTER"] }
 //
-// [[rung.wgmma_transposed_tf32.launch]]
+// [[variant.wgmma_transposed_tf32.launch]]
 // kernel  = "transpose_b"
 // grid    = ["cdiv(n, 64)", "cdiv(k, 64)"]
 // block   = [256]
 // args    = ["b", "columns", "n", "k"]
 //
-// [[rung.wgmma_transposed_tf32.launch]]
+// [[variant.wgmma_transposed_tf32.launch]]
 // kernel  = "matmul_wgmma_persistent"
 // programmatic = true
 // grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]

@@ -19,14 +19,14 @@
 // shared = "STAGES * ((BM + BN) * 128 + 16)"
 // args   = ["map_a", "map_b", "out", "m", "n", "k"]
 //
-// [rung.wgmma_ring_bf16]
+// [variant.wgmma_ring_bf16]
 // title     = "a ring of stages: one warp only copies, two warpgroups only multiply and have most of the registers"
 // builds_on = "wgmma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 //
-// [rung.wgmma_ring_tf32]
+// [variant.wgmma_ring_tf32]
 // title     = "TF32: a ring of stages, one warp only copies, two warpgroups only multiply"
 // builds_on = "wgmma_tf32"
 // product   = "tf32"

@@ -17,7 +17,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Each window is searched once, where the rung below searches it for each of its pixels. For teaching: the price is
+// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: the price is
 // that dx is written twice, by a clearing and by atomics that the L2 cache works off, and where windows overlap that
 // sums are taken in the order of arrival, so that their bits vary from run to run; no network takes it. PyTorch's own
 // kernels for overlapping windows in channels_last do so.

@@ -9,37 +9,37 @@
 // block  = [256]
 // shared = "40960 if FROM_SHARED else 0"
 //
-// [rung.registers_bf16]
+// [variant.registers_bf16]
 // title   = "mma.sync on bf16 fragments that stay in registers"
 // product = "bf16"
 // supports = { dtype = ["bf16"] }
 // define  = { FROM_SHARED = "0" }
 //
-// [rung.registers_f16]
+// [variant.registers_f16]
 // title   = "mma.sync on f16 fragments that stay in registers"
 // product = "f16"
 // supports = { dtype = ["f16"] }
 // define  = { FROM_SHARED = "0" }
 //
-// [rung.registers_tf32]
+// [variant.registers_tf32]
 // title   = "mma.sync on TF32 fragments that stay in registers"
 // product = "tf32"
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "0" }
 //
-// [rung.shared_bf16]
+// [variant.shared_bf16]
 // title   = "mma.sync on bf16 fragments that ldmatrix reads from shared memory in every round"
 // product = "bf16"
 // supports = { dtype = ["bf16"] }
 // define  = { FROM_SHARED = "1" }
 //
-// [rung.shared_f16]
+// [variant.shared_f16]
 // title   = "mma.sync on f16 fragments that ldmatrix reads from shared memory in every round"
 // product = "f16"
 // supports = { dtype = ["f16"] }
 // define  = { FROM_SHARED = "1" }
 //
-// [rung.shared_tf32]
+// [variant.shared_tf32]
 // title   = "mma.sync on TF32 fragments that ldmatrix reads from shared memory in every round"
 // product = "tf32"
 // supports = { dtype = ["f32"] }

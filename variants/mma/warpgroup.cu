@@ -9,42 +9,42 @@
 // block  = [128]
 // shared = "40960"
 //
-// [rung.wgmma_shared_bf16]
+// [variant.wgmma_shared_bf16]
 // title     = "wgmma on bf16 operands that both lie in shared memory"
 // builds_on = "shared_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { FROM_SHARED = "1" }
 //
-// [rung.wgmma_shared_f16]
+// [variant.wgmma_shared_f16]
 // title     = "wgmma on f16 operands that both lie in shared memory"
 // builds_on = "shared_f16"
 // product   = "f16"
 // supports  = { dtype = ["f16"] }
 // define    = { FROM_SHARED = "1" }
 //
-// [rung.wgmma_shared_tf32]
+// [variant.wgmma_shared_tf32]
 // title     = "wgmma on TF32 operands that both lie in shared memory"
 // builds_on = "shared_tf32"
 // product   = "tf32"
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "1" }
 //
-// [rung.wgmma_registers_bf16]
+// [variant.wgmma_registers_bf16]
 // title     = "wgmma on bf16 operands, a in registers and b in shared memory"
 // builds_on = "registers_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { FROM_SHARED = "0" }
 //
-// [rung.wgmma_registers_f16]
+// [variant.wgmma_registers_f16]
 // title     = "wgmma on f16 operands, a in registers and b in shared memory"
 // builds_on = "registers_f16"
 // product   = "f16"
 // supports  = { dtype = ["f16"] }
 // define    = { FROM_SHARED = "0" }
 //
-// [rung.wgmma_registers_tf32]
+// [variant.wgmma_registers_tf32]
 // title     = "wgmma on TF32 operands, a in registers and b in shared memory"
 // builds_on = "registers_tf32"
 // product   = "tf32"

@@ -12,7 +12,7 @@
 //
 // Blocks are started once instead of once per 256 elements, and the loop is independent of the grid's size (Harris,
 // "CUDA Pro Tip: Write Flexible Kernels with Grid-Stride Loops", 2013). Still one 4-byte load in flight per thread:
-// the limit is latency, as on the rung below, and a gain is not certain.
+// the limit is latency, as on the previous variant, and a gain is not certain.
 extern "C" __global__ void relu_grid_stride(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out: n
     const unsigned stride = gridDim.x * BLOCK;

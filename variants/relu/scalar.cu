@@ -9,7 +9,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: neighbouring threads touch neighbouring floats, so every sector is used whole. A full SM has
+// The first variant: neighbouring threads touch neighbouring floats, so every sector is used whole. A full SM has
 // 2048 threads x 4 B = 8 KB of loads in flight, less than the latency of HBM asks for (Little's law: bandwidth x
 // latency, some 13 KB and more per SM), and a block lives for one load only: latency is what limits it.
 extern "C" __global__ void relu_scalar(const float* __restrict__ x, float* __restrict__ out, int n) {

@@ -11,8 +11,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from the
-// ReLU's output, which its reader keeps anyway, and never from its input. Limit: latency, as of relu's first rung.
+// The first variant: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from the
+// ReLU's output, which its reader keeps anyway, and never from its input. Limit: latency, as of relu's first variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -10,7 +10,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: maximum, sum and quotient as they are defined. Limits: neighbouring lanes read a whole row apart, so
+// The first variant: maximum, sum and quotient as they are defined. Limits: neighbouring lanes read a whole row apart, so
 // that each fetches a sector of its own; every row is read three times; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>

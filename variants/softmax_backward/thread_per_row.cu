@@ -10,7 +10,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so that
+// The first variant: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so that
 // each fetches a sector of its own; both arrays are read twice; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>

@@ -25,7 +25,7 @@
 // args   = ["log_p", "labels", "dlogits", "rows", "cols", "micro"]
 // ///
 //
-// The first rung, as a framework runs the three operations one after the other: the logarithms go to memory and come
+// The first variant, as a framework runs the three operations one after the other: the logarithms go to memory and come
 // back. Logarithms, not probabilities, as those of small ones would be infinite. Limits: 16 bytes more per element than
 // needed; neighbouring lanes of the first kernel read a whole row apart; one block adds up all losses.
 #if BF16

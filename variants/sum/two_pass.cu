@@ -20,11 +20,11 @@
 // block  = ["1024"]
 // args   = ["partial", "out", "min(cdiv(n, 4 * BLOCK), BLOCKS)"]
 //
-// [rung.two_pass]
+// [variant.two_pass]
 // title     = "a fixed number of block sums, then one block that adds them in a fixed order"
 // builds_on = "grid_stride_vec4"
 //
-// [rung.two_pass_overlapped]
+// [variant.two_pass_overlapped]
 // title     = "the block that adds the block sums is launched early and waits for the others on the multiprocessor"
 // builds_on = "two_pass"
 // mechanism = ["overlapped_launch"]
@@ -32,13 +32,13 @@
 // define.OVERLAP = 1
 // compute_capability = "9.0"
 //
-// [[rung.two_pass_overlapped.launch]]
+// [[variant.two_pass_overlapped.launch]]
 // kernel = "sum_to_partials"
 // grid   = ["min(cdiv(n, 4 * BLOCK), BLOCKS)"]
 // block  = ["BLOCK"]
 // args   = ["x", "partial", "n"]
 //
-// [[rung.two_pass_overlapped.launch]]
+// [[variant.two_pass_overlapped.launch]]
 // kernel = "sum_of_partials"
 // grid   = ["1"]
 // block  = ["1024"]
@@ -46,7 +46,7 @@
 // programmatic = true
 // ///
 //
-// The same reading as the rung below, but the block sums go to a workspace and a second kernel adds them in a fixed
+// The same reading as the previous variant, but the block sums go to a workspace and a second kernel adds them in a fixed
 // order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
 // 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides:
 // with OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit:

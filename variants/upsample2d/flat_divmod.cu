@@ -13,7 +13,7 @@
 // args   = ["x", "out", "n * c", "h", "w", "scale"]
 // ///
 //
-// The first rung: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly from
+// The first variant: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly from
 // the L1 cache. Limits: integer divisions by sizes known at run time only, some twenty instructions each, two for the
 // place of the output and two for that of its source, and loads and stores of one element.
 #if BF16

@@ -13,7 +13,7 @@
 // args   = ["x", "out", "n", "c", "h", "w", "scale"]
 // ///
 //
-// The first rung of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and store
+// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and store
 // is contiguous, and all of them share their weights. Limits: three integer divisions per output and two more for its
 // source, by sizes known at run time only; loads and stores of one element.
 #if BF16

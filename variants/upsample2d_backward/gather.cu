@@ -16,7 +16,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: nothing is cleared first, nothing added by two threads, and a sum runs over rows and columns in
+// The first variant: nothing is cleared first, nothing added by two threads, and a sum runs over rows and columns in
 // order. A weight is worked out in whole numbers of 1 / (2 scale), so that it is as exact far from the border as near
 // it. Limits: divisions by sizes known at run time only; one element per load, and of those that one instruction loads
 // each lane's lie `scale` apart.

@@ -13,7 +13,7 @@
 // args   = ["low", "skip", "out", "n", "c1", "c2", "p", "q"]
 // ///
 //
-// The first rung already writes no enlarged image: each output is fetched from where it lies, which saves two of the
+// The first variant already writes no enlarged image: each output is fetched from where it lies, which saves two of the
 // two kernels' passes over it. Limits: three integer divisions by sizes known at run time only, and loads and stores of
 // one element.
 #if BF16

@@ -12,7 +12,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung: the joined gradient is read once and in place, where a split and a sum would write the enlarged
+// The first variant: the joined gradient is read once and in place, where a split and a sum would write the enlarged
 // part's and read it again. The small image's threads come first. Limits: divisions by sizes known at run time only,
 // and one element per load, of which the small image's threads use every second per instruction in nchw.
 #if BF16

@@ -14,7 +14,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first rung, for any layout and size: neither the enlarged image nor the joined one exists, a tap at (y, x) of
+// The first variant, for any layout and size: neither the enlarged image nor the joined one exists, a tap at (y, x) of
 // low's channels is low's pixel (y / 2, x / 2). Neighbouring threads are neighbours in the output: its stores coalesce;
 // in nchw they share filters and read neighbouring pixels, in nhwc they share pixels and read filters far apart. Every
 // product takes two loads from L1, which limits it.

@@ -29,7 +29,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 // args   = ["low", "skip", "filters", "bias?", "out", "n", "c1", "c2", "h", "w", "k"]
 //
-// [rung.nhwc_four_filters_bf16]
+// [variant.nhwc_four_filters_bf16]
 // title     = "2x2 filters of summed weights on the small image, one for each parity: 17 of 27 products; bf16 mma.sync"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
@@ -40,7 +40,7 @@
 // define.WN      = "32 if BN == 64 else 64"
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
-// [rung.nhwc_four_filters_tf32]
+// [variant.nhwc_four_filters_tf32]
 // title     = "2x2 filters of summed weights on the small image, one for each parity: 17 of 27 products; tf32 mma.sync"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
@@ -50,7 +50,7 @@
 // define.WN      = "32 if BN == 64 else 64"
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
-// [rung.nhwc_four_filters_tf32_corrected]
+// [variant.nhwc_four_filters_tf32_corrected]
 // title     = "float32 accuracy: summed 2x2 filters, one tf32 product and two in bf16 of the digits that tf32 drops"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
@@ -68,7 +68,7 @@
 // stay. The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities,
 // and its rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of
 // layers of few pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as
-// if weights were given so: within what outputs are rounded by. Limit: that of the rung below. The idea is that of
+// if weights were given so: within what outputs are rounded by. Limit: that of the previous variant. The idea is that of
 // "sub-pixel" convolutions: Shi et al. (2016), read backwards.
 
 #include <opbench/epilogue.cuh>

@@ -19,7 +19,7 @@
 // block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
 //
-// [rung.nhwc_mma_bf16]
+// [variant.nhwc_mma_bf16]
 // title     = "implicit matrix product that reads skip and low where they lie: bf16 mma.sync, cp.async in STAGES"
 // builds_on = "flat_divmod"
 // product   = "bf16"
@@ -30,7 +30,7 @@
 // define.ALIGNED = "c1 % 8 == 0 and c2 % 8 == 0"
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 and ALIGNED else 2"
 //
-// [rung.nhwc_mma_tf32]
+// [variant.nhwc_mma_tf32]
 // title     = "implicit matrix product that reads skip and low where they lie: tf32 mma.sync, cp.async in STAGES"
 // builds_on = "flat_divmod"
 // product   = "tf32"
@@ -40,7 +40,7 @@
 // define.ALIGNED = "c1 % 4 == 0 and c2 % 4 == 0"
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
-// [rung.nhwc_mma_tf32_corrected]
+// [variant.nhwc_mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]

@@ -52,7 +52,7 @@
 // strides = ["2 * k", "4 * k", "4 * w * k", "8 * w * k"]
 // box     = [64, 1, 8, 1, 1]
 //
-// [rung.nhwc_wgmma_four_filters_bf16]
+// [variant.nhwc_wgmma_four_filters_bf16]
 // title     = "2x2 filters of summed weights by wgmma: TMA takes every other pixel of the skip; 17 of 27 products"
 // builds_on = "nhwc_four_filters_bf16"
 // mechanism = ["bank_conflict_free"]
@@ -60,34 +60,34 @@
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c1 % 8 == 0 and c2 % 8 == 0 and k % 8 == 0"]
 //
-// [[rung.nhwc_wgmma_four_filters_bf16.launch]]
+// [[variant.nhwc_wgmma_four_filters_bf16.launch]]
 // kernel = "upsample_concat_conv2d_sum_filters"
 // grid   = ["cdiv(4 * k * DEPTH, 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
 // once   = true
 //
-// [[rung.nhwc_wgmma_four_filters_bf16.launch]]
+// [[variant.nhwc_wgmma_four_filters_bf16.launch]]
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"
 // grid   = ["min(sm_count, TILES)"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
 // args   = ["map_low", "map_skip", "map_of_low", "map_of_skip", "bias?", "map_out", "n", "c1", "c2", "h", "w", "k"]
 //
-// [rung.nhwc_wgmma_four_filters_tf32]
+// [variant.nhwc_wgmma_four_filters_tf32]
 // title     = "TF32: 2x2 filters of summed weights by wgmma, every other pixel of the skip by TMA; 17 of 27 products"
 // builds_on = "nhwc_four_filters_tf32"
 // product   = "tf32"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0 and k % 2 == 0"]
 //
-// [[rung.nhwc_wgmma_four_filters_tf32.launch]]
+// [[variant.nhwc_wgmma_four_filters_tf32.launch]]
 // kernel = "upsample_concat_conv2d_sum_filters"
 // grid   = ["cdiv(4 * k * DEPTH, 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
 // once   = true
 //
-// [[rung.nhwc_wgmma_four_filters_tf32.launch]]
+// [[variant.nhwc_wgmma_four_filters_tf32.launch]]
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"
 // grid   = ["min(sm_count, TILES)"]
 // block  = [384]

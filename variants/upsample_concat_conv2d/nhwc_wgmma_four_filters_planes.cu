@@ -92,7 +92,7 @@
 //     "c1", "c2", "h", "w", "k",
 // ]
 //
-// [rung.nhwc_wgmma_four_filters_f16]
+// [variant.nhwc_wgmma_four_filters_f16]
 // title     = "TF32's accuracy from f16, at twice its rate: summed 2x2 filters, passes that round and scale images"
 // builds_on = "nhwc_wgmma_four_filters_tf32"
 // product   = "f16"
@@ -100,7 +100,7 @@
 // define    = { PLANES = "1" }
 // tune      = { BM = [128], BN = [128, 256, 64] }
 //
-// [rung.nhwc_wgmma_four_filters_planes]
+// [variant.nhwc_wgmma_four_filters_planes]
 // title     = "float32 accuracy from f16: summed 2x2 filters and both images in two planes, three products"
 // builds_on = "nhwc_wgmma_four_filters_f16"
 // mechanism = ["vectorised_access", "operand_split"]
