@@ -1,4 +1,4 @@
-"""Building a network in Python: one call a node, shapes inferred and checked at once, weights drawn from a seed."""
+"""Build a network in Python: one call per node; shapes are inferred and checked, weights are drawn from a seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from opbench.kernels.folders import Catalog
 
 
 class Builder:
-    """Grows a graph; every method returns the value that its node computes.
+    """Builds a graph; every method adds a node and returns the value that the node computes.
 
-    All values are float32 in nchw: passes choose other layouts and dtypes. Weights are those that PyTorch's layers have
-    when they are made in the same order after `torch.manual_seed(seed)`, bit for bit: uniform within 1/sqrt(fan-in) (He
-    et al. 2015 with a = sqrt(5)).
+    All values are float32 in nchw: passes choose other layouts and dtypes. Weights equal those of PyTorch's layers, bit
+    for bit, if created in the same order after `torch.manual_seed(seed)`: uniform within 1/sqrt(fan-in) (He et
+    al. 2015 with a = sqrt(5)).
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -30,15 +30,15 @@ class Builder:
         self._inputs: list[str] = []
         self._weights: dict[str, np.ndarray] = {}
 
-    # Ends of the network ------------------------------------------------------------------------------------------
+    # Inputs and outputs -------------------------------------------------------------------------------------------
 
     def input(self, name: str, *shape: int) -> Value:
-        """An input, such as ("image", 1, 3, 224, 224)."""
+        """Add an input, such as ("image", 1, 3, 224, 224)."""
         self._inputs.append(name)
         return self._value(name, shape)
 
     def graph(self, *outputs: Value) -> Graph:
-        """The finished network: what these outputs need; anything else that was built is left out."""
+        """Return the network that these outputs need, without other nodes."""
         if not outputs:
             raise UsageError(f"{self.name}: a network needs at least one output")
         names = tuple(value.name for value in outputs)
@@ -51,7 +51,7 @@ class Builder:
 
         for name in names:
             need(name)
-        for node in reversed(self._nodes):  # built in an order in which each follows what it needs
+        for node in reversed(self._nodes):  # the build order is a topological order
             if needed & set(node.outputs.values()):
                 nodes.append(node)
                 for name in (*node.inputs.values(), *node.outputs.values()):
@@ -74,7 +74,7 @@ class Builder:
         bias: bool = True,
         name: str = "",
     ) -> Value:
-        """Convolution to k channels with filters of r x s (s defaults to r)."""
+        """Add a convolution to k channels with filters of r x s (s defaults to r)."""
         name, s = self._name("conv", name), s or r
         n, c, h, w = self._image(name, x)
         bound = 1 / math.sqrt(c * r * s)
@@ -96,7 +96,7 @@ class Builder:
         return self.node(name, "conv2d", axes, inputs)
 
     def linear(self, x: Value, n: int, *, name: str = "") -> Value:
-        """A matrix product with n outputs a row, and a bias."""
+        """Add a matrix product with n outputs per row, and a bias."""
         name = self._name("linear", name)
         if len(x.shape) != 2:
             raise UsageError(
@@ -108,19 +108,19 @@ class Builder:
         return self.node(name, "linear", {"m": m, "n": n, "k": k}, {"x": x, "weight": weight, "bias": bias})
 
     def relu(self, x: Value, *, name: str = "") -> Value:
-        """max(x, 0)."""
+        """Add max(x, 0)."""
         return self.node(self._name("relu", name), "relu", {"n": x.elements}, {"x": x}, shape=x.shape)
 
     def maxpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
-        """Largest of each window."""
+        """Add the maximum of each window."""
         return self._pool("maxpool2d", x, window, stride, padding, self._name("maxpool", name))
 
     def avgpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
-        """Mean of each window."""
+        """Add the mean of each window."""
         return self._pool("avgpool2d", x, window, stride, padding, self._name("avgpool", name))
 
     def batchnorm2d(self, x: Value, *, name: str = "") -> Value:
-        """Normalisation by running mean and variance, scaled and shifted."""
+        """Add a normalisation by running mean and variance, scaled and shifted."""
         name = self._name("batchnorm", name)
         n, c, h, w = self._image(name, x)
         parts = {
@@ -132,13 +132,13 @@ class Builder:
         return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parts})
 
     def upsample2d(self, x: Value, scale: int = 2, mode: str = "nearest", *, name: str = "") -> Value:
-        """An image `scale` times as high and wide."""
+        """Add an upsampling to an image `scale` times as high and wide."""
         name = self._name("upsample", name)
         n, c, h, w = self._image(name, x)
         return self.node(name, "upsample2d", {"n": n, "c": c, "h": h, "w": w, "scale": scale, "mode": mode}, {"x": x})
 
     def concat(self, a: Value, b: Value, *, name: str = "") -> Value:
-        """The channels of a, then those of b."""
+        """Concatenate the channels of a and b."""
         name = self._name("concat", name)
         n, c1, h, w = self._image(name, a)
         if (other := self._image(name, b))[0::2] + other[3:] != (n, h, w):
@@ -146,7 +146,7 @@ class Builder:
         return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
 
     def elementwise(self, op: str, a: Value, b: Value, *, name: str = "") -> Value:
-        """a op b; op is add, sub, mul or div (a residual connection is an add).
+        """Add a node `a op b`; op is add, sub, mul or div (a residual connection is an add).
 
         b has a's shape, or one that broadcasts to it as in NumPy along one run of axes: (1, c, 1, 1), (k,) or (1,).
         """
@@ -171,23 +171,23 @@ class Builder:
         return self.node(name, "elementwise", axes, {"a": a, "b": b}, shape=a.shape)
 
     def dropout(self, x: Value, percent: int = 50, *, name: str = "") -> Value:
-        """The identity at inference."""
+        """Add a dropout, which is the identity at inference."""
         axes = {"n": x.elements, "percent": percent}
         return self.node(self._name("dropout", name), "dropout", axes, {"x": x}, shape=x.shape)
 
     def softmax(self, x: Value, *, name: str = "") -> Value:
-        """Over the last axis of rows of features."""
+        """Add a softmax over the last axis of rows of features."""
         name = self._name("softmax", name)
         if len(x.shape) != 2:
             raise UsageError(f"{name}: softmax takes rows of features, but '{x.name}' has shape {x.shape}")
         return self.node(name, "softmax", {"rows": x.shape[0], "cols": x.shape[1]}, {"x": x})
 
     def flatten(self, x: Value, *, name: str = "") -> Value:
-        """The same memory as rows of features; no work."""
+        """Return a view of the same memory as rows of features."""
         return self.view(x, (x.shape[0], x.elements // x.shape[0]), name=self._name("flatten", name))
 
     def view(self, x: Value, shape: tuple[int, ...], *, name: str) -> Value:
-        """The same memory in another shape, or under another name."""
+        """Return a view of the same memory with another shape or name."""
         if math.prod(shape) != x.elements:
             raise UsageError(f"{name}: '{x.name}' {x.shape} cannot be seen as {shape}")
         return self._value(name, shape, of=x.name)
@@ -200,7 +200,7 @@ class Builder:
         inputs: dict[str, Value],
         shape: tuple[int, ...] | None = None,
     ) -> Value:
-        """Any operator of one output; `shape` where the operator sees its tensors flat."""
+        """Add any operator with one output; pass `shape` if the operator treats its tensors as flat."""
         try:
             problem = self._catalog.operator(operator).from_axes(axes)
         except UsageError as error:
@@ -214,16 +214,16 @@ class Builder:
     # Parts --------------------------------------------------------------------------------------------------------
 
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
-        """A weight drawn uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
+        """Draw a weight uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
 
-        From 24 of the generator's bits, scaled and shifted with one rounding.
+        It uses 24 bits of the generator, scaled and shifted with one rounding.
         """
         bits = self._random.randint(1 << 32, size=shape, dtype=np.uint32) & 0xFFFFFF
         low, high = np.float32(centre - bound), np.float32(centre + bound)
         return self.constant(name, bits * 2.0**-24 * float(high - low) + float(low))
 
     def constant(self, name: str, array: np.ndarray) -> Value:
-        """A weight that is given."""
+        """Add a weight with the given content."""
         self._weights[name] = np.ascontiguousarray(array, np.float32)
         return self._value(name, array.shape)
 
@@ -234,7 +234,7 @@ class Builder:
 
     def _value(self, name: str, shape: tuple[int, ...], of: str = "") -> Value:
         if name in self._values:
-            raise UsageError(f"{self.name}: '{name}' is there already; give this one another name")
+            raise UsageError(f"{self.name}: '{name}' exists already; choose another name")
         self._values[name] = Value(name, tuple(shape), of=of)
         return self._values[name]
 

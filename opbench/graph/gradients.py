@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: the nodes that give the gradients of a network's parameters, appended to it."""
+"""Reverse-mode differentiation: append the nodes that compute the gradients of a network's parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from opbench.kernels.gradient import GRADIENT, Gradient
 
 
 def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """The network with its backward nodes behind it, and for each wanted value that of its gradient.
+    """Return the network with appended backward nodes, and the gradient's value for each wanted value.
 
-    `seeds` names for some values the value that holds the gradient of the loss by them. Each node's backward nodes
+    `seeds` maps values to the values that hold the loss's gradient with respect to them. Each node's backward nodes
     follow its operator's own rule; where a value has several readers, their gradients are added in the order of the
     backward pass, which is that of the nodes backwards. Raises UsageError, naming the node, for an operator without a
     rule, and for a wanted value that the seeds do not depend on.
@@ -24,25 +24,25 @@ def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[st
     draft = _Backward(graph, seeds, wanted)
     for node in reversed(graph.nodes):
         draft.pass_back(node)
-    found = {}
+    gradients = {}
     for name in wanted:
         gradient = draft.gradient(name)
         if gradient is None:
             raise UsageError(f"{graph.name}: no loss depends on '{name}'; keep it out of what is trained")
-        found[name] = gradient
-    return replace(graph, values=draft.values, nodes=(*graph.nodes, *draft.nodes)), found
+        gradients[name] = gradient
+    return replace(graph, values=draft.values, nodes=(*graph.nodes, *draft.nodes)), gradients
 
 
 @dataclass
 class _Backward:
-    """The backward pass as it grows."""
+    """The backward pass under construction."""
 
     graph: Graph
     seeds: Mapping[str, str]
     wanted: Collection[str]
     nodes: list[Node] = field(default_factory=list)
     parts: dict[str, list[str]] = field(default_factory=dict)
-    """Of each value in memory of its own, the gradients that its readers gave."""
+    """For each value with its own memory, the gradients from its readers."""
     summed: dict[str, str] = field(default_factory=dict)
     catalog: Catalog = field(default_factory=Catalog)
 
@@ -53,29 +53,29 @@ class _Backward:
             self._add_part(name, gradient)
 
     def _carried(self) -> set[str]:
-        """Values in memory of their own that depend on a wanted one."""
-        found = {self._origin(name) for name in self.wanted}
+        """Return the values with their own memory that depend on a wanted value."""
+        carried = {self._origin(name) for name in self.wanted}
         for node in self.graph.nodes:
-            if any(self._origin(name) in found for name in node.inputs.values()):
-                found |= {self._origin(name) for name in node.outputs.values()}
-        return found
+            if any(self._origin(name) in carried for name in node.inputs.values()):
+                carried |= {self._origin(name) for name in node.outputs.values()}
+        return carried
 
     def _reaching(self) -> set[str]:
-        """Values in memory of their own on which a seed depends."""
-        found = {self._origin(name) for name in self.seeds}
+        """Return the values with their own memory on which a seed depends."""
+        reaching = {self._origin(name) for name in self.seeds}
         for node in reversed(self.graph.nodes):
-            if any(self._origin(name) in found for name in node.outputs.values()):
-                found |= {self._origin(name) for name in node.inputs.values()}
-        return found
+            if any(self._origin(name) in reaching for name in node.outputs.values()):
+                reaching |= {self._origin(name) for name in node.inputs.values()}
+        return reaching
 
     def _origin(self, name: str) -> str:
-        """The value that a view of all of it shows; a part of one, such as a parameter in an arena, is its own."""
+        """Return the value that a whole view shows; a partial view, such as a parameter, is its own origin."""
         value = self.graph.values[name]
         whole = value.of and self.graph.values[value.of].elements == value.elements
         return self._origin(value.of) if whole else name
 
     def pass_back(self, node: Node) -> None:
-        """Append what takes the gradients of a node's results to its inputs, where both are needed."""
+        """Append the nodes that propagate a node's gradients from its results to its inputs."""
         wanted = [tensor for tensor, name in node.inputs.items() if self._origin(name) in self.carried]
         given = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
         if not wanted or not any(given.values()):
@@ -87,7 +87,7 @@ class _Backward:
             if missing := [tied for tied in entry.inputs.values() if tied not in names]:
                 raise UsageError(
                     f"{node.name}: its gradient needs '{missing[0]}', and no loss depends on that; "
-                    "use all its results or leave them out"
+                    "use all its results or remove them"
                 )
             if entry.operator:
                 self._append(node, entry, names)
@@ -106,7 +106,7 @@ class _Backward:
                 forward = self.graph.values[names[like_tensor(node.problem, tied).name]]
                 name = self._named(forward.name, node, tied)
                 shape, layout = forward.shape, forward.layout
-            else:  # a result that nobody asked for
+            else:  # a result that is not requested
                 name, shape, layout = f"{node.name}.{tied}", tensor.shape, "nchw"
             self.values[name] = Value(name, shape, tensor.dtype, layout)
             outputs[tensor.name] = names[tied] = name
@@ -117,7 +117,7 @@ class _Backward:
         self.nodes.append(Node(name, entry.operator, problem, inputs, outputs))
 
     def _named(self, forward: str, node: Node, tied: str) -> str:
-        """d.VALUE where it is the only gradient of it, else with the node and tensor that it comes through."""
+        """Return d.VALUE for the only gradient of a value, else a name with the node and tensor of this gradient."""
         if not tied.startswith(GRADIENT):
             return f"{GRADIENT}{node.name}.{tied}"
         readers = [
@@ -132,7 +132,7 @@ class _Backward:
         return f"{GRADIENT}{forward}" if alone else f"{GRADIENT}{forward}.{node.name}.{tensor}"
 
     def _seen(self, name: str, like: str) -> str:
-        """A gradient in the shape of another value."""
+        """Return a gradient in the shape of another value."""
         value, wanted = self.values[name], self.values[like]
         if value.shape == wanted.shape:
             return name
@@ -145,7 +145,7 @@ class _Backward:
         self.parts.setdefault(origin, []).append(self._seen(gradient, origin))
 
     def gradient(self, name: str) -> str | None:
-        """The value that holds a value's gradient, in its shape; None where no loss depends on it."""
+        """Return the value that holds a value's gradient, in its shape; None if no loss depends on it."""
         origin = self._origin(name)
         if origin not in self.summed:
             if not (parts := self.parts.get(origin)):

@@ -1,4 +1,4 @@
-"""The distinct problems of a shipped network: what its suite measures."""
+"""List the distinct problems of a shipped network, for its suite."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from opbench.graph.zoo import NETWORKS
 from opbench.kernels.operator import Operator
 
 ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
-"""The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
+"""The precision classes that each choice allows; with bf16, all values are also stored in bf16."""
 
 
 def network_problems(
     name: str, sizes: Mapping[str, object], precision: str, layout: str, training: bool = False
 ) -> list[Operator]:
-    """Each problem of a network after all passes, once, in the order of its nodes; `layout` may be "both".
+    """Return each distinct problem of a network after all passes, in node order; `layout` may be "both".
 
-    With `training` those of a step of its training, by the loss that its output is for.
+    With `training`, return the problems of a training step, with the loss that fits the network's output.
 
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
     """
@@ -47,7 +47,7 @@ def network_problems(
 
 
 ITEMS = 1024
-"""Pictures in the data set that a training's problems are asked for with; only its gather's size depends on them."""
+"""Images in the assumed data set of a training; only the size of the gather depends on it."""
 
 
 def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -> list[Operator]:
@@ -73,7 +73,7 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
 
 @functools.cache
 def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...]) -> Graph:
-    """A network with weights of 0 that take no memory, as only shapes matter here: drawing them takes the longest."""
+    """Return a network with zero weights that use no memory: only shapes matter, and drawing weights is slow."""
     graph, zero = NETWORKS[name](**dict(sizes)), np.float32(0)
     return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
 

@@ -1,4 +1,4 @@
-"""Rewriting a network that is to be trained: each pass is a pure function, can be left out, and says what it did."""
+"""Passes for training: each is a pure function, can be disabled, and reports its changes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from opbench.graph.values import Node
 
 
 def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Leave out the bias of a convolution that a batch norm alone follows, which subtracts it again with the mean.
+    """Remove the bias of a convolution if only a batch norm follows, which subtracts the bias with the mean.
 
-    Its gradient is 0 but for rounding, of which Adam makes steps as large as any other.
+    The bias's gradient is only rounding error, from which Adam would make steps of full size.
     """
     done: list[str] = []
     for norm in graph.nodes:
@@ -31,7 +31,7 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let what alone computes the gradient that a ReLU masks set it to 0 itself."""
+    """Fuse the mask of a ReLU's backward into the node that computes the gradient."""
     done: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu_backward":
@@ -39,7 +39,7 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
         before = _sole(graph, relu, "dout", "mask")
         if before is None or graph.values[relu.inputs["out"]].shape != _shape(graph, before):
             continue
-        if before.operator == "maxpool2d_backward":  # which has read what it pooled: the ReLU's output, no other
+        if before.operator == "maxpool2d_backward":  # it has read its own input, which must be the ReLU's output
             if before.inputs["x"] != relu.inputs["out"]:
                 continue
             node = _with_epilogue(before, "mask", {}, relu.outputs["dx"])
@@ -51,7 +51,7 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let the last of the nodes that give gradients of one value add the others' sum, as on UNet's way down."""
+    """Fuse the sum of several gradients of one value into the last node that computes one, as in UNet's encoder."""
     done: list[str] = []
     for add in graph.nodes:
         if add.operator != "elementwise" or add.problem.axes["op"] != "add" or not add.name.startswith("d."):
@@ -70,9 +70,9 @@ def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let max pooling write where each maximum stands, a byte each, where its gradient then reads fewer bytes.
+    """Let max pooling store the position of each maximum, one byte each, if its gradient then reads fewer bytes.
 
-    The gradient reads those in place of the image, which need not be kept for it, and a ReLU's mask from the maxima.
+    The gradient reads the positions instead of the image, and a ReLU's mask from the maxima.
     """
     done: list[str] = []
     for backward in graph.nodes:
@@ -107,16 +107,16 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def _pooling(graph: Graph, backward: Node) -> Node | None:
-    """The max pooling whose gradient a node computes."""
+    """Return the max pooling whose gradient a node computes."""
     axes = {name: value for name, value in backward.problem.axes.items() if name not in ("epilogue", "search")}
-    found = (
+    matches = (
         node
         for node in graph.nodes
         if node.operator == "maxpool2d"
         and node.inputs["x"] == backward.inputs["x"]
         and all(node.problem.axes[name] == value for name, value in axes.items())
     )
-    return next(found, None)
+    return next(matches, None)
 
 
 def _bytes(*nodes: Node) -> int:

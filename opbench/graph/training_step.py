@@ -1,4 +1,4 @@
-"""One step of training as a graph, with where in it is what: parameters, statistics, what its nodes are for."""
+"""One training step as a graph, with the positions of its parameters and statistics and the groups of its nodes."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from opbench.graph.recipe import Recipe
 from opbench.kernels.tensors import to_storage
 
 ALIGNMENT = 64
-"""Elements: each parameter begins at a multiple of 256 bytes of its arena, in bf16 of 128: vectors stay aligned."""
+"""In elements: each parameter starts at a multiple of 256 bytes in its arena (128 in bf16), so vectors are aligned."""
 COUNTER, NEXT = "step", "step.next"
 FACTOR, LIMIT, CLIP = "rates.factor", "gradients.limit", "clip_gradients"
-"""What the optimiser multiplies gradients by, the most that their norm may be, and the node that finds the one so."""
+"""Names of the factor for gradients, of the limit of their norm, and of the node that computes the factor."""
 STORED = "parameters.bf16"
 """The copy of the parameters that nodes in bf16 read; the optimiser writes it in the pass that updates them."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Where the micro-batches of a step come together."""
+    """The exchange of gradients between the micro-batches of a step."""
 
     written: str
     """The state that each micro-batch writes: gradients, then its batch statistics and its loss."""
     total: str
-    """The state that holds their sum, which what is done once a step reads; on one micro-batch a rank the same."""
+    """The state that holds their sum, for nodes that run once per step; `written` for one micro-batch per rank."""
     once: frozenset[str]
-    """Nodes that run once a step, behind it; all others do for each micro-batch."""
+    """Nodes that run once per step, after the exchange; all others run for each micro-batch."""
     adds: str = ""
     """The node that adds a further micro-batch of this rank to the sum."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One step as a graph, and where in it is what."""
+    """One training step as a graph, with the positions of its parameters and statistics."""
 
     graph: Graph
     forward: Graph
-    """The network itself, as it infers."""
+    """The network for inference."""
     recipe: Recipe
     parameters: Mapping[str, tuple[int, tuple[int, ...]]]
-    """Of each parameter, in its layout, first element and shape in the arenas of parameters, gradients and moments."""
+    """For each parameter: first element and shape in the arenas of parameters, gradients and moments."""
     statistics: Mapping[str, tuple[str, int]]
-    """Running statistics: name of the network's weight to the state that holds it and its first element there."""
+    """For each running statistic of the network: the state that holds it, and its first element there."""
     groups: Mapping[str, str]
-    """Of each node: data, forward, loss, backward or optimizer."""
+    """For each node: data, forward, loss, backward or optimizer."""
     said: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
     """Each pass, whether it was on, and what it did."""
     exchange: Exchange | None = None
-    """Where micro-batches come together; None for a step of one."""
+    """The exchange between micro-batches; None for a step of one micro-batch."""
 
     def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The state that the network's weights are: their arena, and its copy where nodes read one."""
+        """Return the state for the network's weights: their arena, and its bf16 copy if nodes read one."""
         arena = self.arena(weights)
         return with_copy(arena) if STORED in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The arena `parameters` that holds the network's weights."""
+        """Return the arena `parameters` with the network's weights."""
         given = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
         arena = self.graph.state["parameters"].copy()
         for name, (start, shape) in self.parameters.items():
@@ -69,37 +69,37 @@ class Training:
         return arena
 
     def running(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The state that the network's running statistics are."""
-        found = {name: self.graph.state[name].copy() for name, _ in self.statistics.values()}
+        """Return the state for the network's running statistics."""
+        states = {name: self.graph.state[name].copy() for name, _ in self.statistics.values()}
         for weight, (name, start) in self.statistics.items():
-            found[name][start : start + weights[weight].size] = weights[weight]
-        return found
+            states[name][start : start + weights[weight].size] = weights[weight]
+        return states
 
     def weights(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The network's weights out of a state."""
+        """Return the network's weights from a state."""
         arena = state["parameters"].reshape(-1)
-        found = dict(
+        trained = dict(
             permuted_from(name, arena[start : start + math.prod(shape)].reshape(shape), self.forward.weights)
             for name, (start, shape) in self.parameters.items()
         )
         for weight, (name, start) in self.statistics.items():
-            found[weight] = state[name][start : start + self.forward.values[weight].elements]
-        # What is left out of the step is a bias that a batch norm subtracts again: it is in no running mean.
-        return {name: found.get(name, np.zeros_like(array)) for name, array in self.forward.weights.items()}
+            trained[weight] = state[name][start : start + self.forward.values[weight].elements]
+        # A weight that the step does not contain is a bias that a batch norm subtracts again, so it is 0.
+        return {name: trained.get(name, np.zeros_like(array)) for name, array in self.forward.weights.items()}
 
 
 def with_layouts_of(graph: Graph, layout: str) -> Graph:
-    """The network with every node that has the choice in one layout."""
+    """Return the network with all nodes that support several layouts in one layout."""
     if layout == "nchw":
         return graph
     return with_layouts(graph, {node.name: layout for node in graph.nodes if "layout" in node.problem.modes()})
 
 
 def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
-    """The arena of parameters, and its copy as the optimiser rounds it."""
+    """Return the arena of parameters and its bf16 copy, rounded like the optimiser's."""
     return {"parameters": parameters, STORED: to_storage(parameters, "bf16")}
 
 
 def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
-    """Elements of the arena that holds these."""
+    """Return the number of elements of the arena for these parameters."""
     return max(-(-(start + math.prod(shape)) // ALIGNMENT) * ALIGNMENT for start, shape in parameters.values())

@@ -1,4 +1,4 @@
-"""What a network is made of: values, and nodes that tie a problem's tensors to them."""
+"""The parts of a network: values, and nodes that connect a problem's tensors to values."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ CONVERSION = "layout2d"
 
 
 def other_layout(layout: str) -> str:
-    """nhwc for nchw, and back."""
+    """Return nhwc for nchw, and nchw for nhwc."""
     return LAYOUTS[1 - LAYOUTS.index(layout)]
 
 
 def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
-    """Whether an operator that sees its tensors flat, with one axis or (outer, channels, inner), fits such an array.
+    """Return whether flat axes, (elements) or (outer, channels, inner), fit an array's shape.
 
-    That is so where each of its axes is a run of neighbouring axes of the array.
+    They fit if each flat axis is a run of neighbouring axes of the array.
     """
     if len(flat) not in (1, 3) or math.prod(shape) != math.prod(flat):
         return False
-    edges = set(itertools.accumulate(shape, operator.mul))
-    return all(edge in edges or edge == 1 for edge in itertools.accumulate(flat, operator.mul))
+    boundaries = set(itertools.accumulate(shape, operator.mul))
+    return all(boundary in boundaries or boundary == 1 for boundary in itertools.accumulate(flat, operator.mul))
 
 
 @dataclass(frozen=True)
 class Value:
-    """One array of a network: an input, a weight, or what a node computes."""
+    """One array of a network: an input, a weight, or a node's result."""
 
     name: str
     shape: tuple[int, ...]
-    """As it lies in memory: an image is (n, c, h, w), or (n, h, w, c) where `layout` is "nhwc"."""
+    """In memory order: an image is (n, c, h, w), or (n, h, w, c) if `layout` is "nhwc"."""
     dtype: str = "f32"
     layout: str = "nchw"
-    """Order of an image's axes; of no meaning to a value of fewer than four."""
+    """Order of an image's axes; meaningless for values with fewer than four axes."""
     of: str = ""
-    """Name of the value whose memory this is, seen in another shape (a flattened image), or of which it is a part."""
+    """Name of the value of which this is a view or a part, such as a flattened image."""
     offset: int = 0
-    """Elements of `of` before it, for a part of one."""
+    """For a part: its first element in `of`."""
     updates: str = ""
-    """Name of the state whose memory this is, written anew by the node that reads the old one."""
+    """Name of the state that this value overwrites; the node that reads the old state writes it."""
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes."""
+        """The size in bytes."""
         return self.elements * DTYPES[self.dtype].itemsize
 
     @property
@@ -74,24 +74,24 @@ class Value:
 
 @dataclass(frozen=True)
 class Node:
-    """A problem with its tensors tied to values."""
+    """A problem whose tensors are connected to values."""
 
     name: str
     operator: str
     problem: Operator
     inputs: Mapping[str, str]
-    """Tensor of the problem to value."""
+    """Tensor of the problem -> value."""
     outputs: Mapping[str, str]
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
-        """Every tensor of the problem with the name of its value, inputs first."""
+        """Yield every tensor of the problem with the name of its value, inputs first."""
         tied = {**self.inputs, **self.outputs}
         for tensor in (*self.problem.input_tensors(), *self.problem.output_tensors()):
             yield tensor, tied[tensor.name]
 
     @property
     def layouts(self) -> dict[str, str]:
-        """The layout of each image among its tensors; empty for a node to which layouts mean nothing."""
+        """The layout of each image among its tensors; empty for a node without images."""
         images = [t.name for t in (*self.problem.input_tensors(), *self.problem.output_tensors()) if len(t.shape) == 4]
         if self.operator == CONVERSION:
             to = str(self.problem.scope["to"])

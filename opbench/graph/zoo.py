@@ -42,7 +42,7 @@ def unet(
 ) -> Graph:
     """UNet with padded convolutions and nearest upsampling (Ronneberger et al. 2015).
 
-    A level has two 3x3 convolutions with batch norm and ReLU; `levels` times down by max pooling, as often up.
+    Each level has two 3x3 convolutions with batch norm and ReLU; `levels` max poolings down, as many upsamplings.
     """
     if size % (1 << levels):
         raise UsageError(
@@ -68,4 +68,4 @@ def unet(
 
 
 NETWORKS: dict[str, Callable[..., Graph]] = {"lenet": lenet, "alexnet": alexnet, "unet": unet}
-"""By the name that commands and suites use."""
+"""Keys are the names in commands and suites."""

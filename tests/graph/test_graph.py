@@ -177,7 +177,7 @@ def test_the_builder_says_which_node_does_not_fit() -> None:
         (lambda: net.conv2d(rows, 4, 3, name="conv"), r"conv: 'rows' \(2, 5\) is no image: four axes are needed"),
         (lambda: net.conv2d(small, 4, 9, name="wide"), "wide: conv2d: a filter of 9x9 does not fit"),
         (lambda: net.elementwise("pow", x, x, name="power"), "power: elementwise: op='pow' is not allowed"),
-        (lambda: net.input("x", 3), "'x' is there already"),
+        (lambda: net.input("x", 3), "'x' exists already"),
         (net.graph, "wrong: a network needs at least one output"),
     ]
     for call, message in calls:
