@@ -34,14 +34,14 @@ def bind(
     buffers: Mapping[str, Buffer],
     sm_count: int | None = None,
     written: Collection[str] = (),
-    once: bool | None = None,
+    setup: bool | None = None,
     traced: bool = False,
 ) -> Binding:
     """The case on these buffers, by name: its tensors and its workspace.
 
     `sm_count` is what grids are sized by where that is not this backend's; `written` are inputs that what is launched
     just ahead may write: a launch that reads one of them early waits for all of that in place of overlapping it.
-    `once` asks for the launches that prepare alone, or for all others; of `buffers` they need what these name.
+    `setup` selects the setup launches (True) or the others (False); they need only the buffers that they name.
     `traced` takes the module that its traces run, so that one build does for both.
     Raises LaunchError for what the device refuses, CompileError, and UsageError for a header or a library's file that
     is wrong.
@@ -49,7 +49,7 @@ def bind(
     if case.variant.is_library:
         return Binding(_bind_library(backend, case, _joined(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
-    launches = [launch for launch in every if once in (None, launch.once)]
+    launches = [launch for launch in every if setup in (None, launch.setup)]
     if launches and launches[0] is not every[0]:  # it may overlap what was ahead of it here, not what is elsewhere
         launches[0] = replace(launches[0], programmatic=False)
     for number, launch in enumerate(launches):

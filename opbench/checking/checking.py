@@ -210,8 +210,8 @@ class Session:
                 outcome = self._check_integers(ready, outcome)
             if outcome.verdict.right and trace and given is None:
                 outcome = self._check_special_inputs(ready, outcome)
-            if outcome.verdict.right and case.prepares.launches:
-                outcome = self._check_once(ready, outcome)
+            if outcome.verdict.right and case.setup.launches:
+                outcome = self._check_setup(ready, outcome)
             if outcome.verdict.right and trace:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not found:
@@ -334,24 +334,26 @@ class Session:
                 return again
         return outcome
 
-    def _check_once(self, ready: Ready, outcome: Outcome) -> Outcome:
-        """Run what it says to run once alone and first, as a network does: the rest is to leave that as it is."""
+    def _check_setup(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run the setup launches first, then the others, which must not change what setup wrote."""
         first, rest = (
-            bind(self.backend, ready.case, ready.buffers, self.sm_count, once=o, traced=ready.traced).launch
+            bind(self.backend, ready.case, ready.buffers, self.sm_count, setup=o, traced=ready.traced).launch
             for o in (True, False)
         )
         expected = _fill(ready, "normal")
         first()
         findings = self.backend.synchronize()
-        prepared = {name: ready.workspace[name].fingerprint() for name in ready.case.prepares.workspaces}
+        filled = {name: ready.workspace[name].fingerprint() for name in ready.case.setup.workspaces}
         again = self._judged_run(ready, expected, rest, "normal", findings)
-        changed = [name for name, found in prepared.items() if ready.workspace[name].fingerprint() != found]
+        changed = [name for name, before in filled.items() if ready.workspace[name].fingerprint() != before]
         if again.verdict.right and not changed:
             return outcome
         if not changed:
-            told = _with_detail(again.verdict, "Wrong if the launches with once = true run first, as in a network.")
-            return replace(again, verdict=replace(told, reason=f"{told.reason}; with the once launches run first"))
-        message = f"a launch without once = true writes the workspace {changed[0]}, which a launch with it fills"
+            verdict = _with_detail(again.verdict, "Wrong if the setup launches run first, as in a network.")
+            return replace(
+                again, verdict=replace(verdict, reason=f"{verdict.reason}; with the setup launches run first")
+            )
+        message = f"a launch without setup = true writes the workspace {changed[0]}, which a setup launch fills"
         overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_place(ready.case), buffer=changed[0])
         found = (overwritten, *again.verdict.findings)
         verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=found)

@@ -13,8 +13,8 @@ from opbench.gpu.limits.products import MULTIPROCESSORS, product_key
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.mechanism import CONVERTED_AHEAD, FEW_CHANNELS
-from opbench.kernels.once import Preparation
 from opbench.kernels.operator import Operator
+from opbench.kernels.setup import Setup
 from opbench.source.precision import UNIT_ROUNDOFF
 
 STAND_IN = "h200"
@@ -114,8 +114,8 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
     from the fastest measured case. Of operations saved it knows what a header says in `flops`.
     """
     problem, tile = case.problem, case.tile
-    once = case.prepares if case.prepares.serves(constant) else Preparation()
-    steps = [step for step in case.launches(gpu.sm_count) if step.kernel and not (once.launches and step.once)]
+    setup = case.setup if case.setup.serves(constant) else Setup()
+    steps = [step for step in case.launches(gpu.sm_count) if step.kernel and not (setup.launches and step.setup)]
     main = max(steps, key=work)
     blocks = math.prod(main.grid)
     tiles = math.prod(max(case.launches(ENDLESS), key=work).grid)
@@ -150,7 +150,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         busy *= COPIED
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
-    in_block, passed_on = _splitting(case, gpu.sm_count, once)
+    in_block, passed_on = _splitting(case, gpu.sm_count, setup)
     compute, memory = flops / (rate * share * in_block * filled), problem.bytes() / (bandwidth * busy)
     return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
 
@@ -160,21 +160,21 @@ def work(step: KernelLaunch) -> tuple[int, int]:
     return step.shared_bytes, math.prod(step.grid) * math.prod(step.block)
 
 
-def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, float]:
+def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
     """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead.
 
-    What was prepared `once` is read in place of the inputs that it was made of.
+    Workspaces that `setup` filled are read in place of the inputs that they are made from.
     """
     every, inputs = case.workspace(sm_count), case.problem.input_tensors()
-    workspace = [tensor for tensor in every if tensor.name not in once.workspaces]
+    workspace = [tensor for tensor in every if tensor.name not in setup.workspaces]
     passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
-    kept = sum(tensor.nbytes for tensor in every if tensor.name in once.kept)
-    passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in once.inputs))
+    kept = sum(tensor.nbytes for tensor in every if tensor.name in setup.kept)
+    passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in setup.inputs))
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on
     if CONVERTED_AHEAD not in case.variant.mechanism:
         return IN_BLOCK_SHARE[case.variant.product], passed_on
-    converted = sum(tensor.nbytes for tensor in inputs if tensor.name not in once.inputs)
+    converted = sum(tensor.nbytes for tensor in inputs if tensor.name not in setup.inputs)
     return 1.0, passed_on + 2.0 * converted  # read for the largest, and to be converted
 
 

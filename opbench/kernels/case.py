@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from opbench.errors import UsageError, located, unknown
 from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, Origin
-from opbench.kernels.once import Preparation, preparation
 from opbench.kernels.operator import Operator
 from opbench.kernels.scalar import Argument, Part, Scalar, Struct
+from opbench.kernels.setup import Setup, setup_of
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.tile import Tile
 from opbench.kernels.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
@@ -108,9 +108,9 @@ class Case:
         scope = self._scope(sm_count)
         try:
             written = [self._constant(constant, scope) for constant in self.variant.constants]
-            found = [*written, *(self._launch(index, step, scope) for index, step in enumerate(self.variant.launch))]
-            preparation(found, self.problem.inputs, self.problem.outputs)  # refuses what cannot be
-            return found
+            launches = [*written, *(self._launch(index, step, scope) for index, step in enumerate(self.variant.launch))]
+            setup_of(launches, self.problem.inputs, self.problem.outputs)  # raises for an invalid setup launch
+            return launches
         except UsageError as error:
             location = error.location or self.variant.location("launch")
             raise UsageError(f"launch: {error.message}", location) from None
@@ -120,11 +120,11 @@ class Case:
         return sum(math.prod((*launch.grid, *launch.block)) for launch in self.launches(1) if launch.kernel)
 
     @property
-    def prepares(self) -> Preparation:
-        """What its launches prepare that say `once`."""
-        if not any(step.once for step in self.variant.launch):
-            return Preparation()
-        return preparation(self.launches(1), self.problem.inputs, self.problem.outputs)
+    def setup(self) -> Setup:
+        """The buffers that its setup launches read and fill."""
+        if not any(step.setup for step in self.variant.launch):
+            return Setup()
+        return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
 
     def _early(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
         for place, name in enumerate(names):
@@ -227,7 +227,7 @@ class Case:
             programmatic=bool(self._value(step.programmatic, scope, *here, "programmatic")),
             cooperative=step.cooperative,
             early=self._early(index, step.early),
-            once=step.once,
+            setup=step.setup,
             tensor_maps=tuple(
                 self._described(("tensor_maps", template.name), functools.partial(template.described, scope, shapes))
                 for template in named

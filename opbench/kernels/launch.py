@@ -57,8 +57,8 @@ class KernelLaunch:
     """Whether all its blocks run at once, so that they can wait for each other."""
     early: tuple[str, ...] = ()
     """Inputs that it reads before it waits: what launches ahead of it in a network may not write."""
-    once: bool = False
-    """Whether what it writes stays as it is while the inputs that it names do: then it need not run again."""
+    setup: bool = False
+    """Whether it only fills workspaces from inputs, so that it runs again only when these inputs change."""
     tensor_maps: tuple[TensorMap, ...] = ()
     """Those that `args` names."""
     textures: tuple[Texture, ...] = ()

@@ -13,9 +13,11 @@ from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
 
+EARLIER_SETUP = "once"
+"""What headers of earlier versions call `setup`."""
 LAUNCH_KEYS = {
     "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
-    "early", "once",
+    "early", "setup", EARLIER_SETUP,
 }  # fmt: skip
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
@@ -95,15 +97,16 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         programmatic=reader.expression("programmatic", programmatic, (*here, "programmatic")),
         cooperative=_cooperative(reader, index, entry),
         early=tuple(early),
-        once=_once(reader, index, entry),
+        setup=_setup(reader, index, entry),
     )
 
 
-def _once(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
-    asked = entry.get("once", False)
+def _setup(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+    key = EARLIER_SETUP if EARLIER_SETUP in entry else "setup"
+    asked = entry.get(key, False)
     if not isinstance(asked, bool) or (asked and not entry.get("args")):
         raise reader.refuse(
-            ("launch", index, "once"), f"launch[{index}].once = {asked!r}; true or false is allowed, true beside args"
+            ("launch", index, key), f"launch[{index}].{key} = {asked!r}; true or false is allowed, true only with args"
         )
     return asked
 

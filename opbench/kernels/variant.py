@@ -54,7 +54,8 @@ class LaunchTemplate:
     programmatic: str = "False"
     cooperative: bool = False
     early: tuple[str, ...] = ()
-    once: bool = False
+    setup: bool = False
+    """Whether this is a setup launch, see `opbench.kernels.setup`."""
 
 
 @dataclass(frozen=True)

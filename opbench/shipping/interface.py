@@ -54,7 +54,7 @@ def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase
         f"{function}{rest}",
     ]
     if any(one.code.once.lines for one in held):
-        constant = ", ".join(sorted({name for one in held for name in one.case.prepares.inputs}))
+        constant = ", ".join(sorted({name for one in held for name in one.case.setup.inputs}))
         lines += [
             f"/* The same in two steps: what is made of {constant} alone stays in the workspace, so that further",
             "   calls with that workspace need not make it again while these stay as they are. */",

@@ -109,8 +109,8 @@ def launch_code(
             f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
             "ship a variant without them: " + next_command("list variants", case.problem.name)
         )
-    once = [launch for launch in launches if launch.once and apart]
-    rest = [launch for launch in launches if not (launch.once and apart)]
+    once = [launch for launch in launches if launch.setup and apart]
+    rest = [launch for launch in launches if not (launch.setup and apart)]
     if once and rest:
         rest[0] = replace(rest[0], programmatic=False)  # what is ahead of it may be anything, the preparation too
     ahead = set(case.problem.inputs if written is None else written)
@@ -134,7 +134,7 @@ def launch_code(
         tuple(case.workspace(sm_count)),
         part(once),
         part(rest),
-        case.prepares.kept,
+        case.setup.kept,
         dict(case.updates),
     )
 

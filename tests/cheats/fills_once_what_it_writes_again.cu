@@ -1,4 +1,4 @@
-// expect: without once = true writes the workspace shift
+// expect: without setup = true writes the workspace shift
 // /// opbench
 // operator  = "linear"
 // title     = "a bias that is copied once, and overwritten by every run"
@@ -9,7 +9,7 @@
 // grid   = ["cdiv(n, 64)"]
 // block  = [64]
 // args   = ["bias", "shift", "n"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // kernel = "multiply"

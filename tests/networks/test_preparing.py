@@ -20,7 +20,7 @@ from opbench.graph.zoo import unet
 from opbench.insight.defaults import ChosenFor, expected_s
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.kernels.once import Preparation
+from opbench.kernels.setup import Setup
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.preparing import constants, prepared_once
@@ -57,7 +57,7 @@ def test_what_reads_only_weights_runs_once_and_gives_the_same_bits() -> None:
     each = Network(graph, cases, open_backend("cpu"), prepare=False)
     once = Network(graph, cases, open_backend("cpu"))
     assert not each.preparation(node).launches and each.memory().workspaces.keys() == {JOINED}
-    assert once.preparation(node) == Preparation(("weight",), ("filters",), ("filters",), 1)
+    assert once.preparation(node) == Setup(("weight",), ("filters",), ("filters",), 1)
     assert {n.name for n in graph.nodes if once.preparation(n).launches} == {JOINED}
     assert JOINED not in once.memory().workspaces, "its filters lie beside the weights, not among what is overwritten"
     assert [t.nbytes for t in once.prepared_tensors(node)] == [4 * 8 * (9 * 8 + 4 * 16) * 4]
@@ -90,15 +90,15 @@ def test_what_is_made_of_anything_but_constants_is_made_each_time() -> None:
         assert prepared_once(graph, node, Case(variant, {}, node.problem)).launches == launches
     known = constants(nhwc(), nhwc().node(JOINED))
     assert set(known) == {"weight", "bias"}
-    assert Preparation(("weight",), launches=1).serves(known)
-    assert not Preparation(("weight", "low"), launches=1).serves(known) and not Preparation().serves(known)
+    assert Setup(("weight",), launches=1).serves(known)
+    assert not Setup(("weight", "low"), launches=1).serves(known) and not Setup().serves(known)
 
 
 def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
     """Sums of filters in float32 that are then split into planes."""
     node = nhwc().node(JOINED)
     (variant,) = (v for v in CATALOG.variants(node.operator) if v.name == "nhwc_wgmma_four_filters_planes")
-    made = Case(variant, variant.configs[0], node.problem).prepares
+    made = Case(variant, variant.configs[0], node.problem).setup
     assert made.launches == 2 and set(made.workspaces) == {"filters", "filter_planes", "filter_exponents"}
     assert set(made.kept) == {"filter_planes", "filter_exponents"}
 
@@ -118,21 +118,21 @@ LINEAR = (CHEATS / "fills_once_what_it_writes_again.cu").read_text()
     [
         (
             {'"bias", "shift", "n"]': '"bias", "shift", "out", "n"]'},
-            "once = true of copy_bias: it names the output out",
+            "setup = true of copy_bias: it names the output out",
         ),
         (
-            {'args   = ["bias", "shift", "n"]\n// once': "once"},
-            "once = True; true or false is allowed, true beside args",
+            {'args   = ["bias", "shift", "n"]\n// setup': "setup"},
+            "= True; true or false is allowed, true only with args",
         ),
         ({'["bias", "shift", "n"]': '["bias", "weight", "n"]'}, "it names no workspace that it could fill"),
-        ({'"k"]\n': '"k"]\n// once = true\n', "// once   = true\n": ""}, "multiply: it names the output out"),
+        ({'"k"]\n': '"k"]\n// setup = true\n', "// setup  = true\n": ""}, "multiply: it names the output out"),
         (
             {
                 '"k"]\n': '"k"]\n//\n// [[launch]]\n// kernel = "copy_bias"\n// grid = [1]\n// block = [64]\n'
-                '// args = ["bias", "shift", "n"]\n// once = true\n',
-                "// once   = true\n": "",
+                '// args = ["bias", "shift", "n"]\n// setup = true\n',
+                "// setup  = true\n": "",
             },
-            "copy_bias: a launch ahead of it that runs every time names shift, too",
+            "copy_bias: an earlier launch that is not a setup launch also names shift",
         ),
         (
             {'// [[launch]]\n// kernel = "copy': '// [constants]\n// c = 1\n//\n// [[launch]]\n// kernel = "copy'},
@@ -148,3 +148,11 @@ def test_a_launch_that_cannot_run_once_is_refused(tmp_path: Path, changes: Mappi
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         Case(CATALOG.variant_file(path), {}, CATALOG.operator("linear").from_axes({"m": 2, "n": 3, "k": 4})).launches(1)
+
+
+@pytest.mark.parametrize("key", ["setup ", "once  "])
+def test_a_setup_launch_is_read_by_its_present_and_its_earlier_key(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(LINEAR.replace("// setup  = true", f"// {key} = true"))
+    case = Case(CATALOG.variant_file(path), {}, CATALOG.operator("linear").from_axes({"m": 2, "n": 3, "k": 4}))
+    assert case.setup == Setup(("bias",), ("shift",), ("shift",), 1)

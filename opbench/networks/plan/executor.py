@@ -16,7 +16,7 @@ from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
-from opbench.kernels.once import Preparation
+from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
 from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
@@ -87,9 +87,9 @@ class Network:
 
     # What runs once -----------------------------------------------------------------------------------------------
 
-    def preparation(self, node: Node) -> Preparation:
+    def preparation(self, node: Node) -> Setup:
         """What a node's variant prepares once from the weights."""
-        return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Preparation()
+        return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
         """What of that is kept: memory of the network's, beside the weights."""
@@ -116,7 +116,7 @@ class Network:
         buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in made.inputs}
         try:
             all_of_it = {**buffers, **self._prepared[node.name], **scratch}
-            bind(self.backend, case, all_of_it, self.sm_count(node), once=True).launch()
+            bind(self.backend, case, all_of_it, self.sm_count(node), setup=True).launch()
             if findings := self.backend.synchronize():
                 raise LaunchError(headline(findings[0]))
         finally:
@@ -267,8 +267,8 @@ class Context:
         try:
             case, backend = self.network.cases[node.name], self.network.backend
             buffers |= {**self._workspaces(node), **self.network.prepared(node)}
-            once = False if self.network.preparation(node).launches else None
-            return bind(backend, case, buffers, self.network.sm_count(node), written=written, once=once).launch
+            setup = False if self.network.preparation(node).launches else None
+            return bind(backend, case, buffers, self.network.sm_count(node), written=written, setup=setup).launch
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 

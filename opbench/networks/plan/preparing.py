@@ -5,7 +5,7 @@ from __future__ import annotations
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
-from opbench.kernels.once import Preparation
+from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import Tensor
 
 PREPARE = "prepare_weights"
@@ -17,10 +17,10 @@ def constants(graph: Graph, node: Node) -> tuple[str, ...]:
     return tuple(name for name, value in node.inputs.items() if graph.base(value) in graph.weights)
 
 
-def prepared_once(graph: Graph, node: Node, case: Case) -> Preparation:
+def prepared_once(graph: Graph, node: Node, case: Case) -> Setup:
     """What a node's variant prepares from weights alone; nothing where it needs anything else for that."""
-    found = case.prepares
-    return found if found.serves(constants(graph, node)) else Preparation()
+    setup = case.setup
+    return setup if setup.serves(constants(graph, node)) else Setup()
 
 
 def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: bool = True) -> list[Tensor]:

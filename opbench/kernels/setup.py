@@ -1,0 +1,50 @@
+"""Setup launches: they fill workspaces from inputs, so they need to run again only when these inputs change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from opbench.errors import UsageError
+from opbench.kernels.launch import KernelLaunch
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The buffers that all setup launches of a case read and fill together."""
+
+    inputs: tuple[str, ...] = ()
+    """Inputs that the setup launches read; the workspaces stay valid until one of these changes."""
+    workspaces: tuple[str, ...] = ()
+    """Workspaces that the setup launches fill. No other launch may write them; a check verifies this."""
+    kept: tuple[str, ...] = ()
+    """Workspaces that other launches read; the rest is not needed after the last setup launch."""
+    launches: int = 0
+
+    def serves(self, constant: Collection[str]) -> bool:
+        """Whether the case has setup launches and they read only these inputs."""
+        return bool(self.launches) and set(self.inputs) <= set(constant)
+
+
+def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs: Collection[str]) -> Setup:
+    """Return what the setup launches of a case read and fill; raises UsageError for a launch that cannot be setup."""
+    read: dict[str, None] = {}
+    filled: dict[str, None] = {}
+    others: set[str] = set()
+    for launch in launches:
+        if not launch.setup:
+            others |= launch.buffers()
+            continue
+        where = f"setup = true of {launch.kernel}"
+        if any(step.constant for step in launches):
+            raise UsageError(f"{where} is not allowed together with constants, which every run writes")
+        for name in sorted(launch.buffers()):
+            if name in outputs:
+                raise UsageError(f"{where}: it names the output {name}; a setup launch fills workspaces only")
+            if name not in inputs and name in others:
+                raise UsageError(f"{where}: an earlier launch that is not a setup launch also names {name}")
+            (read if name in inputs else filled)[name] = None
+        if not launch.buffers() - set(inputs):
+            raise UsageError(f"{where}: it names no workspace that it could fill")
+    kept = tuple(name for name in filled if name in others)
+    return Setup(tuple(read), tuple(filled), kept, sum(launch.setup for launch in launches))
