@@ -44,12 +44,12 @@ Words = Callable[[str], str]
 def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
     """The call that an instruction is; "" where it is none of these. Raises ValueError for operands that do not fit."""
     function, count = _function(opcode)
-    found = CONVERSION.fullmatch(opcode)
+    match = CONVERSION.fullmatch(opcode)
     if function:
         _require(len(operands) == count + 1)
         return f"::opb_ptx::{function}({', '.join(map(words, operands))})"
-    if found and found[2] in TYPES and found[3] in TYPES and "sat" not in opcode:
-        return _conversion(found[1] or "", found[2], found[3], [words(operand) for operand in operands])
+    if match and match[2] in TYPES and match[3] in TYPES and "sat" not in opcode:
+        return _conversion(match[1] or "", match[2], match[3], [words(operand) for operand in operands])
     return ""
 
 
@@ -58,10 +58,10 @@ def _function(opcode: str) -> tuple[str, int]:
     operation, _, kind = opcode.rpartition(".")
     if (integer := INTEGERS.get(operation)) and kind in integer.types:
         return f"{function_name(operation)}<{TYPES[kind]}>", len(integer.operands)
-    if found := REAL.fullmatch(opcode):
-        return f"real_{found[1].replace('mad', 'fma')}<{TYPES[found[2]]}>", REALS[found[1]]
-    if found := NARROW.fullmatch(opcode):
-        return f"pair_{found[1]}<{FORMATS[found[2]]}>", 3 if found[1] == "fma" else 2
+    if match := REAL.fullmatch(opcode):
+        return f"real_{match[1].replace('mad', 'fma')}<{TYPES[match[2]]}>", REALS[match[1]]
+    if match := NARROW.fullmatch(opcode):
+        return f"pair_{match[1]}<{FORMATS[match[2]]}>", 3 if match[1] == "fma" else 2
     return "", 0
 
 

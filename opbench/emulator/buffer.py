@@ -225,7 +225,7 @@ class SparseBuffer(CpuBuffer):
         return content
 
     def written_pages(self) -> np.ndarray | None:
-        """Which pages of the content were written since it was filled; None where the system does not tell."""
+        """Return the pages written since the last fill; None if the system does not report them."""
         count = -(-self.bytes // mmap.PAGESIZE)
         try:
             with Path("/proc/self/pagemap").open("rb", buffering=0) as file:

@@ -64,7 +64,7 @@ from opbench.source import device_part, names, scan, sources, standard_names, to
 from opbench.source.sources import closure
 
 DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
-"""g++ on a local variable: the file, the line and the words."""
+"""A g++ warning about a local variable: file, line and message."""
 MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
 ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
@@ -91,7 +91,7 @@ class Preprocessed:
     text: str
     files: tuple[Path, ...]
     empty: tuple[str, ...] = ()
-    """Headers that were nowhere found and stood for nothing."""
+    """Headers that were not found and were replaced by nothing."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -115,7 +115,7 @@ def alone(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A working folder beside the cache's files, on the same file system so that a rename is atomic."""
+    """A working folder next to the cache's files, on the same file system so that a rename is atomic."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -389,12 +389,12 @@ def prepare(folder: Path) -> None:
 
 
 def doubts_of(module: Path) -> Path:
-    """Where the compiler's doubts about a module's local variables are kept, if it had any."""
+    """Return the file of compiler warnings about a module's local variables."""
     return module.with_suffix(".doubts")
 
 
 def constants_of(module: Path) -> Path:
-    """Where the names of a module's `__constant__` variables are kept."""
+    """Return the file with the names of a module's `__constant__` variables."""
     return module.with_suffix(".constants")
 
 

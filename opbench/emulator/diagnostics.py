@@ -1,4 +1,4 @@
-"""What a compiler says of a user's file, without its words about what is not theirs."""
+"""Compiler messages about a user's file, without messages about opbench's own files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_missing(kernel: str, stderr: str) -> bool:
 
 
 def shortened(stderr: str) -> str:
-    """Whole diagnostics only; notes that point into the shim, and who included whom, are noise."""
+    """Return whole diagnostics only, without notes about the shim and without include chains."""
     kept: list[str] = []
     noise = False
     for line in stderr.splitlines():

@@ -29,7 +29,7 @@ from opbench.emulator.reports import (
 from opbench.emulator.toolchain import INCLUDE
 
 NEAR = 1 << 30
-"""An address farther than this from every buffer is not said to belong to one."""
+"""An address farther than this from every buffer is not attributed to a buffer."""
 MENTIONED = re.compile(r"@([0-9a-f]+)@")
 """Where a text of the runtime names a place by the address that its call returns to."""
 LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")

@@ -138,8 +138,8 @@ def _statement(instruction: str, names: dict[str, str], expressions: Sequence[st
 def _call(opcode: str, rest: str, words: Words) -> str:
     operands = OPERAND.findall(rest)
     for pattern, family in FAMILIES:
-        if found := pattern.fullmatch(opcode):
-            return family(found, operands, words)
+        if match := pattern.fullmatch(opcode):
+            return family(match, operands, words)
     if call := arithmetic(opcode, operands, words):
         return call
     name = function_name(opcode)
@@ -231,8 +231,8 @@ def _tensor(operand: str, words: Words) -> tuple[str, str, int]:
     return f"::opb_ptx::address({words(first)})", _numbers(rest, words), len(rest)
 
 
-def _load_tensor(found: re.Match[str], operands: list[str], words: Words) -> str:
-    rank, im2col, multicast, hinted = int(found[1]), found[2] == ".im2col", bool(found[3]), bool(found[4])
+def _load_tensor(match: re.Match[str], operands: list[str], words: Words) -> str:
+    rank, im2col, multicast, hinted = int(match[1]), match[2] == ".im2col", bool(match[3]), bool(match[4])
     to, source, barrier, *rest = operands[: len(operands) - hinted]
     tensor, place, count = _tensor(source, words)
     offsets = re.findall(r"[^,{}\s]+", rest.pop(0)) if im2col else []
@@ -246,51 +246,51 @@ def _load_tensor(found: re.Match[str], operands: list[str], words: Words) -> str
     )
 
 
-def _store_tensor(found: re.Match[str], operands: list[str], words: Words) -> str:
-    target, source = operands[: len(operands) - bool(found[4])]
+def _store_tensor(match: re.Match[str], operands: list[str], words: Words) -> str:
+    target, source = operands[: len(operands) - bool(match[4])]
     tensor, place, count = _tensor(target, words)
-    if count != int(found[2]) or bool(found[1]) != bool(found[3]):
+    if count != int(match[2]) or bool(match[1]) != bool(match[3]):
         raise UnknownInstruction
-    kind = f"OPB_REDUCE_{found[3].upper()}" if found[1] else "OPB_STORE"
+    kind = f"OPB_REDUCE_{match[3].upper()}" if match[1] else "OPB_STORE"
     return f"::opb_ptx::store_tensor({kind}, {tensor}, {{{count}, {place}, {{}}}}, {_address(source, words)})"
 
 
-def _load_bulk(found: re.Match[str], operands: list[str], words: Words) -> str:
-    to, source, count, barrier, *ranks = operands[: len(operands) - bool(found[3])]
-    if len(ranks) != bool(found[2]) or (ranks and found[1] != "global"):
+def _load_bulk(match: re.Match[str], operands: list[str], words: Words) -> str:
+    to, source, count, barrier, *ranks = operands[: len(operands) - bool(match[3])]
+    if len(ranks) != bool(match[2]) or (ranks and match[1] != "global"):
         raise UnknownInstruction
-    where = "true" if found[1] == "global" else "false"
+    where = "true" if match[1] == "global" else "false"
     masks = words(ranks[0]) if ranks else "0"
     addresses = f"{_address(to, words)}, {_address(source, words)}"
     return f"::opb_ptx::load_bulk({where}, {addresses}, {words(count)}, {_address(barrier, words)}, {masks})"
 
 
-def _store_bulk(found: re.Match[str], operands: list[str], words: Words) -> str:
-    to, source, count = operands[: len(operands) - bool(found[2])]
-    if bool(found[1]) != bool(found[3]):
+def _store_bulk(match: re.Match[str], operands: list[str], words: Words) -> str:
+    to, source, count = operands[: len(operands) - bool(match[2])]
+    if bool(match[1]) != bool(match[3]):
         raise UnknownInstruction
-    kind = f"OPB_REDUCE_{found[3].upper()}" if found[1] else "OPB_STORE"
-    element = f"OPB_{found[4].upper()}" if found[1] else "OPB_U8"
+    kind = f"OPB_REDUCE_{match[3].upper()}" if match[1] else "OPB_STORE"
+    element = f"OPB_{match[4].upper()}" if match[1] else "OPB_U8"
     return f"::opb_ptx::store_bulk({kind}, {element}, {_address(to, words)}, {_address(source, words)}, {words(count)})"
 
 
-def _nothing(found: re.Match[str], operands: list[str], words: Words) -> str:
-    target = operands[:1] if found[0].startswith("createpolicy") else []
+def _nothing(match: re.Match[str], operands: list[str], words: Words) -> str:
+    target = operands[:1] if match[0].startswith("createpolicy") else []
     return f"::opb_ptx::nothing({', '.join(map(words, target))})"
 
 
-def _product(found: re.Match[str], operands: list[str], words: Words) -> str:
-    columns, depth, (left, right) = int(found[1]), int(found[2]), found.group(4, 5)
+def _product(match: re.Match[str], operands: list[str], words: Words) -> str:
+    columns, depth, (left, right) = int(match[1]), int(match[2]), match.group(4, 5)
     sums, a, b, *rest = operands
     sums_words = [words(part) for part in re.findall(r"[^,{}\s]+", sums)]
     a_words = [words(part) for part in re.findall(r"[^,{}\s]+", a)]
     transposes = [words(rest.pop()) for _ in range(len(rest) - 3)][::-1]
     add, scale_a, scale_b = (words(operand) for operand in rest)
     wanted = 0 if left not in TRANSPOSABLE else 1 if a.startswith("{") else 2
-    mixed = (left != right and not left[0] == right[0] == "e") or (found[3] == "f16" and left in ("bf16", "tf32"))
+    mixed = (left != right and not left[0] == right[0] == "e") or (match[3] == "f16" and left in ("bf16", "tf32"))
     if (
         len(transposes) != wanted
-        or len(sums_words) * (2 if found[3] == "f32" else 4) != columns
+        or len(sums_words) * (2 if match[3] == "f32" else 4) != columns
         or len(a_words) not in (1, 4)
     ):
         raise UnknownInstruction
@@ -304,22 +304,22 @@ def _product(found: re.Match[str], operands: list[str], words: Words) -> str:
     return f"::opb_ptx::product<{types}, {int(len(a_words) == 4)}>({matrix}, {numbers}, {', '.join(sums_words)})"
 
 
-def _store_async(found: re.Match[str], operands: list[str], words: Words) -> str:
+def _store_async(match: re.Match[str], operands: list[str], words: Words) -> str:
     to, values, barrier = operands
-    kind = REGISTER_TYPES[found[1]]
+    kind = REGISTER_TYPES[match[1]]
     stored = ", ".join(f"({kind})({word})" for word in _words_of(values, words))
     return f"::opb_ptx::store_async<{kind}>({_address(to, words)}, {_address(barrier, words)}, {stored})"
 
 
-def _barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
-    return f"::opb_ptx::bar_{found[1]}({', '.join(map(words, operands))})"
+def _barrier(match: re.Match[str], operands: list[str], words: Words) -> str:
+    return f"::opb_ptx::bar_{match[1]}({', '.join(map(words, operands))})"
 
 
-def _cluster_barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
-    return f"::opb_ptx::cluster_{'wait' if found['wait'] else 'arrive_relaxed' if found['relaxed'] else 'arrive'}()"
+def _cluster_barrier(match: re.Match[str], operands: list[str], words: Words) -> str:
+    return f"::opb_ptx::cluster_{'wait' if match['wait'] else 'arrive_relaxed' if match['relaxed'] else 'arrive'}()"
 
 
-def _setting(found: re.Match[str], operands: list[str], words: Words) -> str:
+def _setting(match: re.Match[str], operands: list[str], words: Words) -> str:
     sign = {
         "eq": "==",
         "ne": "!=",
@@ -331,10 +331,10 @@ def _setting(found: re.Match[str], operands: list[str], words: Words) -> str:
         "ls": "<=",
         "hi": ">",
         "hs": ">=",
-    }[found[2]]
-    kind = REGISTER_TYPES[found[3]]
+    }[match[2]]
+    kind = REGISTER_TYPES[match[3]]
     target, left, right = (words(operand) for operand in operands)
-    if found[1] == "set":
+    if match[1] == "set":
         raise UnknownInstruction
     return f"{target} = ({kind})({left}) {sign} ({kind})({right})"
 

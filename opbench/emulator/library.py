@@ -28,9 +28,9 @@ class Runtime:
     def __init__(self, path: Path) -> None:
         for name in ("m", "pthread"):
             # Modules are linked against no library: what they call has to be in the process already.
-            found = find_library(name) or f"lib{name}.so.{6 if name == 'm' else 0}"
+            library_file = find_library(name) or f"lib{name}.so.{6 if name == 'm' else 0}"
             try:
-                ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
+                ctypes.CDLL(library_file, mode=ctypes.RTLD_GLOBAL)
             except OSError:
                 continue
         try:

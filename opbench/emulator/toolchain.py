@@ -167,7 +167,7 @@ GCC_ONLY = (
     "-Werror=vla",
     # __constant__ is an attribute of the shim's own.
     "-Wno-attributes",
-    # Kept beside the module: they explain a wrong result.
+    # Stored next to the module: they explain a wrong result.
     "-Wuninitialized",
     "-Wmaybe-uninitialized",
 )
@@ -233,7 +233,7 @@ def machine_flags(family: str) -> tuple[str, ...]:
 
 
 def compiler_environment(folder: Path) -> dict[str, str]:
-    """English messages, and a place for what zig caches even to tell its version: there may be no home folder."""
+    """Return variables for English messages and for zig's cache, which it needs even to print its version."""
     kept = str(folder / "zig")
     return {"ZIG_LOCAL_CACHE_DIR": kept, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": kept}
 
@@ -242,14 +242,14 @@ def find_toolchain() -> Toolchain:
     """The first usable compiler: $OPBENCH_CXX, g++, clang++, zig."""
     chosen = os.environ.get("OPBENCH_CXX")
     if chosen:
-        found = _probe(tuple(shlex.split(chosen)))
-        if found is None:
+        usable = _probe(tuple(shlex.split(chosen)))
+        if usable is None:
             raise EnvironmentFault(f"OPBENCH_CXX='{chosen}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}")
-        return found
+        return usable
     for command in _candidates():
-        found = _probe(command)
-        if found is not None:
-            return found
+        usable = _probe(command)
+        if usable is not None:
+            return usable
     raise EnvironmentFault(f"no C++ compiler (looked for g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}")
 
 

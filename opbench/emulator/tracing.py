@@ -1,4 +1,4 @@
-"""A trace of launches as Python sees it: what the runtime is told before, and what it counted after."""
+"""A trace of launches: pass its settings to the runtime, and read the counts afterwards."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Tracing:
         self.accesses += totals.accesses
 
     def _gather_branches(self, kernel: str, module: Path) -> None:
-        """Where lanes parted: the branch is the last instruction before the block that follows in the code."""
+        """Return divergent branches: the branch is the last instruction before the block that follows in the code."""
         native = (NativeBranch * BRANCHES)()
         found = native[: self._library.opb_trace_take_branches(self.address, native)]
         ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in found]
