@@ -17,7 +17,7 @@ from opbench.cli import completion
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
-from opbench.insight.diagnosis import Flaw
+from opbench.insight.diagnosis import Diagnosis
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.kernels.case import Case
 from opbench.kernels.variant import print_config
@@ -294,7 +294,7 @@ def _print_summary(explanation: Explanation, line: Callable[..., None], width: i
     line()
 
 
-def _problem_head(explanation: Explanation, problem: Flaw) -> str:
+def _problem_head(explanation: Explanation, problem: Diagnosis) -> str:
     several = len({entry.kernel for entry in explanation.problems}) > 1
     place = problem.place
     place += f" in {problem.kernel}" if several and problem.line else ""

@@ -1,8 +1,7 @@
-"""Rules that read a case's traffic: what is wrong with a line, how much it costs and which mechanism removes it.
+"""Rules that find performance problems in a case's traffic: the line, the cost and the mechanism that removes it.
 
 Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
-the second way of a warp whose lanes parted at a branch.
-They rank the problems of one case; they predict no time.
+the second path of a divergent warp. Costs rank the problems of one case; they predict no time.
 """
 
 from __future__ import annotations
@@ -37,50 +36,50 @@ SECTORS_PER_PASS = 4
 WIDEST = 16
 NARROW = 4
 UNCOALESCED = 1.5
-"""Sectors over the ideal from which on an access counts as uncoalesced."""
+"""An access with more sectors than this multiple of the ideal is uncoalesced."""
 STRIDED = 4.5
-"""Sectors over the ideal up to which another index order is not what helps."""
+"""Up to this multiple of the ideal sectors, another index order does not help."""
 DENSE = 0.75
-"""Sectors over the ideal below which lanes share addresses, so that wider accesses would not help."""
+"""Below this multiple of the ideal sectors lanes share addresses, so wider accesses do not help."""
 STREAMING_FLOPS = 2.0
-"""FLOPs per byte up to which a kernel that reads everything once is limited by its loads and stores."""
+"""Up to this many FLOPs per byte, loads and stores limit a kernel that reads each byte once."""
 REREAD = 2.0
-"""Bytes that one line fetches over all bytes of the problem's arrays and of the workspace."""
+"""A line is reported if it fetches this multiple of all bytes of the arrays and the workspace."""
 CONFLICTS = 0.1
-"""Share of wavefronts that are bank conflicts."""
+"""Smallest reported share of wavefronts that are bank conflicts."""
 FEW_LANES = 24
-PARTED = 0.25
-"""Share of a warp's passages through a branch that split it, below which they are the edge of the problem."""
+DIVERGENT = 0.25
+"""Smallest reported share of divergent executions of a branch; fewer come from the edge of the problem."""
 FEWEST = 2
-"""Lanes on the way of the fewer, below which a branch elects one."""
+"""With fewer lanes than this on the shorter path, a branch only elects a lane."""
 WORTH = 0.1
-"""Share of a kernel's requests below which a line is not worth a word on its width or its lanes."""
+"""A line with a smaller share of the kernel's requests is not reported for its width or its lanes."""
 LEAST = 0.01
-"""Share of all passes; a problem whose cost is a smaller share is not reported."""
+"""A problem that costs a smaller share of all passes is not reported."""
 SHARED_BOUND = 8
-"""Shared loads per global request from which on shared memory is what limits."""
+"""From this many shared loads per global request, shared memory is the limit."""
 BUSY_BARRIER = 8
-"""Requests of a warp between two barriers, below which it mostly waits."""
+"""With fewer requests between two barriers than this, a warp mostly waits."""
 SKIPPING = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
 SCALAR_PATH = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
 
 
 @dataclass(frozen=True)
-class Flaw:
-    """One thing that is wrong with one line."""
+class Diagnosis:
+    """One performance problem of one line."""
 
     kind: str
     rule: str
-    """The advisor's rule, such as "R7"; empty where it has none."""
+    """The advisor's rule, such as "R7"; empty if no rule applies."""
     kernel: str
     file: str
     line: int
     called_from: int
-    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
+    """For a line of a header: the calling line in the kernel's own file; otherwise 0."""
     cost: float
-    """Passes, or for `unit` "requests" the requests, that would not be needed."""
+    """Avoidable passes, or avoidable requests if `unit` is "requests"."""
     share: float
-    """Cost over all passes, or all requests, of the case."""
+    """Cost divided by all passes, or all requests, of the case."""
     evidence: str
     advice: str
     source: str
@@ -90,27 +89,27 @@ class Flaw:
     remedies: tuple[str, ...]
     """Variants of this operator that use the mechanism, the nearest on the ladder first."""
     unit: str = "passes"
-    """What `cost` counts: "passes", or "requests" where wider accesses move the same bytes in as many passes."""
+    """What `cost` counts: "passes", or "requests" if wider accesses move the same bytes in as many passes."""
 
     @property
     def place(self) -> str:
-        """Such as "line 12"; the kernel where no line is known."""
+        """Return the place, such as "line 12"; the kernel if no line is known."""
         return place_words(self.file, self.line, self.called_from) if self.line else self.kernel
 
     @property
     def saving(self) -> str:
-        """Such as "up to 12 % of all passes could be saved"."""
+        """Return the possible saving, such as "up to 12 % of all passes could be saved"."""
         return f"up to {units.percent(self.share)} of all {self.unit} could be saved"
 
     @property
     def sentence(self) -> str:
-        """What was seen, what to do, and who does it."""
+        """Return the evidence and the advice as one sentence."""
         return f"{self.evidence} ({self.source}): {self.advice}"
 
 
 @dataclass(frozen=True)
 class CaseView:
-    """What the rules look at."""
+    """The data that the rules read."""
 
     case: Case
     traffic: Traffic
@@ -121,9 +120,9 @@ class CaseView:
     def passes(self) -> float:
         """All passes of the case."""
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
-        # Lanes of an atomic request that share an address take turns.
+        # Lanes of an atomic request that share an address are serialised.
         turns = sum(entry.collisions for entry in self.traffic.lines)
-        # A warp whose lanes parted goes one way after the other.
+        # A divergent warp executes one path after the other.
         ways = sum(branch.divergent for branch in self.traffic.branches)
         return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
 
@@ -150,10 +149,10 @@ class CaseView:
         evidence: str,
         mechanism: str,
         hint: str = "",
-    ) -> Flaw:
+    ) -> Diagnosis:
         """Return a problem of a line with advice that names the variants to look at."""
         names = self.remedies(mechanism)
-        return Flaw(
+        return Diagnosis(
             kind=kind,
             rule=rule,
             kernel=at.kernel,
@@ -170,30 +169,32 @@ class CaseView:
         )
 
 
-def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Flaw]:
-    """All problems, the costliest first."""
+def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Diagnosis]:
+    """Find all problems of a case, the costliest first."""
     scene = CaseView(case, traffic, sources, variants)
-    alike: dict[tuple[str, str, int, int, str], list[Flaw]] = {}
+    alike: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
     for entry in traffic.lines:
         place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
         place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
-    found = [problem for several in alike.values() for problem in _joined(several)]
-    found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
-    known = {(problem.kernel, problem.file, problem.line) for problem in found if problem.kind == "divergence"}
+    diagnoses = [problem for several in alike.values() for problem in _merged(several)]
+    diagnoses += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
+    known = {(problem.kernel, problem.file, problem.line) for problem in diagnoses if problem.kind == "divergence"}
     for branch in traffic.branches:
         if (branch.kernel, branch.file, branch.line) not in known:
-            found += _parted(scene, branch)
-    found = [problem for problem in found if problem.cost >= LEAST * scene.passes]
-    return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
+            diagnoses += _divergent_branch(scene, branch)
+    diagnoses = [problem for problem in diagnoses if problem.cost >= LEAST * scene.passes]
+    return sorted(diagnoses, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
-def _joined(problems: Sequence[Flaw]) -> list[Flaw]:
-    """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
-    found: dict[str, Flaw] = {}
+def _merged(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Merge problems of one kind on one line: keep the text of the costliest, and add the costs."""
+    diagnoses: dict[str, Diagnosis] = {}
     for new in sorted(problems, key=lambda problem: -problem.cost):
-        first = found.get(new.kind)
-        found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
-    return list(found.values())
+        first = diagnoses.get(new.kind)
+        diagnoses[new.kind] = (
+            replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+        )
+    return list(diagnoses.values())
 
 
 def _see(names: Sequence[str]) -> str:
@@ -205,17 +206,17 @@ def _see(names: Sequence[str]) -> str:
 
 
 def waits(kernel: KernelTraffic) -> float:
-    """Waits of warps at block-wide barriers, over all blocks."""
+    """Return the number of waits of warps at block-wide barriers, over all blocks."""
     return kernel.barriers_per_block * kernel.blocks * -(-kernel.threads // WARP)
 
 
 def access_words(entry: LineTraffic) -> str:
-    """Such as "4-byte shared load"."""
+    """Describe an access, such as "4-byte shared load"."""
     return f"{entry.width}-byte {entry.space} {entry.kind}"
 
 
 def _wasteful(entry: LineTraffic) -> bool:
-    """Whether an access needs clearly more sectors than its bytes; one more a request is mere alignment."""
+    """Whether an access needs clearly more sectors than its bytes; one extra sector per request is alignment."""
     return (
         entry.space == "global"
         and entry.kind != "atomic"
@@ -225,16 +226,16 @@ def _wasteful(entry: LineTraffic) -> bool:
 
 
 def _dense(entry: LineTraffic) -> bool:
-    """Whether lanes ask for different bytes that lie together."""
+    """Whether lanes access different bytes that are contiguous."""
     return entry.sectors >= DENSE * entry.ideal_sectors and not _wasteful(entry)
 
 
 def _apart(entry: LineTraffic) -> bool:
-    """Whether each lane has a sector of its own."""
+    """Whether each lane accesses a different sector."""
     return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 
-def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if not _wasteful(entry):
         return
     evidence = (
@@ -276,8 +277,8 @@ def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
     return None
 
 
-def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
-    """Streaming, or staging into shared memory, 4 bytes a lane; elsewhere reuse matters more than width."""
+def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
     if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _dense(entry):
         return
     asked = scene.traffic.total("bytes", space="global")
@@ -295,7 +296,7 @@ def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
 
 
-def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "global" or entry.kind != "load":
         return
     fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
@@ -311,7 +312,7 @@ def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
 
 
-def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
     each = entry.wavefronts / entry.requests
@@ -322,7 +323,7 @@ def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
-def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
         return
     loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
@@ -336,15 +337,15 @@ def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
 
 
-def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
+def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
     yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
-def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
-    """Few lanes where others of the kernel in that space have many; where all have few it is an edge of the problem."""
+def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
     least = WORTH * scene.requests(entry.kernel)
     # One lane of a warp that writes the warp's result is an election, no divergence.
     if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
@@ -359,10 +360,10 @@ def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
 
 
-def _parted(scene: CaseView, branch: BranchTraffic) -> Iterator[Flaw]:
-    """A branch that splits warps again and again; each split costs a pass through the way of the fewer lanes."""
+def _divergent_branch(scene: CaseView, branch: BranchTraffic) -> Iterator[Diagnosis]:
+    """Report a branch that often diverges; each divergence costs a pass through the path with fewer lanes."""
     # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
-    rare = branch.share < PARTED or branch.divergent < WORTH * scene.requests(branch.kernel)
+    rare = branch.share < DIVERGENT or branch.divergent < WORTH * scene.requests(branch.kernel)
     if rare or branch.fewest_lanes < FEWEST * branch.divergent:
         return
     evidence = (
@@ -372,7 +373,7 @@ def _parted(scene: CaseView, branch: BranchTraffic) -> Iterator[Flaw]:
     yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
-def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Flaw]:
+def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
     waited, requests = waits(kernel), scene.requests(kernel.kernel)
     if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
         return
@@ -404,5 +405,5 @@ def _own_text(variant: Variant, path: str) -> str:
     return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
 
 
-Rule = Callable[[CaseView, LineTraffic], Iterator[Flaw]]
+Rule = Callable[[CaseView, LineTraffic], Iterator[Diagnosis]]
 RULES: tuple[Rule, ...] = (_uncoalesced, _narrow, _reread, _conflicts, _shared_bound, _collisions, _divergence)

@@ -1,4 +1,4 @@
-"""What each line of a variant's source does to memory, what is wrong with it and which variant cures that."""
+"""Explains each line of a variant's source: its memory traffic, its problems and the variants without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opbench.backend.counts import COUNTED, PREDICTED, BranchTraffic, LineTraffi
 from opbench.backend.findings import Finding
 from opbench.gpu.limits.ceilings import Ceilings, best_time
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.diagnosis import Flaw, diagnose
+from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.levels import Bound, bounds, levels
 from opbench.kernels.case import Case
 from opbench.kernels.variant import Variant
@@ -40,7 +40,7 @@ class AnnotatedLine:
     number: int
     text: str
     accesses: tuple[LineTraffic, ...] = ()
-    problems: tuple[Flaw, ...] = ()
+    problems: tuple[Diagnosis, ...] = ()
     findings: tuple[Finding, ...] = ()
     branches: tuple[BranchTraffic, ...] = ()
     calls: tuple[LineTraffic, ...] = ()
@@ -96,7 +96,7 @@ class Explanation:
     """"counted", or "predicted" when some blocks were left out of the counts."""
     complete: bool
     figures: tuple[Figure, ...]
-    problems: tuple[Flaw, ...]
+    problems: tuple[Diagnosis, ...]
     """The worst first."""
     findings: tuple[Finding, ...]
     files: tuple[AnnotatedFile, ...]
@@ -192,7 +192,7 @@ def explain(
 
     `sources` are the texts of the files to annotate by the names that the traffic gives them, the kernel's own first;
     `variants` are all of
-    the operator, among which cures are looked for; `ceilings` are the limits for the predicted time,
+    the operator, among which remedies are searched; `ceilings` are the limits for the predicted time,
     and `resources` tell the size of the code, as in `Result.resources`.
     """
     estimated = traffic.estimated()
@@ -219,9 +219,9 @@ def explain(
 
 
 def _annotate(
-    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Flaw], findings: Sequence[Finding]
+    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Diagnosis], findings: Sequence[Finding]
 ) -> AnnotatedFile:
-    """One file; beside a line of the kernel's `own` stands what it calls, too."""
+    """Annotate one file; lines of the kernel's `own` file also list the accesses of the functions that they call."""
     mine = path == own
     accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
     marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)

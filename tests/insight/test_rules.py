@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opbench.backend.counts import BranchTraffic, LineTraffic
-from opbench.insight.diagnosis import Flaw, diagnose
+from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.kernels.folders import case_named
 from opbench.report.run.annotated import to_html
 from support.builders.traffic_by_hand import (
@@ -103,7 +103,7 @@ def test_few_lanes_are_divergence_only_where_other_lines_have_more() -> None:
     assert problems("sum/interleaved(n=65536)", full, election) == []
 
 
-def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Flaw]:
+def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Diagnosis]:
     """Problems of a branch beside lines, if it has any."""
     case = case_named("sum/interleaved(n=65536)")
     counts = replace(traffic(*(lines or TURN[:3]), barriers=0), branches=(branch,))

@@ -10,7 +10,7 @@ from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Tr
 from opbench.backend.findings import Finding
 from opbench.cli.explain import print_explanation
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.insight.diagnosis import Flaw, diagnose
+from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
 from opbench.kernels.folders import Catalog, case_named
 
@@ -62,7 +62,7 @@ def traffic(*lines: LineTraffic, blocks: int = 4, counted: int = 4, barriers: in
     return Traffic(lines, (KernelTraffic("turn", 1, blocks, counted, 256, barriers),))
 
 
-def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Flaw]:
+def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Diagnosis]:
     """What is wrong with such lines in a case's own kernel."""
     found = case_named(case)
     return diagnose(found, traffic(*lines, barriers=barriers), {FILE: SOURCE}, CATALOG.variants(found.variant.operator))
