@@ -57,7 +57,7 @@ class GpuBench:
             self._compilers.begin(number, pack(self.case(number)), self._target)
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
-        """What was compiled since the last call."""
+        """Return the configs that were compiled since the last call."""
         return [self._prepared(number, found) for number, found in self._compilers.done(wait_s)]
 
     def _prepared(self, number: int, found: CompiledCase) -> CompiledConfig:
@@ -80,7 +80,7 @@ class GpuBench:
     def race(
         self, numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
     ) -> Mapping[int, Raced | Trial]:
-        """Race these and the leader; one that takes the worker with it is told of, and the others race again."""
+        """Race configs against the leader; a config that kills the worker fails, and the others race again."""
         found: dict[int, Raced | Trial] = {}
         running = {self.case(number).name: number for number in numbers}
         first = self.case(leader) if leader is not None else None

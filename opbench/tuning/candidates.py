@@ -13,7 +13,7 @@ MOST = 300_000
 """Configs of one search, at most: each is known before the first is tried, so that none is missed or tried twice."""
 
 GridPoint = tuple[int, ...]
-"""Of each tunable the place of its value among all of them, in ascending order."""
+"""For each tunable, the index of its value among all values in ascending order."""
 
 
 class Candidates(Sequence[Config]):

@@ -40,7 +40,7 @@ class Compilers:
         self._asked.put((number, packed, target))
 
     def done(self, wait_s: float) -> list[tuple[int, CompiledCase]]:
-        """What was done since the last call; waits so long for the first one, if any is under way."""
+        """Return what was compiled since the last call; wait up to this time for a first pending result."""
         found: list[tuple[int, CompiledCase]] = []
         while self._pending:
             try:

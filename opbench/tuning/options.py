@@ -1,4 +1,4 @@
-"""What a user may choose for a search of configs."""
+"""The options of a search for the fastest config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_BUDGET_S = 5.0
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What a user may choose for `opbench tune`; travels whole."""
+    """The options of `opbench tune`."""
 
     out: Path = Path("reports/tune")
     budget_s: float = option(

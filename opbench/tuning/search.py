@@ -19,7 +19,7 @@ CLOSE = 1.03
 
 @dataclass(frozen=True)
 class CompiledConfig:
-    """What compiling one config came to."""
+    """The outcome of compiling one config."""
 
     number: int
     trial: Trial | None = None
@@ -42,7 +42,7 @@ class Bench(Protocol):
         """Begin to compile these; returns at once."""
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
-        """What was compiled since the last call; waits so long for the first one, if any is under way."""
+        """Return what was compiled since the last call; wait up to this time for a first pending result."""
 
     def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
         """Check these and race those that are right against the leader, whose samples come too; a Trial for others."""
@@ -75,7 +75,7 @@ class Search:
         self.began = self.bench.now() - self.spent_s
 
     def know(self, trials: Sequence[Trial]) -> None:
-        """What an earlier process found; configs that are no candidates any more are left out."""
+        """Load the trials of an earlier process; skip configs that are no longer candidates."""
         for trial in trials:
             number = self.space.number_of(trial.config)
             if number is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SCOUTS = 24
 """Random configs before a local search believes that it has seen the best places to begin at."""
 SCOUT_EVERY = 6
-"""Of a local search's proposals one in so many stays random, so that no valley holds it for good."""
+"""One of this many proposals of a local search is random, so that the search can leave a local minimum."""
 
 
 class Strategy(Protocol):

@@ -38,7 +38,7 @@ from opbench.tuning.strategies import STRATEGIES
 FINALISTS = 8
 FINALS = "finals"
 FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
-"""Of the budget what the finals may take, and at most."""
+"""The finals' share of the time budget, and their maximum time."""
 
 
 def tune(
@@ -94,7 +94,7 @@ def tune(
 
 
 def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem: Operator) -> Tuning | None:
-    """What an earlier process left, None for a new search."""
+    """Read the trials of an earlier process; None for a new search."""
     if writer.was_empty or not writer.path.stat().st_size:
         return None
     if not options.resume:
