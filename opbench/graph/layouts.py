@@ -1,4 +1,4 @@
-"""Layouts: rewriting a network to nchw or nhwc node by node, with conversions where they meet."""
+"""Layouts: rewrite a network to nchw or nhwc node by node, with conversions in between."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
 
 
 def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
-    """The network, which lies in nchw, with each node that `layouts` names in that layout.
+    """Return an nchw network with each node in the layout that `layouts` gives for it.
 
     Other nodes stay in nchw, element-by-element ones in the layout of what they read. Weights are permuted, and so are
     the columns of a linear layer that reads a flattened nhwc image: neither costs anything when it runs. Values that
@@ -62,14 +62,14 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
 
 
 def root(graph: Graph, name: str) -> str:
-    """The value of which this is but another name, of the same shape."""
+    """Return the value of which this is another name with the same shape."""
     value = graph.values[name]
     same = value.of and graph.values[value.of].shape == value.shape
     return root(graph, value.of) if same else name
 
 
 def image_under(graph: Graph, name: str) -> str | None:
-    """The image that a value is or is a flattened view of; None where there is none, or a weight."""
+    """Return the image that a value is or flattens; None if there is none, or for a weight."""
     value = graph.values[name]
     if len(value.shape) == 4 and graph.base(name) not in graph.weights:
         return root(graph, name)
@@ -77,22 +77,22 @@ def image_under(graph: Graph, name: str) -> str | None:
 
 
 def is_image(graph: Graph, name: str) -> bool:
-    """Whether a value has the four axes that a layout orders and is computed or given, not a weight."""
+    """Return whether a value is an image: four axes, and not a weight."""
     return len(graph.values[name].shape) == 4 and graph.base(name) not in graph.weights
 
 
 def images_read(graph: Graph, node: Node) -> list[str]:
-    """The images among what a node reads."""
+    """Return the images that a node reads."""
     return [name for name in node.inputs.values() if is_image(graph, name)]
 
 
 def works_on_images(graph: Graph, node: Node) -> bool:
-    """Whether a layout means something to a node."""
+    """Return whether a node reads or writes images."""
     return any(is_image(graph, name) for name in (*node.inputs.values(), *node.outputs.values()))
 
 
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Both for operators with such a mode and for those that go element by element; else nchw alone."""
+    """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw."""
     if "layout" in node.problem.axes:
         return LAYOUTS if set(LAYOUTS) <= set(node.problem.choices["layout"]) else LAYOUTS[:1]
     if node.operator not in ELEMENT_BY_ELEMENT or not works_on_images(graph, node):
@@ -109,7 +109,7 @@ def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
-    """The node's problem in a layout."""
+    """Return the node's problem in a layout."""
     if layout == "nhwc" and node.problem.axes.get("broadcast") == "channel":
         n, c, h, w = graph.values[next(iter(node.outputs.values()))].image
         return with_modes(node.problem, outer=n * h * w, channels=c, inner=1)
@@ -117,20 +117,20 @@ def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
 
 
 def same_memory(value: Value) -> bool:
-    """Whether an image lies alike in both layouts: one channel, or one pixel."""
+    """Return whether both layouts of an image are the same memory: one channel or one pixel."""
     _, c, h, w = value.image
     return c == 1 or h * w == 1
 
 
 def conversion(value: Value, to: str) -> Operator:
-    """The problem that copies an image to another layout."""
+    """Return the problem that copies an image to another layout."""
     n, c, h, w = value.image
     axes = {"n": n, "c": c, "h": h, "w": w, "to": to, "dtype": value.dtype}
     return Catalog().operator(CONVERSION).from_axes(axes)
 
 
 def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
-    """Whether a node reads a flattened image as rows whose order the columns of its weight can follow."""
+    """Return whether a node reads a flattened image so that its weight's columns can be permuted instead."""
     image = image_under(graph, node.inputs[tensor])
     if image is None or (node.operator, tensor) != ("linear", "x") or node.inputs["weight"] not in graph.weights:
         return False
@@ -139,7 +139,7 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
-    """Refuse a network that is not as it was built, unknown nodes, and layouts in which a node cannot work."""
+    """Raise UsageError for a network that is not in nchw, unknown nodes, and layouts that a node does not support."""
     if other := next((v.name for v in graph.values.values() if v.layout != "nchw"), None):
         raise UsageError(
             f"{graph.name}: '{other}' lies in nhwc already; choose layouts for the network as it was built"
@@ -156,7 +156,7 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
 
 
 class _Draft:
-    """The network as it grows."""
+    """The network under construction."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -165,10 +165,10 @@ class _Draft:
         self.placed: dict[str, str] = {}
         """Layout in which each image is computed; inputs, and views of another shape, lie in nchw."""
         self.converted: set[str] = set()
-        """Images that are there in both layouts."""
+        """Images that exist in both layouts."""
 
     def add(self, node: Node, layout: str) -> None:
-        """One node in a layout, after what its inputs need."""
+        """Add one node in a layout, after the conversions of its inputs."""
         inputs = {}
         for tensor, name in node.inputs.items():
             if tensor == "x" and self.in_nhwc(name) and rows_follow(self.graph, node, tensor):
@@ -200,7 +200,7 @@ class _Draft:
         return name
 
     def available(self, image: str, layout: str) -> str:
-        """An image in a layout; converted on the first call unless it lies so."""
+        """Return an image in a layout; convert it on the first call if necessary."""
         if of := self.graph.values[image].of:
             self.nchw(of)
         place, name = self.placed.get(image, "nchw"), self.named(image, layout)
@@ -217,7 +217,7 @@ class _Draft:
         return name
 
     def named(self, image: str, layout: str) -> str:
-        """Name of an image in a layout."""
+        """Return the name of an image in a layout."""
         value = self.graph.values[image]
         if layout == "nchw":
             return image
@@ -241,7 +241,7 @@ class _Draft:
         return self.placed.get(image) == "nhwc"
 
     def nhwc_rows(self, name: str) -> str:
-        """A flattened image as it lies."""
+        """Return a flattened image in nhwc order."""
         source = self.named(str(image_under(self.graph, name)), "nhwc")
         return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 

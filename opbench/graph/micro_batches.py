@@ -1,4 +1,4 @@
-"""A step of several micro-batches: each writes its gradients whole, their sum is what the optimiser reads."""
+"""A step of several micro-batches: each writes its gradients; the optimiser reads their sum."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
 MICRO, MICRO_NEXT = "micro", "micro.next"
-"""Which of all micro-batches of the training it is, from 1; it says which data are read and what dropout drops."""
+"""Names of the micro-batch's number in the training, from 1, which selects the data and dropout's mask."""
 WRITTEN, TOTAL, RUNNING = "gradients", "gradients.sum", "statistics"
 ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
-"""What is done once a step, in its order."""
+"""Nodes that run once per step, in order."""
 
 
 def with_micro_batches(training: Training) -> Training:
@@ -48,7 +48,7 @@ def with_micro_batches(training: Training) -> Training:
 class _Split:
     training: Training
     places: dict[str, int] = field(default_factory=dict)
-    """Of each running statistic, its first element among them."""
+    """For each running statistic, its first element in their arena."""
     groups: dict[str, str] = field(default_factory=dict)
     catalog: Catalog = field(default_factory=Catalog)
 
@@ -63,7 +63,7 @@ class _Split:
         """Gradients; statistics and loss follow them."""
 
     def graph(self) -> Graph:
-        """The whole of it, in the order in which one micro-batch and its update run."""
+        """Return the whole graph, in the order of one micro-batch and its update."""
         counted = self._counter()
         averaged = self._statistics()
         self._loss()
@@ -121,7 +121,7 @@ class _Split:
         return Node("statistics", "elementwise", self._problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"})
 
     def _loss(self) -> None:
-        """The loss behind all else; what is recorded is the sum."""
+        """Place the loss after everything else; the sum is recorded."""
         place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
         self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
         self.values["loss.sum"] = Value("loss.sum", (1,), of=self.added, offset=place)

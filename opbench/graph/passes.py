@@ -1,4 +1,4 @@
-"""Rewriting a network before it is planned: each pass is a pure function and says what it did."""
+"""Passes before planning: each is a pure function that rewrites a network and reports its changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from opbench.kernels.operator import Operator
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
 
 EPSILON = 1e-5
-"""What batchnorm2d adds to the variance."""
+"""The constant that batchnorm2d adds to the variance."""
 
 
 def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
-    """Leave out dropout, which is the identity at inference."""
+    """Remove dropout, which is the identity at inference."""
     done: list[str] = []
     for name in [node.name for node in graph.nodes]:
         node = graph.node(name)
@@ -149,7 +149,7 @@ PASSES: dict[str, Pass] = {
     "fuse_upsample_concat": fuse_upsample_concat,
     "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
 }
-"""Those that change no result beyond rounding, in the order in which they find most to do."""
+"""Passes that change results only by rounding, in the order that fuses most."""
 
 
 def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
@@ -235,13 +235,13 @@ def edited(
         else:
             renamed[name] = of
     everything = {n: replace(v, of=renamed.get(v.of, v.of)) for n, v in everything.items() if n not in renamed}
-    kept = []
+    remaining = []
     for node in graph.nodes:
         if node.name not in drop:
             new = changed.get(node.name, node)
-            kept.append(replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()}))
+            remaining.append(replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()}))
     known = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
-    return rebuilt(graph, everything, kept, known)
+    return rebuilt(graph, everything, remaining, known)
 
 
 def rebuilt(

@@ -23,12 +23,12 @@ OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """The operator of each optimiser."""
 SCHEDULES = ("constant", "cosine")
 STORED = ("f32", "bf16")
-"""What images, activations and their gradients may be stored in."""
+"""The dtypes in which images, activations and their gradients may be stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserOptions:
-    """How parameters are updated: what a user may choose and a recipe takes as it is."""
+    """Options of the parameter update, which a recipe takes from the user unchanged."""
 
     accumulate: int = option(1, "Micro-batches of --batch pictures before each update.", metavar="K", least=1)
     optimizer: str = option("adam", "adam, adamw or sgd.", metavar="NAME")
@@ -99,6 +99,6 @@ class Recipe(OptimiserOptions):
         return (rate * rising).astype(np.float32)
 
     def hyper(self) -> np.ndarray:
-        """The constants of the optimiser as its operator takes them."""
+        """Return the optimiser's constants in the form of its operator."""
         first = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
         return np.array([*first, self.decay], np.float32)

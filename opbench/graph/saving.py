@@ -1,4 +1,4 @@
-"""A network as two files: its structure as JSON, and beside it its weights as safetensors.
+"""Save and load a network as two files: its structure as JSON, its weights as safetensors.
 
 Format history (the key "format"): 1, the first.
 """
@@ -24,14 +24,14 @@ from opbench.records import JSON
 
 FORMAT = "opbench network 1"
 PLAIN = asdict(Value("", ()))
-"""What a value's keys are where the file does not say."""
+"""Default values of a value's keys."""
 KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}
 
 
 def save(graph: Graph, path: str | Path) -> None:
     """Write the structure to `path`, NAME.json, and the weights to NAME.safetensors.
 
-    Each file is there in full or not at all; the structure, which is written last, holds the digest of its weights.
+    Each file is written atomically; the structure is written last and contains the digest of the weights.
     """
     path = Path(path)
     if path.suffix != ".json":
@@ -51,7 +51,7 @@ def save(graph: Graph, path: str | Path) -> None:
 
 
 def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
-    """The network that was saved at `path`; raises UsageError naming the file and the key that is wrong."""
+    """Load the network at `path`; raise UsageError with the file and the wrong key."""
     path = Path(path)
     document = _read_json(path)
     where = str(path)
@@ -71,7 +71,7 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
 
 
 def structure(graph: Graph) -> dict[str, JSON]:
-    """Everything of a network but the numbers of its weights, as JSON has it."""
+    """Return a network without the content of its weights, as JSON."""
     values = {}
     for name, value in graph.values.items():
         entry = {key: given for key, given in asdict(value).items() if key != "name" and given != PLAIN[key]}
@@ -130,7 +130,7 @@ def _read_weights(file: Path, digest: object, where: str) -> dict[str, np.ndarra
 
 
 def _structured(where: str, document: Mapping[str, object], catalog: Catalog) -> dict[str, Any]:
-    """Arguments of the graph; "weights" holds their names only."""
+    """Return the arguments of the graph; "weights" contains only names."""
     values, weights = {}, []
     for name, entry in _take(where, document, "values", dict).items():
         values[name] = _value(f"{where}: values.{name}", name, entry)
