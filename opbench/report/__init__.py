@@ -31,10 +31,10 @@ __all__ = ["drawn", "figures", "ladder_readme", "print_table", "styled", "write_
 
 
 def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[Path] = ()) -> list[Path]:
-    """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the ceilings of `gpu`.
-    Sources are looked for in the folders `variants` too.
+    """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the peaks of `gpu`.
 
-    Returns the files written, the page first.
+    The sources of variants are also searched in the extra folders `variants`. Returns the files written, the page
+    first.
     """
     from opbench.report.charts.svg import to_png
     from opbench.report.run.listing import listings
@@ -63,7 +63,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
-    """The figures of a run's report by name, such as "matmul-1": the same that `write_report` writes as PNG."""
+    """Return the figures of a run's report by name, such as "matmul-1"; `write_report` writes the same ones as PNG."""
     with styled():
         parts = sections(rows(run, gpu))
         measured, sheet, _ = _limits(run, gpu)
@@ -72,7 +72,7 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
 
 
 def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
-    """The figures of charts, drawn once, so that ticks take the style in force; without those that are None."""
+    """Draw each chart's figure once, so that its ticks take the current style; charts that are None are skipped."""
     figures = {name: chart.figure for name, chart in charts.items() if chart is not None}
     for figure in figures.values():
         figure.draw_without_rendering()
@@ -80,7 +80,10 @@ def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
 
 
 def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
-    """What the run measured, its GPU's datasheet, and for a run without a GPU the ceilings that predict."""
+    """Return the run's measured peaks, its GPU's datasheet and, for a run without a GPU, the peaks used to predict.
+
+    Each of the three may be None.
+    """
     on_cpu = run.header.backend == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
     measured = None if on_cpu else run.ceilings
     device = run.header.environment.gpu or (measured.gpu if measured else "")
@@ -89,7 +92,7 @@ def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceili
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Figures drawn within look as the report's do."""
+    """Apply the report's matplotlib style to figures drawn inside the `with` block."""
     import matplotlib
 
     from opbench.report.charts.svg import STYLE
@@ -106,7 +109,10 @@ def _charts(
     measured: Ceilings | None,
     sheet: Ceilings | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
-    """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
+    """Return the charts by operator and problem, and the sections without a chart.
+
+    The chart of an operator over all its problems has the problem "".
+    """
     from opbench.report.charts.chart import ChartFrame, look
     from opbench.report.charts.figures import performance
     from opbench.report.charts.problems import over_problems
@@ -132,7 +138,7 @@ def _charts(
 
 
 def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
-    """Which variant wins at which size, for the first operators that have the sizes for it."""
+    """Return, for the first `CHARTS` operators with enough sizes, the chart of the fastest variant at each size."""
     from opbench.report.charts.chart import look
     from opbench.report.run.crossover import crossover
 
@@ -146,8 +152,10 @@ def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
 
 
 def _to_draw(parts: Sequence[Section]) -> list[Section]:
-    """Of each operator the problem with the most variants, the largest of those, then the next ones in turns over the
-    operators until the page is full.
+    """Choose the sections that get a chart, at most `CHARTS` unless there are more operators.
+
+    Each operator's sections are sorted by number of variants, then by bytes. The first section of every operator comes
+    first, then the second of every operator, and so on.
     """
     turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
     for operator in dict.fromkeys(part.operator for part in parts):
@@ -162,7 +170,7 @@ def _tells(part: Section) -> tuple[int, float]:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all."""
+    """Write a file atomically and return its path; raise EnvironmentFault where that fails."""
     try:
         write_atomically(path, content)
     except OSError as error:

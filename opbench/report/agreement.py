@@ -1,4 +1,4 @@
-"""The page of an agreement: predicted against measured as a scatter, the summary, and every count that is off."""
+"""The page that compares predicted with measured counts: a scatter plot, a summary, and every count that differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ SHOWN = 12
 
 
 def provenance(cpu: Run, gpu: Run) -> str:
-    """Which runs are compared, on which GPU and when, such as "counters-cpu against counters · NVIDIA H200 · …"."""
+    """Return which runs are compared, on which GPU and when.
+
+    Such as "counters-cpu against counters · NVIDIA H200 · …".
+    """
     facts = [
         f"{cpu.folder.name} against {gpu.folder.name}",
         gpu.header.environment.gpu or "an unnamed GPU",
@@ -39,7 +42,7 @@ def provenance(cpu: Run, gpu: Run) -> str:
 
 
 def verdict(agreement: Agreement) -> str:
-    """The result in a sentence or two: how many counts within which bound, and the worst."""
+    """Return the result in one or two sentences: how many counts agree within which bound, and the worst."""
     found = agreement.comparisons
     if not found:
         return "Nothing could be compared."
@@ -90,7 +93,10 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
 
 
 def scatter(comparisons: Sequence[CountComparison]) -> Chart:
-    """One point a comparison on logarithmic axes, a colour and shape a quantity; those held out are hollow."""
+    """Draw one point per comparison on logarithmic axes, one colour and shape per quantity.
+
+    Points of cases that the model was not built on are hollow.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
@@ -121,7 +127,7 @@ def scatter(comparisons: Sequence[CountComparison]) -> Chart:
 
 
 def _frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
-    """Axes, the diagonal with its 5 %, and the legend."""
+    """Draw the axes, the diagonal with its 5 % band, and the legend."""
     from matplotlib.ticker import FuncFormatter
 
     ends = [NOTHING, max([2.0, *(max(c.measured, c.predicted, c.upper or 0) for c in comparisons)]) * 2]

@@ -1,4 +1,4 @@
-"""A book as a table: each problem's winner, its interval, its ties, and how many times as fast as a library."""
+"""A winners file as a table: each problem's fastest case, its interval, its ties, and the speedup over a library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = ("", "time", "95 %", "× library", "winner", "tied with")
 
 
 def lines(book: Book) -> list[str]:
-    """Each problem, and below it a line for each precision and GPU."""
+    """Return a heading for each problem, and below it a line for each precision and GPU."""
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
     head, *rows = aligned(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])

@@ -1,4 +1,4 @@
-"""Rows of words in aligned columns, for terminals and pipes."""
+"""Rows of text in aligned columns, for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """The heading and each row as a line; columns named in `left` are words, the others are numbers."""
+    """Return the heading and each row as a line; columns whose index is in `left` are left-aligned, others
+    right-aligned.
+    """
     table = [list(head), *map(list, rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(head))]
     return [

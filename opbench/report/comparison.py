@@ -1,4 +1,4 @@
-"""A comparison of two runs in words: lines for a terminal, Markdown for a pull request, a page with the intervals."""
+"""A comparison of two runs as text for a terminal, as Markdown for a pull request, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, RunCo
 from opbench.timing import stats
 
 QUIET = (Change.SAME, Change.RIGHT)
-"""Changes that need nobody's eye."""
+"""Changes that need no attention."""
 WIDEST = 0.2
-"""Where the axis of the intervals ends at most: ± this share."""
+"""Largest range of the intervals' axis: ± this relative change."""
 LONGEST = 60_000
-"""Characters of Markdown: a comment on a pull request takes 65,536."""
+"""Most characters of Markdown: a comment on a pull request may have 65,536."""
 HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
 
 def summary(found: RunComparison) -> str:
-    """Such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
+    """Return such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items()) or "nothing to compare"
     of = f" of {len(found.cases)} case{'s' if len(found.cases) > 1 else ''}" if found.cases else ""
     return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
 
 
 def method(found: RunComparison) -> str:
-    """How verdicts come about, in one sentence."""
+    """Explain in one sentence how verdicts are decided."""
     thresholds = sorted({case.threshold for case in found.cases if case.threshold is not None})
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
@@ -43,7 +43,12 @@ def method(found: RunComparison) -> str:
 
 
 def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
-    """Aligned lines with the change that each tells; None for headings and what was not compared."""
+    """Return the comparison as aligned lines, each with its case's change.
+
+    The change is None for headings and for cases that were not compared. The last line, the summary, has the change of
+    the
+    first case. Cases without a change appear only with `everything`.
+    """
     shown = [case for case in found.cases if everything or case.change not in QUIET]
     said: list[tuple[str, Change | None]] = []
     if shown:
@@ -55,11 +60,11 @@ def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Cha
 
 
 NAMED = 2
-"""Cases named under one reason before the rest are counted."""
+"""Most cases named under one reason; for more, only their number is shown."""
 
 
 def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
-    """One line a kind of reason, so that they push nothing off the screen; every case on its own when asked for."""
+    """Return one line per kind of reason to keep the list short; with `everything`, one line per case."""
     if everything:
         return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
     kinds: dict[str, list[str]] = {}
@@ -75,7 +80,7 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
 
 
 def _kind(reason: str) -> str:
-    """A reason without what stands in parentheses, such as "unsupported in BASE, unsupported in NEW"."""
+    """Return a reason without its parenthesised parts, such as "unsupported in BASE, unsupported in NEW"."""
     kept, depth = [], 0
     for sign in reason:
         depth += sign == "("
@@ -93,7 +98,7 @@ def _cells(case: CaseComparison) -> list[str]:
 
 
 def to_markdown(found: RunComparison) -> str:
-    """For a comment on a pull request: what needs an eye as a table, the rest folded away."""
+    """Return Markdown for a comment on a pull request: changes as a table, the rest folded."""
     loud = [case for case in found.cases if case.change not in QUIET]
     quiet = [case for case in found.cases if case.change in QUIET]
     parts = [f"**opbench compare**: {summary(found)}", method(found)]
@@ -135,14 +140,14 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is: a reason may quote a compiler."""
+    """Escape Markdown's special characters: a reason may quote a compiler."""
     for sign in ("\\", "`", "*", "_", "|", "<", "[", "]"):
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
 def to_page(found: RunComparison) -> str:
-    """A self-contained page: every case with its interval against the threshold."""
+    """Return a self-contained page: every case with its interval and the threshold."""
     timed = [case for case in found.cases if case.time is not None]
     far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
     widest = max((case.threshold or 0.0 for case in timed), default=0.0)
@@ -165,9 +170,10 @@ def to_page(found: RunComparison) -> str:
 
 
 def interval_mark(ratio: stats.Ratio, threshold: float, reach: float, width: int = 180) -> Markup:
-    """An interval as inline SVG: the band of what is too small to matter, the line of the interval, its middle.
+    """Return an interval as inline SVG: a band for changes below the threshold, the interval as a line, its middle as a
+    dot.
 
-    The axis is logarithmic and ends at ± `reach`; an arrow says that the interval goes on.
+    The axis is logarithmic and ends at ± `reach`; an arrow replaces the dot where the middle lies beyond the axis.
     """
 
     def place(value: float) -> float:

@@ -1,4 +1,4 @@
-"""A finding as a compiler prints it: the place, the source line with its marker, what happened, and the remedy."""
+"""A finding in the style of a compiler: location, source line with a marker, explanation, and remedy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opbench.paths import from_here, short_path
 
 WIDTH = 80
 LONGEST = 160
-"""Characters of a source line that are shown."""
+"""Most characters shown of a source line."""
 
 
 def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDTH) -> list[str]:
-    """Return a finding in several lines; `notes`, such as the command that repeats it, come before the help."""
+    """Return a finding as several lines; `notes`, such as the command that repeats it, come before the help line."""
     gutter = " " * max(len(str(line)) for line in (finding.first_place[1], *(r.line for r in finding.related), 0))
     file, line, _ = finding.first_place
     path = short_path(file, width // 2) if file else ""
@@ -33,7 +33,7 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
 
 
 def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
-    """The finding's own line with a marker, then each related one with what happened there."""
+    """Yield the finding's source line with a marker, then each related line with its message."""
     file, line, column = finding.first_place
     yield from _excerpt(finding.first_source, line, column, finding.buffer, gutter, "")
     if file != finding.file and finding.line:  # a line of a header comes second
@@ -63,7 +63,7 @@ def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label:
 
 
 def _wrapped(text: str, gutter: str, width: int) -> list[str]:
-    """A detail in lines of its own; a compiler's excerpt, which begins with blanks, stays as it is."""
+    """Wrap a detail at `width`; a compiler's excerpt, which starts with blanks, is not wrapped."""
     if not text or text[0].isspace():
         return [f"{gutter}   {text}".rstrip()]
     start = f"{gutter} = "
@@ -78,7 +78,7 @@ def _wrapped(text: str, gutter: str, width: int) -> list[str]:
 
 
 def _header_note(finding: Finding) -> list[str]:
-    """Where in a header or helper the line is that the kernel calls."""
+    """Return a note with the kernel's line that calls the header or helper of the finding; empty without one."""
     if not finding.called_from or finding.kernel_file:
         return []
     return [f"called from {place_words('', finding.called_from)} of {PurePath(finding.file).name}"]

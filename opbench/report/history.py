@@ -1,4 +1,4 @@
-"""Many runs over time in words and as a page: the steps first, then a trend for every case."""
+"""Many runs over time as text and as a page: the steps first, then a trend for every case."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_TREND = 32
 
 
 SHOWN_LINES = 40
-"""Lines that a terminal gets unless all cases are asked for."""
+"""Most lines on a terminal, unless `--all` asks for every case."""
 ORDER = ("slower", "faster", "same")
 
 
@@ -62,29 +62,29 @@ def _cells(series: Series) -> list[str]:
 
 
 def dated(point: Point) -> str:
-    """Day and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
+    """Return the day and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
     return point.started[:10] + (f" ({point.revision})" if point.revision else "")
 
 
 def told(point: Point) -> str:
-    """A run's time and commit, as the points of a page say it."""
+    """Return a run's start time and commit for the tooltip of a point."""
     return point.started + (f", commit {point.revision}" if point.revision else "")
 
 
 def between(series: Series) -> str:
-    """The commits of a case's first and last time, "" where neither run told one."""
+    """Return the commits of a case's first and last time; "" if neither run recorded a commit."""
     first, last = series.timed[0].revision, series.timed[-1].revision
     return "" if not first and not last else f"{first or '?'} → {last or '?'}" if first != last else first
 
 
 def bars(values: Sequence[float]) -> str:
-    """A trend in one line of text; what differs by less than a percent looks the same."""
+    """Draw a trend as one line of block characters; values that differ by less than 1 % look alike."""
     low, high = min(values), max(*values, min(values) * 1.01)
     return "".join(BARS[min(len(BARS) - 1, int((v - low) / (high - low) * len(BARS)))] for v in values)
 
 
 def summary(found: Sequence[Series]) -> str:
-    """Such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
+    """Return such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
     points = [point for series in found for point in series.points]
     if not points:
         return "no case in any run"
@@ -102,7 +102,7 @@ def _many(count: int, noun: str) -> str:
 
 
 def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
-    """Every case with its points and steps, for pipes."""
+    """Return every case with its points and steps as JSON values."""
     return [
         {
             "case": series.case,
@@ -125,11 +125,11 @@ def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
 
 
 CHANGES = 16
-"""Cases without a step whose last time is furthest from their first, which are drawn; the tables hold every case."""
+"""Most cases without a step that are drawn: the ones that changed most. The tables list every case."""
 
 
 def to_page(found: Sequence[Series], threshold: float) -> str:
-    """A self-contained page: steps, then what changed without one, then a folded table an operator."""
+    """Return a self-contained page: steps, then cases that changed without a step, then a folded table per operator."""
     runs = {point.run: point for series in found for point in series.points}
     shown = [series for series in found if len(series.timed) > 1]
     steps = [(series, point, step) for series in found for point, step in series.steps]
@@ -160,19 +160,19 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
 
 
 def _environment(found: Sequence[Series], run: int) -> str:
-    """What changed in the environment with a run, beside the earlier run of the same cases."""
+    """Return what changed in the environment between a run and the previous run of the same cases."""
     told = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
     return "; ".join(told)
 
 
 def _moved(series: Series) -> float:
-    """How far the last time is from the first, on a logarithmic scale."""
+    """Return the absolute logarithm of the last time over the first; 0 when unknown."""
     return abs(math.log(series.change)) if series.change else 0.0
 
 
 @dataclass(frozen=True)
 class _SeriesRow:
-    """One case of the compact table."""
+    """One case in an operator's table."""
 
     series: Series
     cells: list[str]
@@ -192,7 +192,7 @@ class _OperatorTable:
 
 
 def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
-    """Each operator's cases as rows of a compact table, with the largest change said in the heading."""
+    """Return each operator's cases as rows of a table; the heading shows the largest change."""
     found: dict[str, list[Series]] = {}
     for series in shown:
         found.setdefault(series.operator, []).append(series)
@@ -209,7 +209,10 @@ def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
 
 
 def machine_code(series: Series, point: Point) -> str:
-    """Whether a step came with other machine code: "identical" says that the machine made it."""
+    """Return whether a step came with new machine code: "changed", "unknown", or "identical".
+
+    "identical" means that the machine, not the code, caused the step.
+    """
     index = series.points.index(point)
     earlier = [p.machine_code_sha256 for p in series.points[:index] if p.median_s is not None]
     if not earlier or not earlier[-1] or not point.machine_code_sha256:
@@ -219,12 +222,16 @@ def machine_code(series: Series, point: Point) -> str:
 
 WIDTH, HEIGHT, EDGE = 440.0, 72.0, 8.0
 LEAST_SPAN = 0.04
-"""Of the axis of time: noise of a percent shall not fill the picture."""
+"""Least range of the logarithmic time axis, so that 1 % of noise does not fill the chart."""
 
 
 def trend(series: Series) -> Markup:
-    """A case over time as inline SVG: each run's median with its interval, the level of each stretch, steps, changes of
-    the environment as dotted lines, and a cross where it was not right. The axis of time is logarithmic."""
+    """Draw a case over time as inline SVG; the time axis is logarithmic.
+
+    It shows each run's median with its interval, the level between steps, the steps, changes of the environment as
+    dotted
+    lines, and a cross for each run without a valid time.
+    """
     timed = series.timed
     low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))
     high = math.log(max(point.high_s or point.median_s or 1.0 for point in timed))
@@ -264,7 +271,7 @@ def trend(series: Series) -> Markup:
 
 
 def _mark(point: Point, x: str, y: Callable[[float], str]) -> str:
-    """One run's point, which says its numbers."""
+    """Return one run's point as SVG with its numbers as a tooltip."""
     if point.median_s is None:
         said = escape(f"{told(point)}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'

@@ -18,16 +18,18 @@ from opbench.results.rows import Row, first_variant, rows
 PROBLEMS = 3
 
 MeasuredRun = tuple[Run, str, list[Row]]
-"""A run, a problem of it and the rows that have times."""
+"""A run, one of its problems, and the rows of that problem with times."""
 
 
 def ladder_readme(
     operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run], layouts: Sequence[str] = ()
 ) -> str:
-    """The README of an operator's folder: its title, its variants, what each bought, and what the runs measured.
+    """Return the README of an operator's folder: title, variants, the speedup of each, and the measurements of the
+    runs.
 
-    `layouts` are those that the operator knows, its default first. A function of its arguments and of which charts lie
-    beside a committed run, so that a test can tell a stale file.
+    `layouts` are the operator's layouts, the default first. The text depends only on the arguments and on the chart
+    files
+    of committed runs, so a test can detect a stale README.
     """
     variants = in_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
@@ -47,7 +49,7 @@ def ladder_readme(
 
 
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
-    """A Markdown table for variants/README.md: where each ladder starts, its best variant, and the library."""
+    """Return the Markdown table for variants/README.md: each ladder's start, its best variant, and the library."""
     lines = [
         "| ladder | problem | starts at | best variant | | of peak | × the start | × the library |",
         "|---|---|--:|---|--:|--:|--:|--:|",
@@ -66,12 +68,12 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
 
 
 def with_overview(text: str, table: str, what: str) -> str:
-    """A document with the table between its two markers replaced; without markers as it is."""
+    """Return a document with the table between its two markers replaced; without markers, the document unchanged."""
     return re.sub(_markers(what), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
 
 
 def table_of(text: str, what: str) -> str:
-    """The table between a document's two markers; empty without them."""
+    """Return the table between a document's two markers; "" without markers."""
     found = re.search(_markers(what), text, flags=re.DOTALL)
     return found[2] if found else ""
 
@@ -81,7 +83,9 @@ def _markers(what: str) -> str:
 
 
 def in_order(variants: Sequence[Variant]) -> list[Variant]:
-    """Variants from the bottom up: the longest ladder first, each after the one it builds on; libraries last."""
+    """Sort variants in teaching order: the longest ladder first, each variant after the one it builds on, libraries
+    last.
+    """
     names = {v.name for v in variants}
     below = {v.name: v.builds_on for v in variants}
     roots = [first_variant(v.name, below) for v in variants]
@@ -112,9 +116,10 @@ def _introduction(operator: str, variants: Sequence[Variant]) -> str:
 
 
 def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -> list[MeasuredRun]:
-    """Three problems with times, those that most variants were measured on, and more until every variant is shown.
+    """Choose at most three problems with times: first the one with the most variants, then those that add most
+    variants.
 
-    Of variants that are `known`, where that is told: a variant that was renamed or removed since has no row.
+    If `known` is not empty, rows of other variants (renamed or removed since the run) are ignored.
     """
     found: dict[str, MeasuredRun] = {}
     for run in runs:
@@ -139,7 +144,7 @@ def _names(measured: MeasuredRun) -> set[str]:
 
 
 def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layouts: Sequence[str]) -> list[str]:
-    """A tree of what builds on what, then a table a layout: what each variant does, and what that bought."""
+    """Return a tree of which variant builds on which, then a table per layout: each variant's purpose and speedup."""
     if not variants:
         return []
     where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
@@ -161,7 +166,9 @@ def _variant(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
 
 
 def _tree(variants: Sequence[Variant]) -> list[str]:
-    """Own variants under the one that they build on: an only one on its line, those that end there on one line."""
+    """Draw own variants below the one they build on: a chain on one line, variants without successors together on one
+    line.
+    """
     own = [v for v in variants if not v.is_library]
     names = {v.name for v in own}
     placed: set[str] = set()
@@ -189,7 +196,7 @@ def _tree(variants: Sequence[Variant]) -> list[str]:
 
 
 def _bought(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
-    """Such as "**1.43×** `register_tile_2d`"; empty where nothing was measured."""
+    """Return a variant's speedup, such as "**1.43×** `register_tile_2d`"; "" if it was not measured."""
     for number, (_, problem, found) in enumerate(measured):
         row = _best(found, variant.name)
         if row is None:
@@ -243,7 +250,7 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
 
 
 def _chart(run: Run, operator: str, problem: str) -> list[str]:
-    """The problem's chart when it lies beside a run that is committed under reports/."""
+    """Return a Markdown link to the problem's chart if the run is committed under reports/; otherwise nothing."""
     folder, reports = run.folder.resolve(), shipped("reports").resolve()
     if not folder.is_relative_to(reports):
         return []
@@ -266,11 +273,11 @@ def _roof_words(run: Run) -> str:
 
 
 def _repeat(runs: Sequence[Run]) -> str:
-    """How to repeat the runs."""
+    """Return the commands that repeat the runs."""
     suites = dict.fromkeys(run.header.suite for run in runs if run.header.suite)
     return f" Repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
 
 
 def _cell(text: str) -> str:
-    """Text that stays inside its cell."""
+    """Escape text for a Markdown table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""Which documents of a checkout some runs would change: the operators' READMEs and the tables over all runs."""
+"""Find the documents of a checkout that some runs change: the operators' READMEs and the tables over all runs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows
 
 ProblemVariant = tuple[str, str]
-"""A problem and a variant that was measured on it."""
+"""A problem and a variant measured on that problem."""
 
 
 @dataclass
 class LadderFiles:
-    """What documents should hold, and which are left as they are, with the reason."""
+    """The expected text of each document, and the documents that are not changed, with the reason."""
 
     texts: dict[Path, str] = field(default_factory=dict)
     kept: dict[Path, str] = field(default_factory=dict)
 
     @property
     def stale(self) -> dict[Path, str]:
-        """Those that hold something else now."""
+        """Return the documents whose current text differs, with the expected text."""
         return {path: text for path, text in self.texts.items() if _read(path) != text}
 
 
 def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Mapping[Path, str]) -> LadderFiles:
-    """The documents below `root` that these runs decide; `networks` has for each document its table of networks.
+    """Return the documents below `root` that these runs determine; `networks` has each document's table of networks.
 
-    An operator that the runs did not measure is left alone, unless its README shows no measurement either; so is one
-    whose README has rows that these runs have not. Raises UsageError when no run has a time.
+    A README of an operator that the runs did not measure is not changed if it shows measurements. A README with rows
+    that
+    these runs lack is not changed either. Raises UsageError when a run has no times.
     """
     measured = {run.folder: {(r.operator, r.problem, r.variant) for r in rows(run) if r.ranked} for run in runs}
     for folder, cells in measured.items():
@@ -65,7 +66,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
 
 
 def cells_of(text: str) -> set[ProblemVariant]:
-    """What the tables of an operator's README show."""
+    """Return the problems and variants that the tables of an operator's README show."""
     cells, problem = set(), ""
     for heading, variant in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
         problem = heading or problem
@@ -75,7 +76,7 @@ def cells_of(text: str) -> set[ProblemVariant]:
 
 
 def _lost(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
-    """Rows that only the old text has; a problem that gave way to another of these runs is none."""
+    """Return the rows that only the old text has, unless another problem of these runs replaced their problem."""
     shown = cells_of(new)
     problems = {problem for problem, _ in shown}
     return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
@@ -104,7 +105,7 @@ def _started(folder: Path) -> str:
 def _add_overviews(
     found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Mapping[Path, str]
 ) -> None:
-    """The tables over all runs, in which rows of other runs stay as long as what they link to is there."""
+    """Add the tables over all runs; rows of other runs remain while the file that they link to exists."""
     ladders = ladders_overview(operators, runs) if runs else ""
     for path, what, table in (
         (root / "variants" / "README.md", "ladders", ladders),
@@ -116,9 +117,9 @@ def _add_overviews(
 
 
 def _joined(old: str, new: str, folder: Path) -> str:
-    """A table with its new rows and those old ones that it has not, sorted by name, numbers by their value.
+    """Merge a table's new rows with the old rows that the new table lacks, sorted by name, numbers by value.
 
-    Old rows with other columns do not stay. Links are relative to `folder`, where the document lies.
+    Old rows are dropped if the columns differ or their link, relative to `folder`, no longer exists.
     """
     head, fresh = new.splitlines()[:2], _named(new)
     if old.splitlines()[:2] != head:

@@ -1,4 +1,4 @@
-"""The comparison of a user's variants in words, for the terminal and for a page."""
+"""The comparison of a user's variants as text, for the terminal and for a page."""
 
 from __future__ import annotations
 

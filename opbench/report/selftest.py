@@ -1,4 +1,4 @@
-"""The page of a self-test: every claim first, then each part's tables, with one chart of what was told apart."""
+"""The page of a self-test: every claim first, then each part's tables, and a chart of the detected slow-downs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = "selftest.json"
 
 
 def part_lines(part: Part) -> list[str]:
-    """A part for a terminal: its claims, then why it ended early."""
+    """Return a part as lines for a terminal: its claims, and why it ended early."""
     rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
     lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
     lines += [f"  {line}" for line in aligned(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))] if rows else []
@@ -32,17 +32,17 @@ def part_lines(part: Part) -> list[str]:
 
 
 def keep_selftest(outcome: Selftest, folder: Path) -> None:
-    """Write what is known so far as selftest.json, so that nothing is lost if a later part fails."""
+    """Write the results so far as selftest.json, so that nothing is lost if a later part fails."""
     _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
 
 
 def is_selftest(place: Path) -> bool:
-    """Whether a folder, or a file, holds a self-test."""
+    """Return whether a folder or a file contains a self-test."""
     return place.name == FILE or (place / FILE).is_file()
 
 
 def read_selftest(place: Path) -> Selftest:
-    """A self-test from its folder or its file; raises UsageError for one that is none."""
+    """Read a self-test from its folder or its file; raise UsageError if it is not one."""
     path = place if place.is_file() else place / FILE
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -83,7 +83,10 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 def told_apart(outcome: Selftest) -> Chart | None:
-    """The share of pairs called different over the slow-down injected, a line for each number of samples."""
+    """Draw the percentage of pairs called different over the injected slow-down, one line per number of samples.
+
+    Returns None without such pairs.
+    """
     from matplotlib.figure import Figure
 
     lines = _detections(outcome)
@@ -123,7 +126,7 @@ def told_apart(outcome: Selftest) -> Chart | None:
 
 
 def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
-    """Label to slow-down to how many of how many pairs were called different."""
+    """Return, by label and slow-down, how many pairs were called different and how many there were."""
     figures: dict[str, Mapping[str, Any]] = {part.name: part.figures for part in outcome.parts}
     lines: dict[str, dict[float, tuple[int, int]]] = {}
     for label, found in figures.get("aa", {}).items():

@@ -1,4 +1,4 @@
-"""Pages from templates: every value escaped, every name known, one folder."""
+"""Pages from templates: every value is escaped, and an unknown name is an error."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from opbench.paths import write_atomically
 
 
 def rich_text(text: str) -> Markup:
-    """Escaped text whose backticks become code."""
+    """Escape text and turn its backticks into HTML code elements."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def breakable(text: str) -> Markup:
-    """Escaped text that a narrow column may break after a comma or an underscore."""
+    """Escape text and allow a line break after each comma and underscore."""
     return Markup(re.sub(r"([,_])", r"\1<wbr>", str(escape(text))))
 
 
 def render_template(name: str, **values: object) -> str:
-    """A page from a template of this package; it knows `units` and the filters `rich` and `breakable`."""
+    """Render a template of this package; templates also have `units` and the filters `rich` and `breakable`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -37,7 +37,7 @@ def render_template(name: str, **values: object) -> str:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page whole or not at all; raises EnvironmentFault with the reason."""
+    """Write a page atomically; raise EnvironmentFault with the reason where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page.encode("utf-8"))

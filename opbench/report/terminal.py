@@ -1,4 +1,4 @@
-"""The ranking on a terminal, or in a pipe, where each case is one line."""
+"""The ranking on a terminal or in a pipe; in a pipe, each case is one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
 
 TableLine = tuple[list[str], Row | None]
-"""Cells and the row that they show; None for a heading."""
+"""The cells of a line and the row that they show; None for a heading."""
 
 
 def print_table(
@@ -36,9 +36,9 @@ def print_table(
     left_out: LeftOut = MappingProxyType({}),
     own: Sequence[VariantComparison] = (),
 ) -> None:
-    """Print each operator and problem: ranked rows first, what is not right below them with its reason.
+    """Print each operator and problem: ranked rows first, then rows that are not right with their reason.
 
-    `own` are the user's variants compared with each other, printed below their problem.
+    `own` are the comparisons of the user's variants, printed below their problem.
     """
     found = sections(rows_of_frame(table))
     if not found:
@@ -68,7 +68,7 @@ def print_table(
 
 
 def _line(console: Console, text: Text) -> None:
-    """One line, which only the terminal itself may wrap."""
+    """Print one line that only the terminal itself may wrap."""
     console.print(text, soft_wrap=True)
 
 
@@ -109,9 +109,9 @@ def _print_section(section: Section, console: Console) -> None:
 
 
 def _fallen(rows: Sequence[Row], reason: str) -> Text:
-    """Return the first line of a reason with the cases: below it, as it begins with a place in a file.
+    """Return the first line of a reason, followed by the status and the cases on the next line.
 
-    Why a time is invalid has no place; there the cases come first.
+    For an invalid time, whose reason has no file location, the status and the cases come first.
     """
     names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
     first = reason.strip().splitlines()[0] if reason.strip() else ""
@@ -121,7 +121,7 @@ def _fallen(rows: Sequence[Row], reason: str) -> Text:
 
 
 def _unsupported(rows: Sequence[Row]) -> Text:
-    """One line a problem; the page has every reason."""
+    """Return one line for the unsupported rows of a problem; the page has every reason."""
     names = list(dict.fromkeys(row.variant for row in rows))
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     reasons = list(dict.fromkeys(row.reason.strip().partition("\n")[0] for row in rows))
@@ -130,7 +130,10 @@ def _unsupported(rows: Sequence[Row]) -> Text:
 
 
 def above_words(rows: Iterable[Row]) -> list[str]:
-    """Such as "fill/vec4: 108 % of peak (roof of a copy)", each reason once with the row furthest above."""
+    """Return each reason for exceeding peak once, with the row of the highest percentage.
+
+    Such as "fill/vec4: 108 % of peak (roof of a copy)".
+    """
     found: dict[str, list[Row]] = {}
     for row in rows:
         if row.above_roof:
@@ -144,11 +147,11 @@ def above_words(rows: Iterable[Row]) -> list[str]:
 
 
 HIDDEN_FIRST = ("kernel", "rate", "× prev", "× lib")
-"""Columns that a narrow terminal goes without, the first to go first."""
+"""Columns hidden on a narrow terminal, in the order in which they are hidden."""
 
 
 def _ranking(section: Section, console: Console) -> list[TableLine]:
-    """The ranking with as many columns as fit a terminal, one precision class after the other."""
+    """Return the ranking with as many columns as fit the terminal, one precision class after the other."""
     rows = [row for group in section.groups for row, _ in group.rows]
     hidden = {"kernel"} if all(row.kernel_s is None for row in rows) else set()
     hidden |= {"× lib"} if all(row.speedup_over_library is None for row in rows) else set()
@@ -161,7 +164,7 @@ def _ranking(section: Section, console: Console) -> list[TableLine]:
 
 
 def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLine]:
-    """The table of all precision classes, less the columns that are hidden."""
+    """Return the table of all precision classes without the hidden columns."""
     time = time_heading(row for group in section.groups for row, _ in group.rows)
     lines: list[TableLine] = []
     for group in section.groups:
@@ -190,7 +193,7 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
 
 
 def half_width(row: Row) -> str:
-    """How far the further end of the 95 % interval is from the median, such as "0.4 %"; "–" when not known."""
+    """Return the distance from the median to the further end of the 95 % interval, such as "0.4 %"; "–" if unknown."""
     if not row.time_s or row.time_low_s is None or row.time_high_s is None:
         return "–"
     share = max(row.time_high_s - row.time_s, row.time_s - row.time_low_s) / row.time_s
@@ -198,7 +201,7 @@ def half_width(row: Row) -> str:
 
 
 def _lead(group: Group) -> str:
-    """By how much the first variant wins, or who cannot be told apart."""
+    """Return by how much the first variant wins, or which variants tie; "" when neither is known."""
     first, runner_up = first_and_next(group)
     if len(first) > 1:
         more = f" and {len(first) - 4} more" if len(first) > 4 else ""
@@ -208,13 +211,13 @@ def _lead(group: Group) -> str:
 
 
 def time_heading(rows: Iterable[Row]) -> str:
-    """Return what a column of times is called, such as "cold time"."""
+    """Return the heading of a column of times, such as "cold time"."""
     modes = sorted({row.mode or "" for row in rows} - {""})
     return f"{'/'.join(modes)} time".strip()
 
 
 def _untimed(section: Section) -> list[TableLine]:
-    """Right cases that have no time."""
+    """Return the table of right cases without a time."""
     lines: list[TableLine] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
         lines.append((["", row.variant, "right", error(row.worst_error), error(row.allowed_error)], row))
@@ -227,11 +230,11 @@ TRAFFIC_LEGEND = (
     "confl: share of wavefronts that are bank conflicts",
 )
 NARROW, WIDE = 80, 100
-"""Columns of a terminal: traffic that does not fit the first is shown from the second on."""
+"""Terminal widths: traffic is shown if it fits into NARROW columns, or from WIDE columns on."""
 
 
 def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
-    """The lines with sectors per request and the share of bank conflicts at their end, if counted and if they fit."""
+    """Append sectors per request and the share of bank conflicts to the lines, if they were counted and fit."""
     if not any(row is not None and row.traffic_source for _, row in lines):
         return lines
     wider = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
@@ -240,7 +243,9 @@ def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
 
 
 def _traffic(row: Row) -> list[str]:
-    """Sectors per load and store request, actual / ideal, and the share of bank conflicts; "!" before what is bad."""
+    """Return sectors per load and per store request, actual/ideal, and the share of bank conflicts; "!" marks a bad
+    value.
+    """
     found = counted.figures(row)
     cells = []
     for key in ("load", "store", "conflicts"):
@@ -250,7 +255,7 @@ def _traffic(row: Row) -> list[str]:
 
 
 def _width(lines: Sequence[TableLine]) -> int:
-    """Of the columns without the configs."""
+    """Return the width of the columns without the configs."""
     return len(_joined([" " * width for width in _widths(lines)]))
 
 
@@ -259,7 +264,7 @@ def _widths(lines: Sequence[TableLine]) -> list[int]:
 
 
 def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
-    """Aligned columns; the config at the end of its line, or below it when the terminal is too narrow."""
+    """Print aligned columns; the config is at the end of its line, or below it on a narrow terminal."""
     widths = _widths(lines)
     configs = [config_words(row) for _, row in lines if row is not None]
     beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
@@ -279,17 +284,17 @@ def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
 
 
 def _joined(cells: Sequence[str]) -> str:
-    """Cells two blanks apart; a mark such as "!" stands close to its number."""
+    """Join cells with two blanks; a one-character mark such as "!" follows after one blank."""
     return "".join(("" if i == 0 else " " if len(cell) < 2 else "  ") + cell for i, cell in enumerate(cells))
 
 
 def config_words(row: Row) -> str:
-    """A config as words, such as "BLOCK=256 UNROLL=4"."""
+    """Format a config without brackets, such as "BLOCK=256 UNROLL=4"."""
     return row.config.strip("[]").replace(",", " ")
 
 
 def _warned(rows: Sequence[Row]) -> dict[str, int]:
-    """How many cases carry each warning, by name."""
+    """Count the cases of each warning, by name."""
     names = sorted(itertools.chain.from_iterable(row.warnings for row in rows))
     return {name: len(list(group)) for name, group in itertools.groupby(names)}
 
@@ -302,17 +307,17 @@ def _advice(warning: str) -> str:
 
 
 def error(value: float | None) -> str:
-    """A relative error as printed; "–" when there is none."""
+    """Format a relative error; "–" for None."""
     return "–" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
 def rate(row: Row) -> str:
-    """FLOP/s where arithmetic limits the problem, else bytes/s."""
+    """Format FLOP/s where arithmetic limits the problem, else bytes/s."""
     if row.bound == "compute" or (row.bound is None and arithmetic_heavy(row)):
         return units.flop_rate(row.flops_per_s)
     return units.byte_rate(row.bytes_per_s)
 
 
 def arithmetic_heavy(row: Row) -> bool:
-    """Whether a problem has more FLOPs per byte than any GPU's ridge point allows memory to limit."""
+    """Return whether a problem has more FLOPs per byte than the ridge point of any GPU."""
     return bool(row.flops and row.compulsory_bytes and row.flops > 30 * row.compulsory_bytes)

@@ -1,4 +1,4 @@
-"""A search in words and as a page: the best with their intervals, how it was found, what each tunable does."""
+"""The result of a search as text: the best configs with their intervals, and what became of all others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 
 def head(found: Tuning) -> tuple[str, ...]:
-    """The finals' columns."""
+    """Return the column headings of the finals."""
     columns = ("config", "median", "95 % interval", "to the best")
     return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
 def lines(found: Tuning, run: Run | None) -> list[str]:
-    """For a terminal: the finals, then what became of all other configs."""
+    """Return the finals as lines for a terminal, then what became of all other configs."""
     rows = finals_rows(found, run)
     said = aligned(head(found), rows) if rows else []
     for result in run.results if run else ():
@@ -30,7 +30,7 @@ def lines(found: Tuning, run: Run | None) -> list[str]:
 
 
 def finals_rows(found: Tuning, run: Run | None) -> list[list[str]]:
-    """A row for each of the finals, the best first."""
+    """Return a row for each of the finals, the best first."""
     finals, unit = ranked_finals(found, run), found.begun.unit
     rows = []
     for final in finals:
@@ -42,18 +42,18 @@ def finals_rows(found: Tuning, run: Run | None) -> list[list[str]]:
 
 
 def result_config(config: dict[str, int]) -> str:
-    """Such as "BM=64 BN=128"."""
+    """Format a config, such as "BM=64 BN=128"."""
     return print_config(config).strip("[]").replace(",", " ") or "(no tunables)"
 
 
 def tied(found: Tuning, run: Run | None) -> int:
-    """How many of the finals cannot be told from the best."""
+    """Count the finals whose interval overlaps that of the best, the best included."""
     finals = ranked_finals(found, run)
     return sum(1 for final in finals if final.low <= finals[0].high)
 
 
 def verdict(found: Tuning, run: Run | None) -> str:
-    """The result in a sentence: the best, its cost and the default's; "" where nothing was measured."""
+    """Return the result in one sentence: the best config, its cost and the default's; "" without a measurement."""
     finals, unit = ranked_finals(found, run), found.begun.unit
     if not finals:
         return ""
@@ -76,7 +76,7 @@ def verdict(found: Tuning, run: Run | None) -> str:
 
 
 def summary(found: Tuning) -> str:
-    """Such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
+    """Return such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
     words: dict[str, str] = {
         "raced": "measured", "same": "same code as another", "refused": "not compiled",
         "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
@@ -90,7 +90,7 @@ def summary(found: Tuning) -> str:
 
 
 def to_json(found: Tuning, run: Run | None) -> dict[str, JSON]:
-    """A search for pipes: what was tried, and the fastest with their intervals."""
+    """Return a search as JSON values: the counts, and the fastest configs with their intervals."""
     return {
         "folder": str(found.folder),
         "allowed": found.begun.allowed,

@@ -23,15 +23,15 @@ from opbench.timing import stats
 
 FILE = "tune.html"
 WIDTH = 5.4
-"""Of a picture in inches: its words are still read where it is drawn 376 pixels wide, on a phone."""
+"""Width of a chart in inches; its text is still legible at 376 pixels, on a phone."""
 COLUMNS = 3
-"""Small pictures side by side, one a tunable."""
+"""Charts in one row, one per tunable."""
 MOST_TICKS = 12
-"""Values of a tunable that stand beside the map without running into each other."""
+"""Most axis labels of the heat map that do not overlap."""
 
 
 def write_tuning(found: Tuning, run: Run | None) -> Path:
-    """Write tune.html beside the search's file."""
+    """Write tune.html into the folder of the search; return its path."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
 
 
 def _skipped(found: Tuning) -> list[tuple[str, int, str]]:
-    """How configs ended that were not measured, how many, and the commonest reason."""
+    """Return how the configs that were not measured ended: the ending, the number of configs, and the first reason."""
     rows = []
     for ending, words in ENDINGS.items():
         reasons = [re.sub(r"\d+", "…", t.reason) for t in found.trials if t.ending == ending]
@@ -79,7 +79,7 @@ def _charts(found: Tuning) -> list[Chart]:
 
 
 def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
-    """Every config's score at its time, and the best so far as a line."""
+    """Draw every config's score over the time of the search, and the best so far as a line."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.add_subplot()
     best = ranked[0].score or 1.0
@@ -99,7 +99,7 @@ TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 
 def _logarithmic(axes: Axes, most: float) -> None:
-    """A logarithmic axis from the best on, with plain numbers."""
+    """Set a logarithmic axis that starts at the best config, with plain numbers."""
     axes.set_yscale("log")
     axes.minorticks_off()
     ticks = [tick for tick in TICKS if tick <= most * 1.02 and (most < 4 or tick in (1, 2, 5, 10, 20, 50, 100, 1000))]
@@ -114,7 +114,7 @@ def _groups(ranked: Sequence[Trial], name: str) -> dict[int, list[float]]:
 
 
 def _effects(found: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
-    """For each tunable with several values: how much slower the best config is at its worst value than at its best."""
+    """Return, for each tunable with several values, the best config at its worst value over that at its best value."""
     effects = {}
     for name in found.begun.tune:
         best = [min(scores) for scores in _groups(ranked, name).values()]
@@ -124,7 +124,7 @@ def _effects(found: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
 
 
 def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, float]) -> Chart:
-    """For each value of each tunable the best config that has it, and the middle half of all."""
+    """Draw, for each value of each tunable, the best config with that value, and the middle half of all configs."""
     names = sorted(effects, key=lambda name: -effects[name])
     rows = max(1, -(-len(names) // COLUMNS))
     figure = Figure(figsize=(WIDTH, 1.9 * rows), layout="constrained")
@@ -150,11 +150,11 @@ def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, 
 
 
 def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
-    """The best config of each pair of values of two tunables."""
+    """Draw the best config of each pair of values of two tunables."""
     best = ranked[0].score or 1.0
     columns, rows = list(_groups(ranked, one)), list(_groups(ranked, other))
     cells: dict[tuple[int, int], float] = {}
-    for trial in ranked:  # the best of a cell comes first
+    for trial in ranked:  # sorted by score, so the first trial of a cell is its best
         cells.setdefault((trial.config[other], trial.config[one]), (trial.score or 0.0) / best)
     figure = Figure(figsize=(WIDTH, min(6.0, 1.4 + 0.42 * len(rows))), layout="constrained")
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""A problem's variants as ranked bars of their rate, each with the roof that is its own."""
+"""A problem's variants as bars ranked by rate, each with the peak that applies to that variant."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from opbench.results.rows import Row
 
 BARS = 24
 REACH = 2.5
-"""The axis ends at this many times the fastest bar: a roof further away is said in words."""
+"""The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
 NAME = 32
-"""Characters of a variant's name."""
+"""Most characters of a variant's name."""
 
 
 def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
-    """Bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
+    """Draw bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
     shown = rows[:BARS]
     height = 1.1 + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
@@ -64,7 +64,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
 
 
 def _note(rows: Sequence[Row], roofs: Sequence[float], same: bool, right: float) -> str:
-    """What the marks mean, and why a bar passes its roof."""
+    """Explain the marks, and why a bar exceeds its peak."""
     above = dict.fromkeys(row.above_roof for row in rows[:BARS] if row.above_roof)
     parts = [
         f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
@@ -80,17 +80,17 @@ def _name(row: Row) -> str:
 
 
 def _rate(row: Row, by_bytes: bool) -> float:
-    """GB/s or TFLOP/s."""
+    """Return the row's rate in GB/s or TFLOP/s."""
     return (row.bytes_per_s or 0) / 1e9 if by_bytes else (row.flops_per_s or 0) / 1e12
 
 
 def _roof(row: Row, by_bytes: bool) -> float | None:
-    """The rate that the row's own roof allows this problem."""
+    """Return the rate that the row's peak allows for this problem, in GB/s or TFLOP/s; None when unknown."""
     return _rate(row, by_bytes) / row.roof_share if row.roof_share else None
 
 
 def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
-    """One bar with the interval at its end and its numbers in the column at the right."""
+    """Draw one bar with its 95 % interval, and its numbers in the column at the right."""
     rate = _rate(row, by_bytes)
     axes.barh(place, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
@@ -116,7 +116,7 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
 
 
 def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
-    """A mark on each bar's row where its own roof is on the axis."""
+    """Mark each bar's own peak where the axis reaches that far, and name the peaks above the axes."""
     for place, row in enumerate(shown):
         if (roof := _roof(row, by_bytes)) is not None and roof <= right:
             axes.plot([roof, roof], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
@@ -141,7 +141,7 @@ def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
 def _shared_roof(
     axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: ChartFrame, right: float
 ) -> None:
-    """The one roof of all bars as a line with its name, the datasheet's beside it, and how far the best own bar is."""
+    """Draw the peak that all bars share as a labelled line, the datasheet's peak, and the best own variant's gap."""
     row = shown[0]
     level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
     for number, ceilings in enumerate(c for c in (scene.sheet, scene.measured) if c):
@@ -168,7 +168,7 @@ def _shared_roof(
 
 
 def _rate_of(ceilings: Ceilings, row: Row, by_bytes: bool) -> float | None:
-    """What these ceilings allow the problem, in GB/s or TFLOP/s."""
+    """Return the rate that these peaks allow for the problem, in GB/s or TFLOP/s; None when unknown."""
     bandwidth = ceilings.dram_bytes_per_s
     if row.bound == "memory":
         per_byte = 1e-9 if by_bytes else (row.flops or 0) / (row.compulsory_bytes or 1) * 1e-12
@@ -178,7 +178,7 @@ def _rate_of(ceilings: Ceilings, row: Row, by_bytes: bool) -> float | None:
 
 
 def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
-    """How far the best variant that is no library is from the roof: an arrow, with words when they fit."""
+    """Draw an arrow from the best own (non-library) variant to its peak, labelled when the text fits."""
     words = to_the_roof(row)
     begin, end = _rate(row, by_bytes), _roof(row, by_bytes)
     if not words or end is None or end > right:

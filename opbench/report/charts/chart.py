@@ -1,4 +1,4 @@
-"""What all charts share: the figure with its words, colours and shapes, and the limits to draw."""
+"""The definitions that all charts share: the figure with its texts, colours, shapes, and the peaks to draw."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 @dataclass
 class Chart:
-    """A figure with the words that stand beside it."""
+    """A figure with its title, description and note."""
 
     name: str
     figure: Figure
     title: str
     description: str
     points: dict[str, str] = field(default_factory=dict)
-    """Group id of each point to what it says."""
+    """The text of each point by the point's SVG group id."""
     note: str = ""
 
     def drawn(self, prefix: str) -> dict[str, JSON]:
-        """What a page shows of it; `prefix` keeps its ids apart from those of the page's other charts."""
+        """Return the chart as values for a page template; `prefix` makes its SVG ids unique within the page."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
         return {"svg": Markup(svg), "title": self.title, "note": self.note}
 
 
 def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Colour and shape of each variant, the same in every chart of an operator."""
+    """Return the colour and shape of each variant, the same in every chart of an operator."""
     return {
         name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])
         for i, name in enumerate(variants)
@@ -48,18 +48,18 @@ def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class ChartFrame:
-    """What the charts of one operator draw beside its rows."""
+    """The data that all charts of one operator share: peaks, counters, and the look of each variant."""
 
     measured: Ceilings | None
     sheet: Ceilings | None
     counters: Mapping[str, Mapping[str, object]]
-    """By case."""
+    """Hardware counters by case."""
     looks: Mapping[str, tuple[str, str]]
     """Colour and shape by variant."""
 
 
 def row_sentence(row: Row) -> str:
-    """What a point says when it is pointed at."""
+    """Return the tooltip of a point: name, time with interval, rates, and percentage of peak."""
     known = row.time_low_s is not None and row.time_high_s is not None
     ends = f" [{units.interval(row.time_low_s, row.time_high_s)}]" if known else ""
     rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
@@ -70,12 +70,12 @@ def row_sentence(row: Row) -> str:
 
 
 def per_byte(flops_per_byte: float) -> str:
-    """An arithmetic intensity, such as "0.25 FLOP/B"."""
+    """Format an arithmetic intensity, such as "0.25 FLOP/B"."""
     return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
 
 
 def to_the_roof(row: Row) -> str:
-    """Such as "1.3× to the fp32 roof"; nothing for a row that is there, or whose roof is not known."""
+    """Return such as "1.3× to the fp32 roof"; "" above 95 % of peak or when the peak is unknown."""
     if row.roof_share is None or row.roof_share > 0.95:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
@@ -84,5 +84,5 @@ def to_the_roof(row: Row) -> str:
 
 
 def shortened(text: str, most: int = 44) -> str:
-    """Text with its middle left out when it is long."""
+    """Return the text with its middle replaced by "…" if it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"

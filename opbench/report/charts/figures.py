@@ -1,4 +1,4 @@
-"""Which chart a problem gets: ranked bars, or a roofline where counters tell its variants' intensities apart."""
+"""Choose a problem's chart: ranked bars, or a roofline when counters give the variants different intensities."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from opbench.results.rows import Row
 
 
 def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
-    """A section's chart; None without times.
+    """Return a section's chart; None without times.
 
-    By compulsory bytes all variants of a problem share one intensity: a roofline would stack them in a column.
+    Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack them in
+    one
+    column, so bars are drawn instead.
     """
     rows = sorted((row for group in section.groups for row, _ in (group.rest or group.rows)), key=_time)
     if not rows:

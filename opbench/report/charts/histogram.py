@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from opbench import units
 
 LEAST_RANGE = 0.02
-"""Of the median that the axis spans at least, so that noise of 0.1 % does not look as one of 10 %."""
+"""Least width of the axis as a share of the median, so that 0.1 % of noise does not look like 10 %."""
 FENCE = 3.0
-"""Interquartile ranges beyond the quartiles that the axis reaches at most: one odd sample shall not press all others
-into a bar. What is beyond is counted in the last bar, and in words."""
+"""The axis extends at most this many interquartile ranges beyond the quartiles, so that one outlier does not squeeze
+all other samples into one bar. Outliers are counted in the first or last bar, and in the text."""
 BARS = 18
 WIDTH, HEIGHT, FLOOR = 132, 40, 27
-"""In pixels; the bars stand on the floor, below it is the axis."""
+"""In pixels; `FLOOR` is the vertical position of the axis, on which the bars stand."""
 
 
 def histogram(samples_s: Sequence[float]) -> str:
-    """Times in seconds as inline SVG: how many fell where, the median as a line, and the axis' ends with their unit.
+    """Return times in seconds as an inline SVG histogram with the median as a line and the axis' ends with units.
 
-    Nothing for fewer than two samples.
+    Returns "" for fewer than two samples.
     """
     if len(samples_s) < 2:
         return ""
@@ -47,7 +47,7 @@ def histogram(samples_s: Sequence[float]) -> str:
 
 
 def beyond(samples_s: Sequence[float]) -> int:
-    """How many samples lie beyond the axis."""
+    """Count the samples outside the histogram's axis."""
     if len(samples_s) < 2:
         return 0
     low, high = _axis(samples_s)
@@ -55,7 +55,7 @@ def beyond(samples_s: Sequence[float]) -> int:
 
 
 def _axis(samples_s: Sequence[float]) -> tuple[float, float]:
-    """Both ends in seconds, the first at least 0."""
+    """Return both ends of the axis in seconds; the lower end is at least 0."""
     middle = statistics.median(samples_s)
     first, _, third = statistics.quantiles(samples_s, n=4, method="inclusive")
     reach = FENCE * (third - first)
@@ -66,6 +66,6 @@ def _axis(samples_s: Sequence[float]) -> tuple[float, float]:
 
 
 def axis_words(low: float, high: float) -> tuple[str, str]:
-    """Both ends of an axis of times, such as ("3.96", "4.04 ms"): the unit once where both share it."""
+    """Format both ends of a time axis, such as ("3.96", "4.04 ms"): the unit appears once where both share it."""
     first, last = units.time(low), units.time(high)
     return (first.split()[0] if first.split()[-1] == last.split()[-1] else first), last

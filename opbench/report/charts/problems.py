@@ -1,4 +1,4 @@
-"""How an operator's variants do over its problems: a row a problem, as unrelated problems are joined by no line."""
+"""The chart of an operator's variants over its problems: one row per problem, without lines between problems."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
 MOST = 30
-"""Problems shown, those of most bytes."""
+"""Most problems shown: the ones with the most bytes."""
 LINE = 36
-"""Characters of a label's line."""
+"""Most characters in one line of a label."""
 RIGHT = 26
-"""Characters at the right of the axes, where all are bold."""
+"""Bold characters that fit at the right of the axes."""
 BEYOND = 1.15
-"""Shares above this are drawn at the axis' end, with the number beside them."""
+"""Shares above this are drawn at the end of the axis; the number is at the right."""
 NAMED = "Shares are of peak of each variant's own unit; at the right the fastest, bold where it is no library."
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
 def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Ceilings | None) -> Chart | None:
-    """The share of peak of each variant's best config, problem by problem; None with fewer than two measured.
+    """Draw the percentage of peak of each variant's best config, problem by problem; None with fewer than two problems.
 
-    Where no roof is known it is the speed as a share of the fastest's.
+    Where a peak is unknown, the chart shows the speed relative to the fastest variant.
     """
     parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
     precisions = [s.groups[0].precision for s in parts]
@@ -72,7 +72,7 @@ def _share(row: Row, found: Sequence[Row], of_roof: bool) -> float:
 
 
 def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, points: dict[str, str]) -> None:
-    """One problem: the best own variant and the best library stand out, and who is fastest is named at the right."""
+    """Draw one problem: highlight the best own variant and the best library, and name the fastest at the right."""
     ordered = sorted(found, key=lambda row: row.time_s or 0.0)
     own = next((row for row in ordered if not row.library), None)
     library = next((row for row in ordered if row.library), None)
@@ -98,7 +98,7 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, p
 
 
 def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> None:
-    """Axes, the roof and the legend above them."""
+    """Draw the axes, the peak as a line, and the legend above them."""
     axes.set_xlim(0, BEYOND if highest > 0.5 else max(0.05, 1.15 * highest))
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_yticks(range(len(labels)), labels, parse_math=False, fontsize=8)
@@ -121,9 +121,10 @@ def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> 
 
 
 def problem_labels(problems: Sequence[str]) -> list[str]:
-    """Each problem by all the axes in which they differ, neighbours of equal value together, such as "n=8 h=w=56".
+    """Label each problem by the axes in which the problems differ, neighbours of equal value joined, such as "n=8
+    h=w=56".
 
-    Labels differ wherever problems do; what is longer than `LINE` stands on two lines.
+    Different problems have different labels. A label longer than `LINE` takes two lines.
     """
     split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
     keys = list(dict.fromkeys(key for axes in split for key in axes))

@@ -29,7 +29,7 @@ LABELLED = 24
 
 
 def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
-    """Every row (fastest first) under the measured and the datasheet's roof; each variant's best is named."""
+    """Draw every row (fastest first) under the measured and the datasheet's roofline; label each variant's best."""
     best = best_configs(rows)
     counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
     roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
@@ -62,7 +62,7 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
 
 
 def _note(variants: int, counted: bool, others: bool) -> str:
-    """What the marks mean."""
+    """Explain the marks."""
     parts = [
         "Filled: arithmetic intensity from compulsory bytes.",
         "Open: from the DRAM traffic that the counters saw." if counted else "",
@@ -86,13 +86,13 @@ def _rate(row: Row) -> float:
 
 
 def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | None:
-    """FLOPs per byte of the DRAM traffic that the hardware counted; None where it was not, or without FLOPs."""
+    """Return FLOPs per byte of DRAM traffic from hardware counters; None without the counter or without FLOPs."""
     dram = (counters or {}).get("dram_bytes")
     return row.flops / float(dram) if dram and row.flops else None
 
 
 def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: ChartFrame) -> dict[str, str]:
-    """Each variant's best config with its interval; returns what each point says."""
+    """Draw each variant's best config with its interval; return the tooltips by point id."""
     points = {}
     for i, row in enumerate(best):
         colour, shape = scene.looks[row.variant]
@@ -102,7 +102,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
         axes.plot(x, rate, shape, color=colour, markersize=7.5, gid=f"p{i}", zorder=3)
         points[f"p{i}"] = row_sentence(row)
         if row.case in counted:
-            # An open point where the counted traffic puts the row, joined to the filled one.
+            # The open point uses the intensity from counted traffic; a line joins it to the filled point.
             seen = counted[row.case]
             axes.plot([x, seen], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
             axes.plot(seen, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
@@ -111,7 +111,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
 
 
 def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings], scene: ChartFrame) -> None:
-    """From the best variant that is no library up to its roof, with how far that is."""
+    """Draw an arrow from the best own (non-library) variant up to its peak, labelled with the ratio."""
     words = to_the_roof(row)
     if not words or row.roof_share is None:
         return
@@ -122,7 +122,7 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings],
         "arrowstyle": "-|>", "color": scene.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
     }  # fmt: skip
     axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
-    # Above all roofs nothing else is drawn, but the names of the matrix units' roofs.
+    # The space above all peaks is free except for the names of the matrix units' peaks.
     if row.bound == "memory" or row.unit == "f32":
         highest = max([top, *(roof(c, x) for c in roofs)])
         axes.annotate(words, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)

@@ -1,4 +1,4 @@
-"""The roofs of a GPU on logarithmic axes, and names beside points that never lie on one another."""
+"""Rooflines of a GPU on logarithmic axes, and labels of points that never overlap."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread
 
 SIZE = 8.5
-"""Of names and labels, in points."""
+"""Font size of labels, in points."""
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 GAP = 10.5
-"""From a name to the next, in points."""
+"""Vertical distance between two labels, in points."""
 ROOMY = 16
-"""Names that stand apart in `_HEIGHT`; each further one makes the picture higher."""
+"""Labels that fit into `_HEIGHT`; each further label makes the figure higher."""
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
 
 def points_wide(text: str, *, bold: bool = False) -> float:
-    """Points that a name takes, or a few less."""
+    """Estimate the width of a text in points; the estimate may be slightly low."""
     return (0.68 if bold else 0.62) * SIZE * len(text)
 
 
 @dataclass(frozen=True)
 class Label:
-    """A name to stand at the right of a point."""
+    """A text to place at the right of a point."""
 
     x: float
     y: float
     text: str
     bold: bool = False
     right_of: float = 0.0
-    """The name stands at the right of this too, where another mark is."""
+    """The x of another mark; the text is also at the right of that mark."""
 
     @property
     def begins(self) -> float:
-        """What the name stands at the right of."""
+        """Return the x coordinate that the text must be to the right of."""
         return max(self.x, self.right_of)
 
     @property
     def width(self) -> float:
-        """Points that it takes at the right of its point, its thin line included."""
+        """Return the width in points that the text and its thin line take at the right of the point."""
         return 28 + points_wide(self.text, bold=self.bold)
 
 
 def new_axes(
     labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], roofs: Sequence[Ceilings]
 ) -> tuple[Figure, Axes]:
-    """Logarithmic axes that hold every point, the ridges and the names; above them is room for the roofs' legend."""
+    """Return a figure with logarithmic axes that contain all points, ridges and labels, with room above for the
+    legend.
+    """
     height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
@@ -82,31 +84,33 @@ def new_axes(
 
 
 def _decades(left: float, x: float, width: float) -> float:
-    """How many decades leave `width` points at the right of x."""
+    """Return how many decades the axis needs to leave `width` points at the right of `x`."""
     return math.log10(x / left) / max(0.25, 1 - width / _WIDTH_POINTS)
 
 
 def ridge(ceilings: Ceilings) -> float:
-    """The arithmetic intensity at which the two roofs meet."""
+    """Return the arithmetic intensity (FLOP per byte) at which the memory and fp32 limits meet."""
     return (ceilings.fp32_flops_per_s or 1.0) / (ceilings.dram_bytes_per_s or 1.0)
 
 
 def roof(ceilings: Ceilings, intensity: float) -> float:
-    """FLOP/s under both roofs."""
+    """Return the FLOP/s that the memory and fp32 limits allow at an intensity."""
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
 def line_of(ceilings: Ceilings) -> dict[str, Any]:
-    """Measured limits are solid, a datasheet's dashed."""
+    """Return the line style of a limit: solid for measured, dashed for a datasheet's."""
     if ceilings.source == "measured":
         return {"linestyle": "-", "color": INK, "linewidth": 1.8}
     return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
 
 
 def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from: float, busy_above: bool) -> None:
-    """The roofs with their legend; the first one's two limits are named on the lines.
+    """Draw the rooflines with their legend; label both limits of the first one on its lines.
 
-    The slope is named at the right of intensity `slope_from`, the flat roof at its right end unless names stand there.
+    The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its right
+    end,
+    or at the ridge if `busy_above` says that labels of points are there.
     """
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
@@ -138,7 +142,7 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
 
 
 def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
-    """Every roof in words above the axes, where nothing else is drawn."""
+    """Draw a legend of every roofline above the axes, where nothing else is drawn."""
     handles = [Line2D([], [], **line_of(c)) for c in roofs]
     words = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
@@ -152,7 +156,7 @@ def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
 
 
 class OffsetText(TypedDict):
-    """How a name beside a point is written."""
+    """The style of a text placed at an offset from a point."""
 
     textcoords: str
     fontsize: float
@@ -163,9 +167,9 @@ OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_ma
 
 
 def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
-    """Flat roofs of the matrix units that some variant uses; their names stand left of the points where they can.
+    """Draw the flat limits of the matrix units that some variant uses.
 
-    The variants' names stand right of the points.
+    Their names are left of the points where possible, because the variants' names are right of the points.
     """
     for unit in sorted(set(used) - {"f32"}):
         known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
@@ -174,7 +178,7 @@ def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]
         right = axes.get_xlim()[1]
         begin = rate / (known.dram_bytes_per_s or 1.0)
         if begin >= right / 1.2:
-            continue  # bytes bound every intensity of the picture
+            continue  # memory limits every intensity in the figure
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
         axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
@@ -184,14 +188,16 @@ def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]
 
 
 def _slope(axes: Axes) -> float:
-    """Angle on the page of a line of slope 1 in log-log."""
+    """Return the angle in degrees at which a line of slope 1 in log-log appears in the figure."""
     box = axes.get_window_extent()
     (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
     return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
 
 
 def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequence[Ceilings]) -> None:
-    """Names at the right of their points, moved apart, each with a thin line to its point; none across a roof."""
+    """Place labels at the right of their points without overlaps, each with a thin line to its point; none crosses a
+    roof.
+    """
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi
 
@@ -199,7 +205,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
         return float(axes.transData.transform((1.0, y))[1])
 
     def room(label: Label) -> float:
-        """The highest place of a name under the roofs, which only rise to its right."""
+        """Return the highest position of a label under the roofs, which only rise to its right."""
         begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
         return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap
@@ -219,12 +225,12 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
 
 
 def on_paper(axes: Axes) -> dict[str, object]:
-    """The box of a name, so that a line behind strikes none out."""
+    """Return the background box of a label, so that a line behind it does not strike the text through."""
     return {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4}
 
 
 def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None:
-    """One name at a height in pixels, with its line."""
+    """Draw one label at a height in pixels, with the line to its point."""
     point = 1 / 72 * figure.dpi
     x_pixels, y_pixels = axes.transData.transform((label.x, label.y))
     begin = axes.transData.transform((label.begins, label.y))[0]

@@ -1,4 +1,4 @@
-"""Turns a matplotlib figure into SVG that can stand several times in one HTML page."""
+"""Conversion of matplotlib figures to SVG (several fit into one HTML page) and to PNG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INK = "#10131a"
 GRID = "#d7dbe2"
 MUTED = "#5d6673"
 PAPER = "#fefefe"
-"""Colours that become the page's own in SVG, so that a chart follows light and dark."""
+"""Colours that the SVG replaces by the page's CSS colours, so that a chart follows light and dark mode."""
 
 XLINK = "{http://www.w3.org/1999/xlink}"
 
@@ -30,11 +30,13 @@ STYLE = {
 
 ROLES = {INK: "currentColor", GRID: "var(--grid)", MUTED: "var(--muted)", PAPER: "var(--paper)"}
 DIGITS = re.compile(r"(\d+\.\d{2})\d+")
-"""A number of more decimals than can be seen."""
+"""A number with more than two decimals, which are not visible in a chart."""
 
 
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
-    """Inline SVG with ids of its own; each gid in `points` becomes focusable and says its text."""
+    """Return inline SVG whose ids start with `prefix`; each id in `points` becomes focusable, with its text as
+    title.
+    """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
@@ -53,7 +55,7 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
         raise ValueError("matplotlib wrote an SVG without a viewBox")
     labels = f"{prefix}-title {prefix}-desc"
     root.attrib = {"viewBox": view, "class": "chart", "role": "group", "aria-labelledby": labels}
-    root.text = None  # else the indentation of what was the first element
+    root.text = None  # otherwise the whitespace before the former first element remains
     root.insert(0, _said("title", title, id=f"{prefix}-title"))
     root.insert(1, _said("desc", description, id=f"{prefix}-desc"))
     return ElementTree.tostring(root, encoding="unicode")
@@ -78,7 +80,7 @@ def _said(tag: str, text: str, **attributes: str) -> ElementTree.Element:
 
 
 def to_png(figure: Figure) -> bytes:
-    """The same figure as PNG, 1200 pixels wide, on white."""
+    """Return the figure as PNG, 1200 pixels wide, on white."""
     buffer = io.BytesIO()
     figure.savefig(
         buffer, format="png", dpi=1200 / figure.get_figwidth(), facecolor="white", metadata={"Software": None}
@@ -87,7 +89,9 @@ def to_png(figure: Figure) -> bytes:
 
 
 def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Places nearest to those wanted (ascending) that keep `gap` between them and stay in [low, high] if they fit."""
+    """Return positions closest to `wanted` (ascending) that are at least `gap` apart and within [low, high] if they
+    fit.
+    """
     placed: list[float] = []
     for value in wanted:
         placed.append(max(value, placed[-1] + gap if placed else low))

@@ -1,1 +1,1 @@
-"""The page of a run: its parts, and what each says."""
+"""The page of a run: its sections, tables and sentences."""

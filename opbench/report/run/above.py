@@ -1,4 +1,4 @@
-"""Why a share of peak passes 100 %, in sentences: no such number stands without a word."""
+"""Sentences that explain why a percentage of peak exceeds 100 %."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from opbench.gpu.limits.floor import Above
 from opbench.results.rows import Row
 
 NAMED = 3
-"""Rows named under one reason before the rest are counted."""
+"""Most rows named under one reason; for more, only their number is shown."""
 
 
 def above_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]:
-    """One sentence a reason, with the rows that it concerns, the furthest above first."""
+    """Return one sentence per reason with the rows that it applies to, the highest percentage first."""
     found: dict[Above, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.roof_share or 0.0)):
         if row.above_roof:
@@ -23,7 +23,7 @@ def above_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]
 
 
 def _names(above: list[Row]) -> str:
-    """Such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest share."""
+    """Return such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest percentage."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
     said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.roof_share)}" for row in best[:NAMED]]
     more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""

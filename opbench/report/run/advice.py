@@ -1,4 +1,4 @@
-"""What to try next on the fastest variant: each line is a finding with its evidence, from what the run holds."""
+"""Advice on the fastest variant: each line states a finding with its evidence from the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WARP = 32
 def advice(
     row: Row, resources: Mapping[str, LaunchResources], counters: Mapping[str, object], sm_count: int | None
 ) -> list[str]:
-    """Findings for one measured row, by the rules that NVIDIA's profilers and the roofline papers use."""
+    """Return findings for one measured row, by the rules of NVIDIA's profilers and of the roofline papers."""
     return [
         *_launch(resources, sm_count),
         *_spills(row),
         *_traffic(row, counters),
-        # A kernel at its roof stalls on that roof: no advice.
+        # A kernel near its peak stalls because of that limit, so there is no advice about stalls.
         *(_stalls(counters) if (row.roof_share or 0.0) < 0.9 else ()),
         *_occupancy(row),
         *_at_the_roof(row),

@@ -1,4 +1,4 @@
-"""An explanation as a fragment of a page: the problems, then the source with its figures beside each line."""
+"""The output of `opbench explain` as an HTML fragment: the problems, then the source with counts for each line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisio
 
 
 def to_html(explanation: Explanation) -> str:
-    """The fragment; it needs no style of its own and holds no unescaped text of a source."""
+    """Return the fragment; it needs no style sheet, and all source text is escaped."""
     problems = "".join(
         f"<li><strong>{escape(p.place)}: {escape(p.kind)}</strong>, {p.saving}: {escape(p.sentence)}</li>"
         for p in explanation.problems

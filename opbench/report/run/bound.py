@@ -1,4 +1,4 @@
-"""The lower bound of a problem in words."""
+"""The lower bound of a problem as text."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from opbench.results.rows import Row
 
 
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
-    """One precision class: its ranking, and every config of each variant that has several."""
+    """Return one precision class: its ranking, and every config of each variant with several configs."""
     rows = [row for row, _ in group.rows]
     several = len({_roof(row) for row in rows if row.roof_share is not None}) > 1
     return {
@@ -35,7 +35,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
 
 
 def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
-    """Every variant with several configs, its tunables as columns, its fastest config first."""
+    """Return each variant with several configs: its tunables as columns, the fastest config first."""
     found = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
     for variant, ranked in groupby(sorted(rest, key=lambda pair: order.index(pair[0].variant)), lambda p: p[0].variant):
@@ -64,13 +64,13 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
 
 
 def rate_unit(rows: Iterable[Row]) -> str:
-    """The rate's column title."""
+    """Return the title of the rate column."""
     kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
     return " or ".join(sorted(kinds)) or "rate"
 
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
-    """A row of a table as text, with the numbers to sort it by."""
+    """Return a table row as text, with the numbers to sort by."""
     samples = result.samples_s
     return {
         "rank": rank,
@@ -123,14 +123,17 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
 
 
 def _roof(row: Row) -> str:
-    """What a share is of, as shares of unlike roofs do not compare: "of 3×tf32", "of DRAM"."""
+    """Return which peak a percentage refers to, such as "of 3×tf32" or "of DRAM"; "" without a percentage.
+
+    Percentages of different peaks are not comparable.
+    """
     if row.roof_share is None:
         return ""
     return f"of {row.memory_level.upper() if row.bound == 'memory' else units.unit(row.unit)}"
 
 
 def _samples(row: Row, result: Result) -> str:
-    """How many samples there are, why there are no more, and how many were set aside."""
+    """Describe the number of samples, the reason for stopping, and how many were discarded at a throttled clock."""
     measurement = result.measurement
     if not row.samples or not measurement:
         return ""
@@ -142,8 +145,10 @@ def _samples(row: Row, result: Result) -> str:
 
 
 def _range(samples: Sequence[float], row: Row) -> str:
-    """How far the slowest sample is from the fastest, of the median, and how many the axis does not reach, such as
-    "range 12 %, 2 beyond"."""
+    """Return the range from fastest to slowest sample relative to the median, such as "range 12 %, 2 beyond".
+
+    "2 beyond" means that 2 samples lie outside the histogram's axis.
+    """
     if len(samples) < 2 or not row.time_s:
         return ""
     share = (max(samples) - min(samples)) / row.time_s
@@ -153,7 +158,7 @@ def _range(samples: Sequence[float], row: Row) -> str:
 
 
 def _counts(result: Result) -> dict[str, str]:
-    """Launches, blocks and threads that the verdict recorded."""
+    """Return the launches, blocks and threads that the verdict recorded."""
     verdict = result.verdict
     launches = [step for step in verdict.launches if not step.zero] if verdict else []
     blocks = sum(math.prod(step.grid or (0,)) for step in launches)

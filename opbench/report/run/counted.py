@@ -1,4 +1,4 @@
-"""What a cpu run knows of its cases without a clock: compiled resources and counted traffic, and which of it is bad."""
+"""Results of a cpu run without times: compiled resources and counted traffic, with bad values flagged."""
 
 from __future__ import annotations
 
@@ -12,54 +12,57 @@ from opbench.report.run.sections import best_configs
 from opbench.results.rows import Row
 
 COLLISIONS = 0.25
-"""Share of an atomic's lanes that collide, from which on a word is due."""
+"""Share of colliding lanes of an atomic from which a finding is reported."""
 NAMED = 3
-"""Variants named under one fault before the rest are counted."""
+"""Most variants named under one fault; for more, only their number is shown."""
 FLAG = "!"
 
 
 @dataclass(frozen=True)
 class CountedFigure:
-    """One cell: its text, a line below it, whether it is bad and why, and what it sorts by."""
+    """One cell: its text, a second line, the reason why its value is bad, and the number to sort by."""
 
     text: str = "–"
     below: str = ""
     bad: str = ""
-    """Why it stands out; empty when it does not."""
+    """Why the value is bad; empty for a good value."""
     value: float | None = None
 
     @property
     def sort(self) -> str:
-        """The number to sort by; empty when missing."""
+        """Return the number to sort by as text; "" when missing."""
         return "" if self.value is None else f"{self.value:.6g}"
 
 
 def excess(row: Row, kind: str) -> float | None:
-    """Sectors over the ideal of a row's global loads or stores, of which 1 is best; below 1, lanes share addresses."""
+    """Return sectors over ideal sectors of global loads or stores; 1 is ideal, below 1 lanes share addresses.
+
+    Returns None without counts.
+    """
     found, ideal = sectors(row, kind)
     return found / ideal if found is not None and ideal else None
 
 
 def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
-    """Sectors per request of "load" or "store", and the ideal."""
+    """Return the actual and the ideal sectors per request of "load" or "store"."""
     if kind == "load":
         return row.sectors_per_request_load, row.ideal_sectors_per_request_load
     return row.sectors_per_request_store, row.ideal_sectors_per_request_store
 
 
 def wasteful(row: Row, kind: str) -> bool:
-    """Whether loads or stores need clearly more sectors than their bytes; one more a request is mere alignment."""
+    """Return whether loads or stores need many more sectors than ideal; one more per request may be misalignment."""
     found, ideal = sectors(row, kind)
     return found is not None and ideal is not None and found > UNCOALESCED * ideal and found > ideal + 1
 
 
 def conflicting(row: Row) -> bool:
-    """Whether bank conflicts take a share worth a word."""
+    """Return whether the share of bank conflicts is large enough to report."""
     return row.bank_conflict_share is not None and row.bank_conflict_share >= CONFLICTS
 
 
 def colliding(row: Row) -> bool:
-    """Whether lanes of atomics often update the same address."""
+    """Return whether lanes of atomics often update the same address."""
     return row.atomic_collision_share is not None and row.atomic_collision_share >= COLLISIONS
 
 
@@ -67,7 +70,7 @@ def colliding(row: Row) -> bool:
 
 
 def figures(row: Row) -> dict[str, CountedFigure]:
-    """The cells of one row, by column."""
+    """Return the cells of one row, by column."""
     return {
         "registers": _registers(row),
         "occupancy": CountedFigure(
@@ -103,7 +106,7 @@ HEADS = {
 
 
 def columns(rows: Sequence[Row]) -> list[str]:
-    """The columns that these rows need: none of what nobody compiled or counted, none of what no kernel does."""
+    """Return the columns that these rows need: no columns without data, and none that apply to no kernel."""
     compiled = any(row.registers is not None or row.occupancy is not None for row in rows)
     traffic = any(row.traffic_source for row in rows)
     found = [*(COMPILED if compiled else ()), *(TRAFFIC if traffic else ())]
@@ -116,7 +119,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the user's own files first, then the others by their global bytes moved and bank conflicts."""
+    """Sort the rows of the user's own files first, then by global bytes moved and by bank conflicts."""
     unknown = max((row.moved_bytes or 0 for row in rows), default=0) + 1
     return sorted(rows, key=lambda row: (not row.own, row.moved_bytes or unknown, row.bank_conflict_share or 0.0))
 
@@ -162,18 +165,18 @@ def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
 
 
 def _least(row: Row) -> CountedFigure:
-    """The lower bound with the launch; below it the limit or, under a launch, what the tightest other limit takes."""
+    """Return the lower bound and its limit; under a launch limit, also the time of the tightest other limit."""
     if row.least_s is None:
         return CountedFigure()
     below = LIMIT_NAMES.get(row.least_limit or "", "")
     if row.least_limit == "launch" and row.least_alone_s is not None:
         below += f"; {LIMIT_NAMES[row.least_alone_limit or '']} alone {units.time(row.least_alone_s)}"
-    # Cases under one launch sort by what tells them apart.
+    # Cases limited by the launch have equal bounds; their next limit orders them.
     return CountedFigure(units.time(row.least_s), below, value=row.least_s + (row.least_alone_s or 0.0))
 
 
 def _level(moved: int | None, row: Row) -> CountedFigure:
-    """Bytes at a level and the arithmetic intensity there."""
+    """Return the bytes at a memory level and the arithmetic intensity there."""
     if moved is None:
         return CountedFigure()
     below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
@@ -181,7 +184,7 @@ def _level(moved: int | None, row: Row) -> CountedFigure:
 
 
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
-    """Where the columns come from, for the table's caption; `missing` says why resources are not known."""
+    """Return the source of the columns for the table's caption; `missing` says why resources are unknown."""
     parts = []
     compilers = listed_once(row.resources_source for row in rows)
     if compilers:
@@ -198,7 +201,7 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
 
 
 def listed_once(words: Iterable[str | None]) -> str:
-    """Each word once, in order, without the empty ones."""
+    """Join the distinct, non-empty words in order with " or "."""
     return " or ".join(dict.fromkeys(word for word in words if word))
 
 
@@ -206,7 +209,7 @@ def listed_once(words: Iterable[str | None]) -> str:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """What traffic tells of a problem's variants, as one sentence; empty when nothing was counted."""
+    """Summarise the traffic of a problem's variants in one sentence; "" when nothing was counted."""
     counted = [row for row in best_configs(rows) if row.traffic_source]
     if not counted:
         return ""
@@ -231,14 +234,14 @@ def _strays(row: Row) -> list[str]:
 
 
 def _some(phrases: Sequence[str]) -> str:
-    """The first few phrases as a list, the rest as a number."""
+    """List the first few phrases and give the number of the rest."""
     if len(phrases) > NAMED:
         return f"{', '.join(phrases[:NAMED])} and {len(phrases) - NAMED} more"
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 
 def _uncoalesced(rows: Sequence[Row]) -> list[str]:
-    """Such as "uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores)"."""
+    """Return such as "uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores)"."""
     worst: dict[str, tuple[float, str]] = {}
     for row in rows:
         for kind in _strays(row):

@@ -1,4 +1,4 @@
-"""Which variant of an operator wins at which problem size, and where that is undecided."""
+"""The chart of which variant of an operator wins at which problem size, and where there is a tie."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row, ranks
 
 STEPS = 240
-"""Places between the smallest and the largest problem at which the winner is asked for."""
+"""Number of sizes between the smallest and the largest problem at which the winner is computed."""
 APART = 1.25
-"""Problems that differ in more than one axis are ordered by their bytes only if these differ so much: two shapes of
-like size say nothing of what lies between them."""
+"""Problems that differ in several axes are ordered by bytes only if neighbours differ by at least this factor: for two
+shapes of similar size, interpolation is meaningless."""
 LINES = 6
 BEHIND = 3.0
-"""Times behind the fastest beyond which nothing is drawn."""
+"""Variants slower than the fastest by more than this factor are not drawn."""
 
 
 @dataclass(frozen=True)
 class Zone:
-    """A stretch of sizes with one winner, or with several that cannot be told apart."""
+    """A range of sizes with one winner, or with several variants that tie."""
 
     begin: float
     end: float
     variants: tuple[str, ...]
-    """By time, at the stretch's middle."""
+    """The winner, or the tied variants by time."""
 
     @property
     def decided(self) -> bool:
-        """Whether one variant wins."""
+        """Return whether one variant wins."""
         return len(self.variants) == 1
 
 
@@ -48,7 +48,7 @@ SweepLine = list[tuple[float, Row]]
 
 
 def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping[str, tuple[str, str]]) -> Chart | None:
-    """The chart over an operator's problems; None with fewer than three that one size orders, or with one variant."""
+    """Return the chart over an operator's problems; None with one variant, or fewer than three problems in an order."""
     parts = [part for part in parts if part.groups]
     axis = size_axis(parts)
     if axis is None:
@@ -81,9 +81,11 @@ def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping
 
 
 def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
-    """What orders the problems, with its value at each: the one axis in which they differ, else compulsory bytes.
+    """Return the name of the size that orders the problems, and its value for each problem; None without an order.
 
-    Problems in several modes, such as nchw and nhwc, have no such order.
+    The size is the one axis in which the problems differ, else compulsory bytes. Problems that differ in an axis
+    without
+    a numeric value, such as nchw and nhwc, have no order.
     """
     if len(parts) < 3:
         return None
@@ -113,7 +115,7 @@ def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str
 
 
 def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
-    """Time and the ends of its interval, interpolated on logarithms between the neighbours; None beyond the line."""
+    """Return the time in seconds and both ends of its interval, interpolated in log-log; None outside the line."""
     sizes = [s for s, _ in line]
     if not sizes[0] <= size <= sizes[-1]:
         return None
@@ -133,7 +135,7 @@ def _times(row: Row) -> tuple[float, float, float]:
 
 
 def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
-    """Stretches between the smallest and the largest size; who ties with the fastest is as in the tables' ranks."""
+    """Return the ranges of sizes with the same winner or the same tie; ties are decided as in the tables' ranks."""
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
     grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
@@ -151,7 +153,7 @@ def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
 
 
 def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
-    """The fastest at a size and who shares its rank."""
+    """Return the fastest variant at a size, and the variants that tie with it."""
     rows = []
     for variant, line in lines.items():
         if times := at_size(line, size):
@@ -164,7 +166,7 @@ def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
 
 
 def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
-    """Such as "`tiled` wins from 512 to 1 900."."""
+    """Return a sentence for each zone, such as "`tiled` wins from 512 to 1 900."."""
 
     def shown(size: float) -> str:
         return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
@@ -181,7 +183,7 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
 
 
 def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[Zone]) -> list[str]:
-    """Who wins or ties anywhere, then who comes closest, up to a number that can be read."""
+    """Return the variants to draw: those that win or tie anywhere, then the closest others, up to `LINES`."""
     winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
     ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
     behind = {v: min(_behind(lines, size, row) for size, row in line) for v, line in lines.items()}
@@ -197,7 +199,7 @@ def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
 def _draw_lines(
     axes: Axes, lines: Mapping[str, SweepLine], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
-    """Times over the fastest's; returns what each mark says."""
+    """Draw each variant's times relative to the fastest; return the tooltips by point id."""
     points: dict[str, str] = {}
     for variant in shown:
         colour, shape = looks[variant]
@@ -218,7 +220,7 @@ def _draw_lines(
 
 
 def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[Zone], looks: Mapping[str, tuple[str, str]]) -> None:
-    """The winner's colour in the strip above; undecided zones hatched there and below."""
+    """Draw the winner's colour in the strip above the chart; hatch ties in the strip and in the chart."""
     strip.set_axis_off()
     strip.set_ylim(0, 1)
     width = math.log(zones[-1].end / zones[0].begin)
@@ -273,7 +275,7 @@ def _label_ends(
     shown: Sequence[str],
     looks: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Variant names at the right edge beside a mark in their colour, moved apart."""
+    """Draw variant names at the right without overlaps, each with a mark in the variant's colour."""
     box = axes.get_window_extent()
     top = axes.get_ylim()[1]
     ends = sorted((min(_behind(lines, *lines[v][-1]), top), v) for v in shown)

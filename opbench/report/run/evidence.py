@@ -1,4 +1,4 @@
-"""Tables of what a run rests on: the ceilings and the hardware counters."""
+"""Tables of the data behind a run: the measured peaks, the hardware counters, and the devices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 
 
 def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON] | None:
-    """The hardware counters of a section's cases, columns that nobody counted left out."""
+    """Return the hardware counters of a section's cases without empty columns; None without counters."""
     counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
     if not keys:
@@ -61,11 +61,11 @@ def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> 
 
 
 WORKING = {"selected", "not_selected"}
-"""States of a warp that could issue an instruction, which are no stalls."""
+"""Warp states that are not stalls: the warp could issue an instruction."""
 
 
 def _main_stall(values: Mapping[str, Any]) -> str:
-    """What warps wait for most."""
+    """Return the most frequent stall reason with its share."""
     shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if k not in WORKING}
     if not shares:
         return "–"
@@ -88,18 +88,18 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
 
 
 class CeilingsTable(TypedDict):
-    """Peaks of a GPU as a page and the terminal show them."""
+    """The peaks of a GPU for a page and for the terminal."""
 
     gpu: str
     body: list[list[str]]
-    """Label, measured, datasheet, measured over datasheet, case that reached it."""
+    """Rows of: label, measured, datasheet, measured over datasheet, case that reached the peak."""
     origin: str
     measured: bool
     sustained: bool
 
 
 def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> CeilingsTable:
-    """Each limit as measured, as the datasheet has it, and how it was found."""
+    """Return each peak as measured and as in the datasheet, with the case that reached it."""
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
     body = []
@@ -138,7 +138,7 @@ def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list
 
 
 def devices_table(run: Run) -> dict[str, JSON] | None:
-    """What each device of a run on several is, what it can do at most and how much of the run it did."""
+    """Return each device of a multi-device run: model, peaks, and its share of the run; None for a single device."""
     if not run.devices:
         return None
     head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
@@ -154,7 +154,7 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
 
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested values as rows."""
+    """Flatten nested values to rows of dotted name and text."""
     found: list[tuple[str, str]] = []
     for key, item in value.items():
         if isinstance(item, Mapping):

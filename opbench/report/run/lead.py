@@ -1,4 +1,4 @@
-"""By how much the fastest variant wins, with the interval of that, or who cannot be told apart from it."""
+"""The lead of the fastest variant with its interval, and the variants that tie with it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from opbench.timing import stats
 
 
 def first_and_next(group: Group) -> tuple[list[Row], Row | None]:
-    """The best configs of the variants that share the first rank, and that of the next variant."""
+    """Return the best configs of the variants that share the first rank, and that of the next variant (None without
+    one).
+    """
     rows = best_configs(row for row, _ in group.rows)
     first = [row for row in rows if row is rows[0] or tied(rows[0], row)]
     return first, next((row for row in rows if row not in first), None)
 
 
 def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
-    """The other's time over this row's with its 95 % interval; None where an interval is missing."""
+    """Return the other row's time over this row's with its 95 % interval; None where an interval is missing."""
     ends = [end for r in (row, other) for end in (r.time_low_s, r.time_s, r.time_high_s) if end]
     if len(ends) < 6:
         return None
@@ -25,7 +27,7 @@ def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
 
 
 def by_how_much(row: Row, other: Row) -> str:
-    """Such as "4.1 % (3.2 to 5.0 %)", or "2.3× (2.1 to 2.5×)": how much longer the other takes."""
+    """Return how much longer the other takes, such as "4.1 % (3.2 to 5.0 %)" or "2.3× (2.1 to 2.5×)"; "" if unknown."""
     ratio = ratio_over(row, other)
     if ratio is None:
         return ""

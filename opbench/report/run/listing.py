@@ -1,7 +1,7 @@
-"""Annotated sources of a cpu run's variants, cut to the lines that count.
+"""Annotated sources of a cpu run's variants, cut to the lines with accesses.
 
-The results file holds no source: the one that the traffic names, or the shipped one, is shown, and only where its
-checksum is the one that the run recorded.
+The results file does not store the source. The file that the traffic names, or the shipped one, is shown, but only if
+its checksum equals the recorded one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from opbench.results.result import Result
 from opbench.results.rows import Row
 
 AROUND = 2
-"""Lines shown above and below one with an access."""
+"""Lines of context shown above and below a line with an access."""
 LARGEST = 1_000_000
-"""Characters that all listings of a page may take."""
+"""Most characters of all listings of a page together."""
 PROBLEMS = 4
-"""Problems listed above a source; the lesser ones are marked beside their lines."""
+"""Most problems listed above a source; the others are only marked at their lines."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Listing:
 
 
 def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> dict[tuple[str, str], list[Listing]]:
-    """By operator and problem; each variant once, where the run has it first, as long as the page stays small.
+    """Return the listings by operator and problem; each variant once, as long as the page stays small.
 
-    `roots` are further folders laid out as variants/.
+    `roots` are extra folders of variants.
     """
     if not run.traffic:
         return {}
@@ -69,7 +69,7 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
 def _listing(
     catalog: Catalog, known: dict[str, list[Variant]], result: Result, row: Row, traffic: Traffic
 ) -> Listing | None:
-    """None when nothing is wrong, or when the source at hand is not the one that ran."""
+    """Return a variant's listing; None without problems, or when the available source is not the one that ran."""
     try:
         if row.operator not in known:
             known[row.operator] = catalog.variants(row.operator)
@@ -91,15 +91,15 @@ def _listing(
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
-    """A variant from a file of the user's, which the run has by its path; its operator is a shipped one."""
+    """Return the variant from the user's file whose path the traffic recorded; None without such a file."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue
-        folder = row.operator if path.parent.name == row.operator else ""  # else its header names the operator
+        folder = row.operator if path.parent.name == row.operator else ""  # else the header names it
         try:
             variants = catalog.variants_in(path, folder)
         except OpbenchError:
-            continue  # a file that one with a header includes
+            continue  # not a variant but a file that a variant includes
         for variant in variants:
             if (variant.operator, variant.name) == (row.operator, row.variant):
                 return variant
@@ -107,6 +107,6 @@ def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
 
 
 def _cut(explanation: Explanation) -> Explanation:
-    """The worst problems, and of each file the lines around accesses."""
+    """Reduce an explanation to the worst problems, and each file to the lines around accesses."""
     files = tuple(file.around(AROUND) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)

@@ -1,4 +1,4 @@
-"""The page's first table: every operator and problem with its winner, or with what is predicted for it."""
+"""The first table of the page: every operator and problem with its winner, or with its prediction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opbench.results.rows import Row
 
 
 def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, JSON]:
-    """One line of the table."""
+    """Return one line of the table."""
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []
     predicted = next((row for row in part.rows if row.predicted_best_s is not None), None)
@@ -55,7 +55,10 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
 
 
 def roof_times(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
-    """What a named GPU needs at least for a problem's compulsory bytes and for its FLOPs, each alone; no launch."""
+    """Return the least times in seconds that compulsory bytes and FLOPs need on a GPU, each alone, without the launch.
+
+    A time is None when unknown.
+    """
     if row is None or ceilings is None:
         return None, None
     bandwidth, rate = ceilings.at_level(row.memory_level).dram_bytes_per_s, ceilings.flops_per_s(row.unit)
@@ -64,34 +67,34 @@ def roof_times(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None
 
 
 def number(value: float | None) -> str:
-    """A number to sort by; empty when missing."""
+    """Format a number to sort by; "" when missing."""
     return "" if value is None else f"{value:.6g}"
 
 
 def _over_first(part: Section, own: Row | None) -> str:
-    """The best own variant over the first of its ladder; a dash when it is the first itself."""
+    """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first itself."""
     if own is None or own.builds_on not in {row.variant for row in part.rows}:
         return "–"
     return units.ratio(own.speedup_over_first)
 
 
 def bar_width(row: Row | None) -> str:
-    """Width of the little bar beside a share, in per cent."""
+    """Return the width of the bar of a percentage of peak, in per cent."""
     return f"{min(100.0, 100 * row.roof_share):.0f}" if row and row.roof_share is not None else ""
 
 
 def work(value: int | None, unit: str) -> str:
-    """Counted work; an operator that only moves data has none, which is no zero of a measurement."""
+    """Format counted work; "none" for an operator that only moves data."""
     return units.si(value, unit) if value else "none"
 
 
 def intensity(row: Row) -> str:
-    """FLOPs per compulsory byte."""
+    """Format FLOPs per compulsory byte; "–" without either."""
     return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
 def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
-    """A problem's work, its arithmetic intensity and, without a GPU, the least time that is predicted for it."""
+    """Return a problem's work, its arithmetic intensity and, without a GPU, its predicted lower bound."""
     row = part.rows[0]
     facts = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",

@@ -29,17 +29,17 @@ from opbench.results.result import Result, Verdict
 from opbench.results.rows import Row
 
 PAGE_COLUMNS = 110
-"""Characters of a line of a finding on the page."""
+"""Most characters in a line of a finding on the page."""
 NAMES_SHOWN = 40
-"""Cases listed under one reason or warning before the rest are counted."""
+"""Most cases listed under one reason or warning; for more, only their number is shown."""
 
 
 SectionPart = dict[str, "JSON | list[Listing] | CountedTable"]
-"""What the page says of one problem."""
+"""The template's values for one problem."""
 
 
 class OperatorPart(TypedDict):
-    """What the page says of one operator."""
+    """The template's values for one operator."""
 
     name: str
     anchor: str
@@ -50,17 +50,17 @@ class OperatorPart(TypedDict):
 
 @dataclass
 class PageContext:
-    """What all sections share."""
+    """The data that all sections share."""
 
     run: Run
     measured: Ceilings | None
     sheet: Ceilings | None
     predicting: Ceilings | None
-    """Whose ceilings predict; None for a run with a GPU."""
+    """The peaks used to predict; None for a run with a GPU."""
     charts: Mapping[tuple[str, str], Chart]
-    """By operator and problem; an operator's ladder is under ("operator", "")."""
+    """Charts by operator and problem; the chart over all problems of an operator is under ("operator", "")."""
     undrawn: frozenset[tuple[str, str]] = frozenset()
-    """Sections without a chart because the report draws only so many."""
+    """Sections without a chart because the report limits the number of charts."""
     results: dict[str, Result] = field(default_factory=dict)
     crossovers: Mapping[str, Chart] = field(default_factory=dict)
     """Which variant wins at which size, by operator."""
@@ -71,12 +71,12 @@ class PageContext:
 
     @property
     def timed(self) -> bool:
-        """Whether the run has a clock."""
+        """Return whether the run measured on a GPU."""
         return self.predicting is None
 
 
 def render(context: PageContext, parts: Sequence[Section]) -> str:
-    """The page; a pure function of the run."""
+    """Return the page as HTML; the result depends only on the arguments."""
     run = context.run
     rows = [row for part in parts for row in part.rows]
     anchors = anchors_of(parts)
@@ -110,13 +110,13 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
 
 
 def _launch(predicting: Ceilings | None) -> str:
-    """What a launch adds to the predictions of the first table."""
+    """Return a sentence on what a launch adds to the predictions of the first table; "" when unknown."""
     floor = predicting.launch_floor_s if predicting else None
     return f". No kernel takes less than the launch of an empty one, {units.time(floor)}" if floor else ""
 
 
 def _facts(run: Run) -> list[str]:
-    """The line under the title."""
+    """Return the facts under the title."""
     header = run.header
     commit = short_revision(header.revision)
     facts = [
@@ -136,7 +136,7 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
-    """The problems with cases that are not right, to be linked from the page's top."""
+    """Return the problems with cases that are not right, for links at the top of the page."""
     found: list[dict[str, JSON]] = [
         {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.not_right)}
         for part, anchor in zip(parts, anchors, strict=True)
@@ -203,7 +203,7 @@ def _verdict(context: PageContext, row: Row) -> Verdict | None:
 
 
 def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
-    """Cases that fell, those of one reason together, each with its first finding as the terminal shows it."""
+    """Return the cases that are not right, grouped by reason, each group with its first finding as on the terminal."""
     return [
         {
             "status": same[0].status,
@@ -216,13 +216,13 @@ def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str
 
 
 def _told(result: Result | None, reason: str) -> str:
-    """The first finding with its source line and remedy; the reason alone where there is none."""
+    """Return the first finding with its source line and remedy; the reason if there is no finding."""
     found = result.verdict.findings if result and result.verdict else ()
     return "\n".join(finding_lines(found[0], width=PAGE_COLUMNS)) if found else reason
 
 
 def _own_variants(context: PageContext, part: Section) -> list[str]:
-    """What tells the user's variants of a problem apart."""
+    """Return the sentences that compare the user's variants of a problem."""
     return [
         sentence
         for comparison in context.own
@@ -232,24 +232,24 @@ def _own_variants(context: PageContext, part: Section) -> list[str]:
 
 
 def _traffic(part: Section) -> list[str]:
-    """What the counts tell of the right variants."""
+    """Return a sentence on the counted traffic of the right variants."""
     told = counted.told([row for row in part.rows if row.status == "right"])
     return [told] if told else []
 
 
 @dataclass(frozen=True)
 class CountedTable:
-    """What was counted of rows without a time."""
+    """The table of compiled resources and counted traffic for rows without a time."""
 
     heads: list[tuple[str, str]]
     """Label and unit of each column."""
     cells: dict[str, list[counted.CountedFigure]]
-    """By case."""
+    """Cells by case."""
     origin: str
 
 
 def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
-    """The columns of rows without a time, their cells by case, and where they come from."""
+    """Return the columns of rows without a time, their cells by case, and the source of the numbers."""
     shown = counted.columns(rows)
     cells = {row.case: counted.figures(row) for row in rows}
     return CountedTable(
@@ -260,7 +260,7 @@ def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
 
 
 def _findings(context: PageContext, part: Section) -> list[str]:
-    """What the checks saw beyond the reasons that the table prints; the same words of several variants once."""
+    """Return findings that the reasons in the table do not contain; equal texts of several variants appear once."""
     found: dict[str, list[str]] = {}
     for row in part.rows:
         verdict = context.results[row.case].verdict
@@ -274,7 +274,7 @@ def _findings(context: PageContext, part: Section) -> list[str]:
 
 
 def _next(context: PageContext, part: Section) -> list[str]:
-    """Advice on the best variant that is no library, the only one that a reader can change."""
+    """Return at most four lines of advice on the best own variant; a library cannot be changed by the reader."""
     winner = part.best_own
     if winner is None:
         return []
@@ -288,7 +288,7 @@ def _next(context: PageContext, part: Section) -> list[str]:
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
-    """What to type to repeat the run, one case, and to look inside it."""
+    """Return the commands that repeat the run, repeat one case, and profile it, each with a label."""
     header = run.header
     target, *roots = header.target or (header.suite or "SUITE",)
     targets, backend = header.targets or (target,), header.backend or "auto"

@@ -1,4 +1,4 @@
-"""The parts of a report: one section per operator and problem, holding its rows in the order they are shown."""
+"""The sections of a report: one per operator and problem, with its rows in display order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opbench.results.rows import Row, ranks
 
 SHOWN_CONFIGS = 12
-"""With more configs than this a table shows each variant's best; the rest are folded away."""
+"""With more configs than this, a table shows only each variant's best; the rest are folded."""
 
 STATUSES = ("right", "wrong", "failed", "invalid", "unsupported")
 
@@ -18,64 +18,64 @@ FALLEN_ORDER = ("invalid", "wrong", "failed", "unsupported")
 
 @dataclass
 class Group:
-    """Ranked rows of one precision class with their rank as printed."""
+    """The ranked rows of one precision class, each with its rank as text."""
 
     precision: str
     rows: list[tuple[Row, str]]
     rest: list[tuple[Row, str]] = field(default_factory=list)
-    """Every config in order of rank, when `rows` holds only each variant's best."""
+    """Every config by rank; empty unless `rows` has only each variant's best."""
 
 
 @dataclass
 class Section:
-    """One operator and problem."""
+    """The rows of one operator and problem."""
 
     operator: str
     problem: str
     rows: list[Row]
     groups: list[Group]
     unmeasured: list[Row]
-    """Right, without a time."""
+    """Rows that are right but have no time."""
     fallen: list[Row]
-    """Everything that is not right."""
+    """Rows that are not right."""
 
     @property
     def winner(self) -> Row | None:
-        """The fastest right row, of the first precision class."""
+        """Return the fastest right row of the first precision class; None without times."""
         return self.groups[0].rows[0][0] if self.groups else None
 
     @property
     def best_own(self) -> Row | None:
-        """The fastest right row that is no library's, of the first precision class."""
+        """Return the fastest right row of the first precision class that is not a library; None without one."""
         return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
 
     @property
     def not_right(self) -> list[Row]:
-        """What ran and is not right: a fault, which stands above all else."""
+        """Return the rows that ran and are not right."""
         return [row for row in self.fallen if row.status != "unsupported"]
 
     @property
     def unsupported(self) -> list[Row]:
-        """What could not run here: no fault."""
+        """Return the rows that could not run here, which is no fault."""
         return [row for row in self.fallen if row.status == "unsupported"]
 
     @property
     def moves_data_only(self) -> bool:
-        """Whether the operator has no FLOPs and so no place on a FLOP roof."""
+        """Return whether the operator has no FLOPs."""
         return not any(row.flops for row in self.rows)
 
     @property
     def devices(self) -> list[str]:
-        """Where it ran, in a run on several devices; one, unless cases were added later."""
+        """Return the devices of the rows; in a multi-device run usually one, more if cases were added later."""
         return sorted({row.device for row in self.rows} - {""})
 
     def count(self, status: str) -> int:
-        """How many cases have a status."""
+        """Count the cases with a status."""
         return sum(row.status == status for row in self.rows)
 
 
 def sections(rows: Sequence[Row]) -> list[Section]:
-    """Sections in the run's order, problems of one operator together."""
+    """Return the sections in the run's order, problems of one operator together."""
     keys: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         keys.setdefault((row.operator, row.problem), []).append(row)
@@ -100,7 +100,7 @@ def _group(precision: str, rows: list[Row]) -> Group:
 
 
 def best_configs(rows: Iterable[Row]) -> list[Row]:
-    """The first row of each variant."""
+    """Return the first row of each variant."""
     best: dict[str, Row] = {}
     for row in rows:
         best.setdefault(row.variant, row)
@@ -108,7 +108,7 @@ def best_configs(rows: Iterable[Row]) -> list[Row]:
 
 
 def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
-    """Rows that fell for the very same reason together, so that one compiler error is printed once."""
+    """Group rows with the same status, variant and reason, so that one compiler error is printed once."""
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         found.setdefault((row.status, row.variant, row.reason), []).append(row)
@@ -116,17 +116,22 @@ def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
 
 
 def chart_name(operator: str, number: int) -> str:
-    """The file of the chart of an operator's section, counted from 0 in the run's order, without its suffix."""
+    """Return the file name, without suffix, of the chart of an operator's section; `number` counts from 0 in the run's
+    order.
+    """
     return f"{file_name(operator)}-{number + 1}"
 
 
 def file_name(operator: str) -> str:
-    """An operator's name as part of a file's."""
+    """Return an operator's name with only characters that are safe in file names."""
     return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
 
 
 def anchors_of(parts: Sequence[Section]) -> list[str]:
-    """An id a section, made of its names so that a link holds when a suite grows: "conv2d-n8-c64-layoutnhwc"."""
+    """Return an HTML id for each section, made of its names so that links survive when a suite grows.
+
+    Such as "conv2d-n8-c64-layoutnhwc".
+    """
     found = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
     anchors = []
     for part in parts:

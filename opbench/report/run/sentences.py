@@ -1,4 +1,4 @@
-"""Verdicts as sentences; a word between backticks is code."""
+"""Verdicts as sentences; text between backticks is code."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from opbench.results.rows import Row, first_variant, tied
 from opbench.timing.measurement import Warn
 
 FLOOR_FACTOR = 5
-"""Below this many launch floors a time tells more of the launch than of the kernel."""
+"""Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, such as "1 case" or "3 cases"."""
+    """Return a number with its noun, such as "1 case" or "3 cases"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence: "a, b and c"."""
+    """Join words as in a sentence: "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def code(text: str) -> str:
-    """A name to be set as code."""
+    """Put a name between backticks."""
     return f"`{text.replace('`', chr(39))}`"
 
 
 def summary(run: Run, predicting: Ceilings | None = None) -> str:
-    """The whole run in one line; a run without a GPU (`predicting` whose ceilings) says what it could not do."""
+    """Summarise the run in one line; `predicting` has the peaks for a run without a GPU."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
     tried = [r for r in run.results if r.status != "unsupported"]
@@ -48,7 +48,7 @@ def summary(run: Run, predicting: Ceilings | None = None) -> str:
 
 
 def against_libraries(parts: Iterable[Section]) -> str:
-    """How often the best own variant is faster than the fastest library; "" for less than two such problems."""
+    """Return how often the best own variant beats the fastest library; "" with fewer than two comparable problems."""
     counts = {"own": 0, "library": 0, "tie": 0}
     for part in parts:
         ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
@@ -65,7 +65,7 @@ def against_libraries(parts: Iterable[Section]) -> str:
 
 
 def failing(run: Run) -> str:
-    """The page's first words when some case is wrong, failed or invalid: "3 of 9 cases are not right: 1 wrong, …"."""
+    """Return such as "3 of 9 cases are not right: 1 wrong, …"; "" when every case is right."""
     tried = [r.status for r in run.results if r.status != "unsupported"]
     counts = {status: tried.count(status) for status in ("wrong", "failed", "invalid")}
     if not (bad := sum(counts.values())):
@@ -75,7 +75,7 @@ def failing(run: Run) -> str:
 
 
 def outlook(predicting: Ceilings) -> str:
-    """What a page without times says instead of them."""
+    """Explain, for a page without times, the lower bound."""
     kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
     launch = f", and at least the launch of an empty kernel, {units.time(floor)}" if floor else ""
@@ -87,11 +87,11 @@ def outlook(predicting: Ceilings) -> str:
 
 
 LEFT_OUT = 3
-"""Names of variants that a reason is given with; the rest are counted."""
+"""Most variants named for a reason; for more, only their number is shown."""
 
 
 def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
-    """Which variants are no cases of a problem, and what each of them asks for; "" for none."""
+    """Return which variants do not support a problem, and what each requires; "" for none."""
     parts = []
     for reason, names in reasons.items():
         more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
@@ -100,7 +100,7 @@ def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
 
 
 def incomplete(run: Run) -> str:
-    """What is missing from a run that did not end, else nothing."""
+    """Return how much of a run is missing if it did not finish; "" for a finished run."""
     if run.finished:
         return ""
     of = "" if run.header.cases is None else f" of {run.header.cases}"
@@ -109,7 +109,7 @@ def incomplete(run: Run) -> str:
 
 
 def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | None) -> list[str]:
-    """What a section has to say, most important first."""
+    """Return a section's sentences, the most important first."""
     if predicting is not None and not section.groups:
         said = [_untimed(section)]
     elif section.groups:
@@ -125,7 +125,7 @@ def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | 
 
 
 def fault(section: Section) -> str:
-    """How many cases of a problem are not right; empty for none."""
+    """Return how many cases of a problem are not right; "" for none."""
     bad = section.not_right
     if not bad:
         return ""
@@ -158,18 +158,18 @@ def _untimed(section: Section) -> str:
 
 
 def gpu_name(ceilings: Ceilings) -> str:
-    """A GPU's name without the vendor."""
+    """Return a GPU's name without the vendor."""
     return ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
 
 
 def gpu_phrase(ceilings: Ceilings) -> str:
-    """A GPU's name with its article, without the vendor."""
+    """Return a GPU's name with its article, without the vendor."""
     name = gpu_name(ceilings)
     return name if name.startswith("that") else with_article(name)
 
 
 def _fastest(section: Section, group: Group) -> str:
-    """Such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
+    """Return such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
     winner, runner_up = group.rows[0][0], first_and_next(group)[1]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
@@ -197,7 +197,7 @@ def _called(row: Row) -> str:
 
 
 def _best_own(section: Section, group: Group, winner: Row) -> str:
-    """When a library wins: how far the best variant that is none gets, as a sentence of its own."""
+    """Return, when a library wins, a sentence on the best variant that is not a library; otherwise ""."""
     own = next((row for row, _ in group.rows if not row.library), None)
     if not winner.library or own is None or own.speedup_over_library is None:
         return ""
@@ -251,7 +251,7 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
 
 
 def advised(warning: str) -> str:
-    """A warning's name with what it means and what to do."""
+    """Return a warning's name with its meaning and what to do."""
     try:
         return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
     except ValueError:
@@ -259,7 +259,7 @@ def advised(warning: str) -> str:
 
 
 def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
-    """Every warning once, with the cases that it concerns."""
+    """Return every warning once, with the cases that it applies to."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:
