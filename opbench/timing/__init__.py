@@ -1,1 +1,1 @@
-"""How long something takes, honestly: samples, when to stop, statistics. Nothing here knows a GPU."""
+"""Timing of launches: samples, stopping rules and statistics. Nothing here depends on a GPU."""

@@ -1,4 +1,4 @@
-"""The source of times: a clock, its samples, and the state of the device that it belongs to."""
+"""The interface of a clock: the only source of times, its samples, and the state of its device."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Now = Callable[[], float]
 
 
 class Renewed:
-    """A launch together with what renews its outputs and workspaces.
+    """A launch, and a function that renews the launch's outputs and workspaces.
 
-    A clock that runs the launch once more before the timed one calls `renew` between the two.
+    A clock that runs an extra, untimed launch before the timed one calls `renew` between the two.
     """
 
     def __init__(self, launch: Launch, renew: Callable[[], None]) -> None:
@@ -23,7 +23,7 @@ class Renewed:
         self.renew = renew
 
     def __call__(self) -> None:
-        """Enqueue the launch alone."""
+        """Enqueue the launch only."""
         self._launch()
 
 
@@ -31,20 +31,23 @@ class Turns(Protocol):
     """A case whose inputs, outputs and workspaces are renewed before every sample."""
 
     def next_launch(self) -> Launch:
-        """Renew the buffers, outside the timed span, and return the launch of the next sample."""
+        """Renew the buffers, outside the timed interval, and return the launch of the next sample."""
 
     def sampled(self) -> None:
-        """Look at the outputs of a sample that counts; called right after the sample."""
+        """Check the outputs of a sample that counts; called right after the sample."""
 
 
 MODES = ("cold", "hot", "graph")
-"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
-of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else
-"graph, hot"."""
+"""How the L2 cache is prepared.
+
+"cold": it is flushed before each sample. "hot": it still holds the case's data. "graph": a CUDA graph is replayed over
+enough sets of buffers to be cold where they fit; the `mode` of the measurement is then "graph, cold (N buffer sets)",
+else "graph, hot".
+"""
 
 
 def mode_text(mode: str) -> str:
-    """Say how a time was taken, such as "cold L2" or "graph, hot"."""
+    """Describe a timing mode, such as "cold L2" or "graph, hot"."""
     return f"{mode} L2" if mode in ("cold", "hot") else mode
 
 
@@ -53,16 +56,16 @@ class Sample:
     """One timed execution."""
 
     seconds: float
-    """The span: what two events around the launch see."""
+    """The time between two events around the launch."""
     held: bool = True
-    """Whether the stream really waited for the whole launch to be queued."""
+    """Whether the stream was blocked until the whole launch was queued."""
     sm_clock_hz: float | None = None
-    """Of the multiprocessors, from stamps right before and after the span."""
+    """The SM clock in Hz, from time stamps right before and after the launch; None when unknown."""
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Clocks and heat at one moment; None where the device does not say."""
+    """Clocks, temperature and power at one moment; None where the device does not report a value."""
 
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -71,7 +74,7 @@ class DeviceState:
     throttle: tuple[str, ...] | None = None
     """Why the device runs below its highest clock."""
     energy_j: float | None = None
-    """Counted by the device from some moment on: only differences mean anything."""
+    """The device's energy counter; only differences between two readings are meaningful."""
 
 
 class Clock(Protocol):
@@ -79,16 +82,16 @@ class Clock(Protocol):
 
     @property
     def timer(self) -> str:
-        """How it measures, in words."""
+        """Describe how the clock measures."""
 
     def sample(self, launch: Launch, hold: bool = True) -> Sample:
-        """Time one execution with a cold cache; `hold` is off for a callable that waits for the device itself."""
+        """Time one execution with a cold cache; pass `hold=False` for a callable that itself waits for the device."""
 
     def device_state(self) -> DeviceState:
-        """Clocks and heat now."""
+        """Read the current clocks, temperature and power."""
 
     def launch_floor(self) -> float:
-        """Seconds that this clock reads for an empty kernel."""
+        """Return the seconds that this clock measures for an empty kernel."""
 
     def offset(self) -> float | None:
-        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device; None if not known."""
+        """Return the seconds that this clock adds to a kernel's time, calibrated on this device; None if unknown."""

@@ -1,6 +1,6 @@
-"""What one launch costs in joules: calls without a break for long enough that the device's slow counter can tell.
+"""Measurement of joules per launch: launches without a break until the device's slow energy counter has changed enough.
 
-Pure logic over a `Clock`: no GPU here, and a fake clock in the tests.
+The logic only uses a `Clock`: it needs no GPU, and tests use a fake clock.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ from opbench.errors import EnvironmentFault
 from opbench.timing.clock import Clock, Launch, Now
 
 WINDOW_S = 0.4
-"""Of calls without a break. NVIDIA's counter moves every 20 to 100 ms, so that four of its steps at least are seen."""
+"""Least duration of the launches. NVIDIA's counter changes every 20 to 100 ms, so this covers at least four changes."""
 BATCH_S = 5e-3
-"""Between two looks at the counter, which say when it moved."""
+"""Time between two readings of the counter."""
 PATIENCE_S = 3.0
-"""A counter that did not move twice in so long says nothing."""
+"""If the counter changed fewer than three times in this time, the measurement fails."""
 MOST_AT_ONCE = 500
-"""A stream holds about a thousand launches before it makes the host wait."""
+"""Most launches in a batch: a stream queues about a thousand launches before the host blocks."""
 
 
 class EnergyMeter:
-    """Joules a launch: the power between two moves of the counter, times what a call takes in the same window.
+    """Measures joules per launch: power between two changes of the counter, times the time per launch in the same
+    window.
 
-    A window need not begin with a move of the counter, and the counter is looked at while the device works, so that
-    it does not idle meanwhile.
+    A window need not start at a change of the counter. The counter is read while the device works, so the device does
+    not
+    become idle.
     """
 
     def __init__(self, clock: Clock, window_s: float = WINDOW_S, now: Now = time.perf_counter) -> None:
         self._clock, self._window_s, self._now = clock, window_s, now
 
     def joules(self, launch: Launch) -> float:
-        """Of one launch among many; raises EnvironmentFault where the counter is missing or does not move."""
+        """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
         alone_s = max(1e-7, min(self._clock.sample(launch, hold=False).seconds for _ in range(2)))
         count = max(1, min(MOST_AT_ONCE, math.ceil(BATCH_S / alone_s)))
         calls, readings = 0, [self._read()]

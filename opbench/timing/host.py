@@ -1,4 +1,4 @@
-"""How long calls from Python take until the device is done, on the host's clock: interleaved, caches warm."""
+"""Host-side time of calls from Python until the device is done: interleaved samples, warm caches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from opbench.timing.clock import Launch, Now
 
 @dataclass(frozen=True)
 class HostOptions:
-    """How many calls, and for how long."""
+    """The number of calls and their time budget."""
 
     warmup_calls: int = 5
     samples: int = 100
     budget_s: float = 0.5
-    """Of each contender; five samples are taken whatever they cost."""
+    """Time budget of each call; at least five samples are always taken."""
     seed: int = 0
 
 
@@ -27,7 +27,7 @@ LEAST_SAMPLES = 5
 
 @dataclass(frozen=True)
 class HostTime:
-    """Seconds from a call until the device has done its work, and returned to the host."""
+    """Seconds from a call until the device has finished and control is back on the host."""
 
     median_s: float
     low_s: float
@@ -43,9 +43,9 @@ def host_times(
     options: HostOptions | None = None,
     now: Now = time.perf_counter,
 ) -> dict[str, HostTime]:
-    """Time each call and the wait after it, in rounds of one sample each in random order.
+    """Time each call and the following wait, in rounds of one sample each in random order.
 
-    Each sample begins on an idle device: `wait` has returned.
+    Each sample starts on an idle device, because `wait` has returned.
     """
     options = options or HostOptions()
     order = random.Random(options.seed)

@@ -1,4 +1,4 @@
-"""What a measurement says: its samples, their summary, and warnings with what to do about them."""
+"""The result of a measurement: its samples, their summary, and warnings with advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opbench.timing.clock import DeviceState
 
 
 class Warn(enum.StrEnum):
-    """What looked odd in a measurement."""
+    """A suspicious property of a measurement."""
 
     NOISY = "noisy"
     TOO_SHORT = "too_short"
@@ -22,7 +22,7 @@ class Warn(enum.StrEnum):
 
     @property
     def advice(self) -> str:
-        """What it means and what to do."""
+        """Return what the warning means and what to do."""
         return _ADVICE[self]
 
 
@@ -41,14 +41,14 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """All samples of one case, in the order taken, with how they were taken; times are spans unless named otherwise."""
+    """All samples of one case in the order taken; times are seconds between two events unless named otherwise."""
 
     mode: str
     timer: str
     samples_s: tuple[float, ...]
-    """Those that count."""
+    """The samples that count; samples at a throttled clock are in `throttled`."""
     median_s: float
-    """Of samples from several processes the mean of the processes' medians."""
+    """The median of the samples; for several processes, the mean of the processes' medians."""
     low_s: float
     high_s: float
     quartiles_s: tuple[float, float]
@@ -62,24 +62,24 @@ class Measurement:
     floor_s: float
     warnings: tuple[Warn, ...] = ()
     settled: bool | None = None
-    """Whether the warm-up ended because times and clock had settled, not because it had taken long enough."""
+    """Whether the warm-up ended because times and clock were stable, not because its time was over."""
     offset_s: float | None = None
-    """What the clock reads beyond a kernel's own time."""
+    """The seconds that the clock adds to a kernel's own time; None when unknown."""
     kernel_s: float | None = None
-    """The kernel's own time: the median less the offset."""
+    """The kernel's own time: the median minus the offset; None when the offset is unknown."""
     clocks_hz: tuple[float | None, ...] = ()
-    """The multiprocessors' clock at each sample; empty where no sample has one."""
+    """The SM clock at each sample; empty if no sample has one."""
     throttled: tuple[tuple[int, float, float], ...] = ()
-    """Samples set aside: how many that count came before, seconds, clock in Hz."""
+    """Samples that do not count: the number of counted samples before it, seconds, and clock in Hz of each."""
     processes: tuple[int, ...] = ()
-    """The process that took each sample, from 0; empty where it was one."""
+    """The number of the process that took each sample, from 0; empty for a single process."""
 
     @property
     def sample_clocks_hz(self) -> list[float]:
-        """The multiprocessors' clock at each sample: stamped beside it, else moving evenly between two readings.
+        """Return the SM clock at each sample, from its time stamps or interpolated between two readings.
 
-        The readings are those before and after the case was measured. Empty where neither is known; a sample without
-        a stamp among others that have one gets their median.
+        The readings are those before and after the measurement. A sample without a stamp gets the median of the others.
+        Returns an empty list if neither is known.
         """
         count = len(self.samples_s)
         known = [clock for clock in self.clocks_hz if clock]
@@ -93,10 +93,10 @@ class Measurement:
 
     @property
     def cycles(self) -> list[float]:
-        """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
+        """Return all samples in SM clock cycles; empty if the clock is unknown."""
         return [seconds * clock for seconds, clock in zip(self.samples_s, self.sample_clocks_hz, strict=False)]
 
 
 def kernel_time(span_s: float, offset_s: float | None) -> float | None:
-    """A kernel's own time within a span; None where the clock's offset is not known."""
+    """Return a kernel's own time within a measured time; None if the clock's offset is unknown."""
     return None if offset_s is None else max(0.0, span_s - offset_s)

@@ -1,4 +1,4 @@
-"""One case measured in several processes: what differs between them counts in the interval."""
+"""One case measured in several processes: the interval includes the differences between processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from opbench.timing.measurement import Measurement, Warn, kernel_time
 from opbench.timing.sampling import NOISY_HALF_WIDTH
 
 PROCESSES = 3
-"""Of a ranking that is to be published."""
+"""Number of processes for a ranking to publish."""
 
 STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5 % quantiles of Student's t for 1 to 9 degrees of freedom."""
 
 
 def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.Interval]:
-    """Centre and 95 % interval of samples taken in several processes, so that what differs between them counts.
+    """Return the centre and the 95 % interval of samples taken in several processes.
 
-    The units are the processes: the mean of their medians with Student's t on these, as Kalibera and Jones do with
-    means (Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 9). It is never narrower than the interval
-    of all samples as one, which quantised medians that happen to be equal would else deny.
+    The interval includes the differences between processes: it uses Student's t on the processes' medians, as Kalibera
+    and
+    Jones do with means (Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 9). It is never narrower than the
+    interval of all samples pooled; otherwise quantised medians that happen to be equal would give a width of zero.
     """
     medians = [stats.median(group) for group in groups]
     count = len(medians)
@@ -37,7 +38,7 @@ def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.In
 
 
 def merge_processes(parts: Sequence[Measurement]) -> Measurement:
-    """The samples of one case from several processes as one measurement; what differs between processes counts."""
+    """Merge one case's samples from several processes into one measurement, with the interval of `process_interval`."""
     if len(parts) == 1:
         return parts[0]
     samples = tuple(itertools.chain.from_iterable(part.samples_s for part in parts))
@@ -46,7 +47,7 @@ def merge_processes(parts: Sequence[Measurement]) -> Measurement:
     offset_s = stats.median(offsets) if offsets else None
     known = all(part.clocks_hz for part in parts)
     warnings = {*itertools.chain.from_iterable(part.warnings for part in parts)}
-    # Each process's own noise is in the interval of all of them, which decides now.
+    # The merged interval includes each process's noise, so it alone decides whether the measurement is noisy.
     noisy = (interval.high - interval.low) / 2 > NOISY_HALF_WIDTH * centre
     warnings = (warnings - {Warn.NOISY}) | ({Warn.NOISY} if noisy else set())
     reasons = dict.fromkeys(part.stop_reason for part in parts)

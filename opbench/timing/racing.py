@@ -1,6 +1,7 @@
-"""Contenders race: one sample of each a round, and who is slower than the leader beyond doubt drops out.
+"""A race between candidates: one sample of each per round; a candidate that is clearly slower than the leader drops
+out.
 
-Pure: whatever gives a number by name can race, seconds of a GPU's clock or joules.
+The logic is pure: anything that returns a number by name can race, such as GPU times or joules.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from opbench.timing import stats
 
 @dataclass(frozen=True)
 class RaceOptions:
-    """How long a race may last, and who drops out when."""
+    """The length of a race, and when a candidate drops out."""
 
     rounds: int = 12
-    """Samples of one contender, at most."""
+    """Most samples of one candidate."""
     least: int = 3
-    """Samples from which on an interval decides; below six of them it is the range of all."""
+    """Samples from which on the interval decides; below six samples it is their whole range."""
     hopeless: float = 1.5
-    """A first sample beyond so many times the leader's slowest decides alone."""
+    """A candidate whose samples all exceed the leader's slowest by this factor drops out at once."""
     warm_up: int = 1
     """Rounds that do not count."""
     seed: int = 0
@@ -29,20 +30,20 @@ class RaceOptions:
 
 @dataclass
 class Raced:
-    """What a race left of one contender."""
+    """The result of a race for one candidate."""
 
     samples: list[float] = field(default_factory=list)
     stop: str = ""
-    """Why it was measured no longer: "slower" than the leader, or "first" or "close" where the race was over."""
+    """Why sampling ended: "slower" than the leader, or, at the end of the race, "first" or "close"."""
 
     @property
     def interval(self) -> stats.Interval:
-        """Of its median."""
+        """Return the interval of the median."""
         return stats.median_interval(self.samples)
 
     @property
     def median(self) -> float:
-        """Of its samples."""
+        """Return the median of the samples."""
         return stats.median(self.samples)
 
 
@@ -52,10 +53,10 @@ def race(
     options: RaceOptions | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, Raced]:
-    """Race contenders until one is left, or for so many rounds, or until time `is_over`; less is better.
+    """Race candidates until one is left, `rounds` are over, or `is_over` returns True; lower is better.
 
-    All samples of a round are taken one after another in random order, so that a drift hits all alike. Nobody drops
-    out before the leader has a sample in the same round.
+    The samples of a round are taken one after another in random order, so that a drift affects all candidates alike. No
+    candidate drops out before the leader has a sample in the same round.
     """
     options = options or RaceOptions()
     order, found = random.Random(options.seed), {name: Raced() for name in names}
@@ -82,7 +83,7 @@ def race(
 
 
 def _is_slower(one: Raced, leader: Raced, options: RaceOptions) -> bool:
-    """Whether a contender lies above the leader: by its first sample far, later by its interval."""
+    """Return whether a candidate is slower: with few samples by a large factor, later by non-overlapping intervals."""
     if len(one.samples) < options.least:
         return min(one.samples) > options.hopeless * max(leader.samples)
     return one.interval.low > leader.interval.high

@@ -1,6 +1,6 @@
-"""How long callables take, honestly: interleaved samples, a stop rule on the median's interval, warnings in words.
+"""Times of callables: interleaved samples, a stopping rule on the median's interval, and warnings.
 
-Pure logic over a `Clock`: no GPU here, and a fake clock in the tests.
+The logic only uses a `Clock`: it needs no GPU, and tests use a fake clock.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03
 SHORT = 5.0
-"""A span below this many times an empty launch's is mostly launch."""
+"""A time below this multiple of an empty launch's time is mostly launch overhead."""
 
 HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
 
 BUSY_S, STEP_S = 0.02, 0.1
-"""Launches without a break before each sample of a case that is measured under load, and at a time before the first."""
+"""For a case measured under load: duration of the launches before each sample, and of a batch before the first."""
 MOST_AT_ONCE = 1000
-"""A stream holds about a thousand launches before it makes the host wait."""
+"""Most launches in a batch: a stream queues about a thousand launches before the host blocks."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class TimingOptions:
     """Relative half-width of the median's 95 % interval at which a case is done."""
     seed: int = 0
     load_s: float = 0.0
-    """Measured under load: how long a case runs without a break before its warm-up, so that power and clocks have
-    settled; then it also runs for a moment before every sample, so that they stay so."""
+    """For measurements under load: how long a case runs without a break before its warm-up, until power and clocks are
+    stable. The case then also runs briefly before every sample to keep them stable. 0 for no load."""
 
 
 @dataclass(frozen=True)
 class _Readings:
-    """What a clock says of itself."""
+    """Constant properties of the clock."""
 
     timer: str
     floor_s: float
@@ -61,7 +61,7 @@ class _Readings:
 
 @dataclass
 class _Contender:
-    """What is known of one callable while it is being measured."""
+    """The state of one callable while it is measured."""
 
     key: str
     launch: Launch
@@ -71,7 +71,7 @@ class _Contender:
     settled: bool = False
     spent_s: float = 0.0
     busy: Launch | None = None
-    """What keeps the device under its load before a sample."""
+    """The launches that keep the device loaded before a sample; None without load."""
     samples: list[float] = field(default_factory=list)
     clocks: list[float | None] = field(default_factory=list)
     half_widths: list[float] = field(default_factory=list)
@@ -97,11 +97,11 @@ def measure(
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Measurement]:
-    """Measure contenders side by side: rounds of one sample each in random order, so that a drift hits all alike.
+    """Measure callables in rounds of one sample each in random order, so that a drift affects all of them alike.
 
-    `on_start` is called before anything that may hang, `on_sample` after every sample, so that a dying process loses
-    nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up. `turns`
-    renew the buffers of a contender before each of its samples.
+    `on_start` is called before anything that may hang, and `on_sample` after every sample, so that a process that dies
+    loses no data. `unheld` names callables known to wait for the device; the warm-up detects others. `turns` renew the
+    buffers of a callable before each of its samples.
     """
     options = options or TimingOptions()
     if not launches:
@@ -109,7 +109,7 @@ def measure(
     order = random.Random(options.seed)
     readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
     loaded = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
-    # Under load the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
+    # Under load a throttled clock is intended: all samples count, and there is no wait for the clock to recover.
     guard = ThrottleGuard(sleep, waited_s=WAITED_S if loaded else 0.0)
     contenders = [
         _Contender(key, launch, key not in unheld, (turns or {}).get(key)) for key, launch in launches.items()
@@ -141,7 +141,7 @@ def _take_sample(
     now: Callable[[], float],
     on_sample: Callable[[str, float], None],
 ) -> None:
-    """One sample that counts, or one set aside with a wait after it, which is not on the contender's budget."""
+    """Take one sample; if the clock is throttled, the sample does not count and a wait outside the budget follows."""
     began = now()
     sample = clock.sample(contender.next_launch(), hold=contender.hold)
     contender.spent_s += now() - began
@@ -161,9 +161,9 @@ def _take_sample(
 def _warm_up(
     clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now: Callable[[], float]
 ) -> None:
-    """Run until caches, lazily loaded code, times and clock have settled, for no longer than the budget.
+    """Run until caches, lazily loaded code, times and clock are stable, for no longer than the budget.
 
-    The first two runs are never held: loading a kernel behind a held stream would deadlock.
+    The first two runs are not queued behind a blocked stream: loading a kernel there would deadlock.
     """
     began = now()
     taken: list[Sample] = []
@@ -183,7 +183,7 @@ def _warm_up(
 
 
 def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float]) -> Launch:
-    """Keep the device busy so long that its power and clocks settle; returns what keeps it so before a sample."""
+    """Keep the device busy until its power and clocks are stable; return launches that keep it so before a sample."""
     began = now()
     alone_s = min(clock.sample(launch, hold=False).seconds for _ in range(3))
     while now() - began < load_s:
@@ -192,7 +192,7 @@ def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float])
 
 
 def _lasting(launch: Launch, alone_s: float, seconds: float) -> Launch:
-    """So many launches one after another that they last about so long."""
+    """Return a launch that repeats `launch` back to back for about `seconds`."""
     count = max(1, min(MOST_AT_ONCE, math.ceil(seconds / max(alone_s, 1e-9))))
 
     def launches() -> None:
@@ -203,7 +203,7 @@ def _lasting(launch: Launch, alone_s: float, seconds: float) -> Launch:
 
 
 def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
-    """Why a case is done, or an empty string; a case too slow for the minimum still gets three samples."""
+    """Return why a case is done, or "" to go on; a case too slow for the minimum still gets three samples."""
     n = len(contender.samples)
     if n >= options.min_samples:
         interval = stats.median_interval(contender.samples)
@@ -220,7 +220,7 @@ def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
 
 
 def _summary(readings: _Readings, contender: _Contender, options: TimingOptions, guard: ThrottleGuard) -> Measurement:
-    """Everything known of a finished contender."""
+    """Return the measurement of a finished callable."""
     samples = contender.samples
     interval = stats.median_interval(samples)
     return Measurement(
@@ -249,7 +249,7 @@ def _summary(readings: _Readings, contender: _Contender, options: TimingOptions,
 def _warnings(
     contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
 ) -> tuple[Warn, ...]:
-    """What looks odd."""
+    """Return the warnings about a finished callable."""
     samples = contender.samples
     throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
     slow = bool(contender.throttled) or any(map(guard.below, contender.clocks))
@@ -265,7 +265,7 @@ def _warnings(
 
 
 def _drifted(samples: list[float]) -> bool:
-    """Whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
+    """Return whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
     half = len(samples) // 2
     if half < 6:
         return False
@@ -277,7 +277,7 @@ def _drifted(samples: list[float]) -> bool:
 
 
 def _clock_changed(before: DeviceState, after: DeviceState) -> bool:
-    """Whether the multiprocessors' clock differs between the ends of a measurement."""
+    """Return whether the SM clock differs between the start and the end of a measurement."""
     if not before.sm_clock_hz or not after.sm_clock_hz:
         return False
     return abs(after.sm_clock_hz / before.sm_clock_hz - 1) > CLOCK_CHANGE

@@ -1,4 +1,4 @@
-"""Order statistics for timings: no distribution assumed, nothing trimmed, no SciPy."""
+"""Order statistics for times: no assumed distribution, no trimming, no SciPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """The q-quantile with linear interpolation (Hyndman and Fan's type 7, NumPy's default)."""
+    """Return the q-quantile with linear interpolation (Hyndman and Fan's type 7, NumPy's default)."""
     if not samples:
         raise ValueError("no samples")
     if not 0 <= q <= 1:
@@ -25,13 +25,13 @@ def quantile(samples: Sequence[float], q: float) -> float:
 
 
 def median(samples: Sequence[float]) -> float:
-    """The middle sample, or the mean of the two middle ones."""
+    """Return the middle sample, or the mean of the two middle ones."""
     return quantile(samples, 0.5)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A range with the probability that it covers the true value, when that could be computed."""
+    """A range, and the probability that it covers the true value."""
 
     low: float
     high: float
@@ -39,10 +39,10 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The narrowest symmetric pair of order statistics that covers the true median with at least `confidence`.
+    """Return the narrowest symmetric pair of order statistics that covers the true median with at least `confidence`.
 
-    Exact for any distribution: the number of samples below the median is binomial(n, 1/2). With fewer than six samples
-    no pair reaches 95 %; then it is the whole range, and `coverage` says how little that is worth.
+    This is exact for any distribution: the number of samples below the median is binomial(n, 1/2). With fewer than six
+    samples no pair reaches 95 %; the result is then the whole range with its lower `coverage`.
     """
     if not samples:
         raise ValueError("no samples")
@@ -53,9 +53,9 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Inter
 
 @functools.lru_cache(maxsize=4096)
 def interval_rank(n: int, confidence: float) -> tuple[int, float]:
-    """Zero-based rank r such that samples r and n-1-r (in order) bound the median, and the exact coverage.
+    """Return the zero-based rank r such that samples r and n-1-r (in order) bound the median, and the exact coverage.
 
-    Both ends miss with probability P(binomial(n, 1/2) <= r).
+    Each end misses the median with probability P(binomial(n, 1/2) <= r).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
@@ -78,26 +78,26 @@ class Ratio:
     low: float
     high: float
     coverage: float
-    """What both medians' own intervals reach; below the confidence asked for where there are too few samples."""
+    """The lower coverage of both medians' intervals; below the requested confidence with too few samples."""
 
 
 RATIO_METHOD = "Zou and Donner's MOVER on the logarithms of exact order-statistic intervals of both medians"
 
 
 def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> Ratio:
-    """Ratio of the medians of two independent sets of positive samples, with its interval.
+    """Return the ratio of the medians of two independent sets of positive samples, with its interval.
 
-    The intervals of the two medians are joined by the method of variance estimates recovery: Zou and Donner,
-    Statistics in Medicine 27 (2008) 1693-1702, equation 4, on logarithms. No random numbers, no distribution assumed;
-    in simulations from 6 to 60 samples (normal, skewed, heavy, two modes, quantised) it covers 97 to 100 %. A drift
-    between two runs is not in it.
+    The two medians' intervals are combined by the method of variance estimates recovery (MOVER): Zou and Donner,
+    Statistics in Medicine 27 (2008) 1693-1702, equation 4, on logarithms. It needs no random numbers and assumes no
+    distribution. In simulations with 6 to 60 samples (normal, skewed, heavy-tailed, bimodal, quantised) it covers 97 to
+    100 %. It does not include a drift between two runs.
     """
     top, bottom = median_interval(numerator, confidence), median_interval(denominator, confidence)
     return interval_ratio(median(numerator), top, median(denominator), bottom)
 
 
 def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: Interval) -> Ratio:
-    """Ratio of two independent estimates of positive values from their intervals, as `median_ratio` joins them."""
+    """Return the ratio of two independent positive estimates from their intervals, combined as in `median_ratio`."""
     if top.low <= 0 or bottom.low <= 0:
         raise ValueError("the ratio of medians is for positive samples")
     above, below = math.log(numerator), math.log(denominator)
@@ -108,7 +108,7 @@ def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: 
 
 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a share, `count` of `total` seen: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
+    """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
     if not 0 <= count <= total or total == 0:
         raise ValueError(f"{count} of {total} is no share")
     tail = (1 - confidence) / 2
@@ -118,12 +118,12 @@ def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[fl
 
 
 def _at_most(count: int, total: int, share: float) -> float:
-    """P(binomial(total, share) <= count)."""
+    """Return P(binomial(total, share) <= count)."""
     return math.fsum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count + 1))
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Where a function that rises over [0, 1] passes a level."""
+    """Return where a function that rises over [0, 1] crosses a level."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

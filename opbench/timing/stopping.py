@@ -1,4 +1,4 @@
-"""When a warm-up has settled, when samples are enough, and which were taken at a throttled clock; numbers only."""
+"""Rules on numbers only: when a warm-up is stable, when samples are enough, and which samples had a throttled clock."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from opbench.timing import stats
 
 SETTLED_RUNS = 3
 SETTLED = 0.03
-"""A warm-up has settled when the medians of its last three runs and of the three before are this close."""
+"""A warm-up is stable when the medians of its last three runs and of the three before differ by at most this share."""
 
 STABLE_SAMPLES, STABLE_EVERY = 64, 32
 STABLE_GAIN = 0.05
-"""The half-width of a median's interval shrinks by 29 % while samples double, if they are independent. If it shrinks by
-less than 5 %, more of them are not worth their time. NVBench's `stdrel` gives up alike: from 64 values of the noise on,
-now and then, once they vary by less than 5 % of their mean."""
+"""If samples are independent, the half-width of a median's interval shrinks by 29 % while their number doubles. If it
+shrinks by less than 5 %, more samples are not worth their time. NVBench's `stdrel` stops similarly: with at least 64
+values of the noise, once they vary by less than 5 % of their mean."""
 
 THROTTLED_SHARE = 0.75
-"""Of the highest clock: below it a sample is set aside (NVBench's default, too)."""
+"""A sample below this share of the highest clock does not count (the same default as NVBench)."""
 WAIT_S, LONGEST_WAIT_S, WAITED_S = 0.05, 0.5, 2.0
-"""A throttled GPU is given so long at first, so long at most at once, and so long in all."""
+"""Seconds to wait for a throttled GPU: the first time, at most at once, and in total."""
 
 
 def settled(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) -> bool:
-    """Whether the last runs of a warm-up took as long, and at the same clock, as those before them.
+    """Return whether the last warm-up runs took as long, and had the same clock, as the runs before them.
 
-    Medians, so that a kernel of a few ticks of the timer, whose spans never agree, settles too.
+    Medians are compared, so that a kernel of only a few timer ticks, whose times always vary, also becomes stable.
     """
     if len(spans_s) < 2 * SETTLED_RUNS:
         return False
@@ -41,13 +41,13 @@ def _level(values: Sequence[float]) -> bool:
 
 
 def half_width(samples: Sequence[float], interval: stats.Interval) -> float:
-    """Half the interval's width over the median."""
+    """Return half the interval's width divided by the median."""
     middle = stats.median(samples)
     return (interval.high - interval.low) / 2 / middle if middle > 0 else 0.0
 
 
 def stabilised(half_widths: Sequence[float]) -> bool:
-    """Whether further samples no longer narrow the interval: it spans two modes or a drift, or the noise has bursts."""
+    """Return whether more samples no longer narrow the interval, for example with two modes or bursts of noise."""
     n = len(half_widths)
     if n < STABLE_SAMPLES or n % STABLE_EVERY:
         return False
@@ -57,34 +57,34 @@ def stabilised(half_widths: Sequence[float]) -> bool:
 
 @dataclass
 class ThrottleGuard:
-    """Tells samples at a throttled clock from others and gives the GPU time to recover, up to a limit."""
+    """Detects samples at a throttled clock and gives the GPU time to recover, up to a limit."""
 
     sleep: Callable[[float], None]
     highest_hz: float = 0.0
-    """That the median of three readings in a row has reached. Not the device's own maximum: clocks may be locked."""
+    """The highest median of three consecutive readings. The device's maximum is not used, as clocks may be locked."""
     waited_s: float = 0.0
     _delay_s: float = 0.0
     _in_a_row: int = 0
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=3))
 
     def note(self, clock_hz: float | None) -> None:
-        """Learn the highest clock from a reading; a single odd one does not count."""
+        """Update the highest clock from a reading; a single outlier does not count."""
         if clock_hz:
             self._recent.append(clock_hz)
             if len(self._recent) == 3:
                 self.highest_hz = max(self.highest_hz, stats.median(list(self._recent)))
 
     def throttled(self, clock_hz: float | None) -> bool:
-        """Whether a sample at this clock is to be set aside; none is any more once the GPU has had its time."""
+        """Return whether a sample at this clock does not count; always False once the total waiting time is spent."""
         self.note(clock_hz)
         return self.below(clock_hz) and self.waited_s < WAITED_S
 
     def below(self, clock_hz: float | None) -> bool:
-        """Whether this clock is a throttled one."""
+        """Return whether this clock is throttled."""
         return bool(clock_hz) and (clock_hz or 0.0) < THROTTLED_SHARE * self.highest_hz
 
     def wait(self) -> None:
-        """Let the GPU recover: the third time in a row, and each after it, takes longer (as NVBench)."""
+        """Wait for the GPU to recover; from the third consecutive time on, each wait is longer (as in NVBench)."""
         self._in_a_row += 1
         if self._in_a_row > 2:
             self._delay_s = min(LONGEST_WAIT_S, 2.5 * self._delay_s)
@@ -93,5 +93,5 @@ class ThrottleGuard:
         self.waited_s += self._delay_s
 
     def recovered(self) -> None:
-        """A sample at a good clock."""
+        """Reset the waits after a sample at a good clock."""
         self._in_a_row, self._delay_s = 0, 0.0

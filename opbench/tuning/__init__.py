@@ -1,1 +1,1 @@
-"""The best of thousands of configs within a budget: strategies that ask, races that decide, trials that are kept."""
+"""The search for the best of thousands of configs within a time budget: strategies, races and recorded trials."""

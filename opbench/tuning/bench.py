@@ -1,4 +1,4 @@
-"""The bench on a GPU: compilers ahead of it, one worker process that looks at configs and races them."""
+"""The bench on a GPU: processes compile configs ahead; one worker process checks and races them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opbench.tuning.compiling import Compilers
 from opbench.tuning.search import CompiledConfig
 
 SILENCE_S = 60.0
-"""A worker that tells nothing for so long is stopped: a kernel hangs, or is far too slow to be looked at."""
+"""A worker without a message for this long is stopped: a kernel hangs, or is far too slow to be checked."""
 
 
 class GpuBench:
@@ -48,11 +48,11 @@ class GpuBench:
         self.now = now
 
     def case(self, number: int) -> Case:
-        """A config as a case."""
+        """Return a config, given by its number, as a case."""
         return Case(self._variant, self._space[number], self._problem)
 
     def compile(self, numbers: Sequence[int]) -> None:
-        """Begin to compile these."""
+        """Start compiling these configs."""
         for number in numbers:
             self._compilers.begin(number, pack(self.case(number)), self._target)
 
@@ -99,7 +99,7 @@ class GpuBench:
             if culprit not in running:
                 if first is None or culprit != first.name:
                     raise outcome
-                first = leader = None  # it survived before; what it does now is not the others' fault
+                first = leader = None  # it ran before, so the others can race without it
                 continue
             number = running.pop(culprit)
             found[number] = Trial(self._space[number], "failed", reason=str(outcome))
@@ -108,7 +108,7 @@ class GpuBench:
     def _ask(
         self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions
     ) -> tuple[str, RacedCases | OpbenchError]:
-        """The outcome of one race, or which case was running when it ended in an error."""
+        """Return ("", result) of one race, or the case that was running and the error that ended the race."""
         running = ""
 
         def listen(notification: Notification) -> None:

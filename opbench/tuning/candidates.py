@@ -10,7 +10,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 
 MOST = 300_000
-"""Configs of one search, at most: each is known before the first is tried, so that none is missed or tried twice."""
+"""Most configs of one search. All are listed before the first is tried, so that none is missed or tried twice."""
 
 GridPoint = tuple[int, ...]
 """For each tunable, the index of its value among all values in ascending order."""
@@ -40,7 +40,7 @@ class Candidates(Sequence[Config]):
         return {n: values[place] for n, values, place in zip(self.names, self.values, point, strict=True)}
 
     def number_of(self, config: Config) -> int | None:
-        """Its number; None for one that is not among them."""
+        """Return a config's number; None if it is not a candidate."""
         if list(config) != self.names:
             return None
         try:
@@ -50,7 +50,11 @@ class Candidates(Sequence[Config]):
         return self.numbers.get(point)
 
     def neighbours(self, number: int) -> Iterator[int]:
-        """Others, the nearest first: one tunable a step away, then at any value, then two tunables a step away each."""
+        """Yield other configs, the nearest first.
+
+        First one tunable changes by one step, then one tunable takes any value, then two tunables change by one step
+        each.
+        """
         own = self.points[number]
         steps = [(axis, step) for axis in range(len(own)) for step in (1, -1)]
         near = (self._moved(own, {axis: own[axis] + step}) for axis, step in steps)
@@ -72,7 +76,7 @@ class Candidates(Sequence[Config]):
 
 
 def candidates(variant: Variant, problem: Operator) -> Candidates:
-    """The configs of a variant that fit a problem; raises UsageError where none does."""
+    """Return the configs of a variant that fit a problem; raise UsageError if none does."""
     fitting = (config for config in variant.space if variant.unmet(problem, config) is None)
     found = Candidates(fitting, dict(variant.tune))
     if not found:

@@ -1,4 +1,4 @@
-"""Configs compiled ahead of the GPU, each compiler a worker process that is ended when it takes too long."""
+"""Configs compiled ahead of the GPU; each compiler is a worker process that is killed at a time limit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ LOG = "compilers.log"
 
 
 class Compilers:
-    """As many compilers at work as there are processors; each result comes back as it is done.
+    """A pool of compiler processes, by default one per processor; each result is returned as soon as it is done.
 
-    Their processes start at once, beside the GPU's. One that is over the limit is killed with its config and another
-    takes its place: NVRTC cannot be interrupted, and a pool of the standard library cannot end one of its jobs.
+    The processes start at the same time as the GPU's worker. A process over the time limit is killed and replaced, and
+    its
+    config ends. NVRTC cannot be interrupted, and a pool of the standard library cannot stop one of its jobs.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Compilers:
             threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
     def begin(self, number: int, packed: PackedCase, target: GpuTarget) -> None:
-        """Compile one; returns at once."""
+        """Start compiling one config; return at once."""
         self._pending += 1
         self._asked.put((number, packed, target))
 
@@ -51,13 +52,13 @@ class Compilers:
         return found
 
     def close(self) -> None:
-        """End all compilers; what is not done is left."""
+        """Stop all compilers; unfinished configs are dropped."""
         for worker in self._workers:
             worker.end()
             self._asked.put(None)
 
     def _serve(self, worker: Worker) -> None:
-        """Compile what is asked for, one after another, in one process at a time."""
+        """Compile the requested configs one after another, in one process at a time."""
         _starts(worker)
         while (asked := self._asked.get()) is not None:
             number, packed, target = asked
@@ -65,7 +66,7 @@ class Compilers:
 
     def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:
         if not _starts(worker):
-            return CompiledCase()  # whoever launches this compiles it
+            return CompiledCase()  # compiled again when it is launched
         try:
             return worker.ask(request, self._limit_s)
         except WorkerHung:
@@ -73,7 +74,7 @@ class Compilers:
         except WorkerLost as error:
             return CompiledCase(refused=f"the compiler died: {error}")
         except OpbenchError:
-            return CompiledCase()  # of this machine, and told where it is launched
+            return CompiledCase()  # an error of this machine: the launch reports it
 
 
 def _starts(worker: Worker) -> bool:

@@ -1,4 +1,4 @@
-"""The search: asks a strategy, compiles ahead, races what can run, keeps every outcome; it knows no GPU."""
+"""The search: asks a strategy for configs, compiles ahead, races what can run, and records every outcome."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from opbench.tuning.candidates import Candidates
 from opbench.tuning.strategies import Strategy
 
 BATCH = 8
-"""Configs of one race, beside the leader."""
+"""Configs in one race, in addition to the leader."""
 CLOSE = 1.03
-"""Configs within so many times the best score may be the best: they are measured again, to the target."""
+"""Configs up to this factor above the best score may be the best, so they are measured again, to the target."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class CompiledConfig:
 
     number: int
     trial: Trial | None = None
-    """Where it ends there: refused, unfit, or the same as another."""
+    """The trial if the config ended while compiling (refused, overtime or unfit); None if it can race."""
     twin: int | None = None
-    """The config whose machine code and launches it shares."""
+    """Another config with the same machine code and launches; None without one."""
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
@@ -33,24 +33,27 @@ class CompiledConfig:
 
 
 class Bench(Protocol):
-    """Where configs are compiled and raced: a GPU, or one made of numbers."""
+    """The interface of a bench that compiles and races configs: a GPU, or simulated numbers."""
 
     def now(self) -> float:
-        """Seconds of its clock."""
+        """Return the bench's time in seconds."""
 
     def compile(self, numbers: Sequence[int]) -> None:
-        """Begin to compile these; returns at once."""
+        """Start compiling these configs; return at once."""
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
         """Return what was compiled since the last call; wait up to this time for a first pending result."""
 
     def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
-        """Check these and race those that are right against the leader, whose samples come too; a Trial for others."""
+        """Check these configs and race the right ones against the leader, whose samples are returned too.
+
+        Configs that are wrong or fail have a Trial as their result.
+        """
 
 
 @dataclass
 class Search:
-    """A search in progress: what is known of each config, and who leads."""
+    """A search in progress: the trial of each config, and the current leader."""
 
     space: Candidates
     strategy: Strategy
@@ -58,18 +61,18 @@ class Search:
     keep: Callable[[Trial], None]
     """Called with each trial before the next begins."""
     spent_s: float = 0.0
-    """By earlier processes."""
+    """Seconds that earlier processes spent on this search."""
     batch: int = BATCH
     ahead: int = 2 * BATCH
-    """Configs that are being compiled, or wait to be raced, while one batch is."""
+    """Configs that compile or wait while one batch races."""
     trials: dict[int, Trial] = field(default_factory=dict)
     leader: int | None = None
     waiting: list[CompiledConfig] = field(default_factory=list)
-    """Compiled, and not raced yet."""
+    """Configs that are compiled and not yet raced."""
     pending: int = 0
-    """Being compiled."""
+    """Number of configs being compiled."""
     began: float = field(init=False)
-    """When it would have begun on the bench's clock, had one process done it all."""
+    """The search's start on the bench's clock, moved back by `spent_s`."""
 
     def __post_init__(self) -> None:
         self.began = self.bench.now() - self.spent_s
@@ -82,7 +85,7 @@ class Search:
                 self._take(number, trial)
 
     def run(self, budget_s: float) -> str:
-        """Search until the budget is spent, or every config is tried; says which."""
+        """Search until the budget is spent or every config is tried; return "budget" or "every config tried"."""
         until_s = self.began + budget_s
         while self.bench.now() < until_s:
             self._ask()
@@ -98,7 +101,7 @@ class Search:
         return "budget"
 
     def _ask(self) -> None:
-        """Have so many configs under way that the GPU waits for none of them."""
+        """Start compiling enough configs that the GPU never waits for one."""
         wanted: list[int] = []
         while self.pending + len(self.waiting) + len(wanted) < self.ahead + self.batch:
             number = self.strategy.ask()
@@ -110,7 +113,7 @@ class Search:
         self.pending += len(wanted)
 
     def finalists(self, most: int) -> list[int]:
-        """The best, and whom the races could not tell from it; the default is among them where it could run."""
+        """Return the best config, those whose score is within `CLOSE` of it, and the default if it could run."""
         ranked = sorted(((t.score, n) for n, t in self.trials.items() if t.score is not None and t.ending == "raced"))
         found = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
         default = self.trials.get(0)
@@ -159,7 +162,7 @@ class Search:
             self._end(number, trial)
 
     def _factor(self, found: Mapping[int, Raced | Trial]) -> float:
-        """What makes a median one that the leader's score can stand beside: what the leader took then, over now."""
+        """Return the leader's score over its median in this race: the factor that makes this race's medians scores."""
         if self.leader is None:
             return 1.0
         now, then = found.get(self.leader), self.trials[self.leader].score
@@ -173,7 +176,7 @@ class Search:
     def _take(self, number: int, trial: Trial) -> None:
         self.trials[number] = trial
         self.strategy.tell(number, trial.score)
-        if number == self.leader and trial.ending != "raced":  # it led until a judged sample of it was wrong
+        if number == self.leader and trial.ending != "raced":  # a judged sample of it was wrong
             raced = [(t.score, n) for n, t in self.trials.items() if t.ending == "raced" and t.score is not None]
             self.leader = min(raced)[1] if raced else None
         best = self.trials[self.leader].score if self.leader is not None else None

@@ -1,4 +1,4 @@
-"""Which config to try next: at random, near the best ones so far, or where a model expects the best."""
+"""Strategies that choose the next config: at random, near the best so far, or by a model of the expected time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import optuna
 
 SCOUTS = 24
-"""Random configs before a local search believes that it has seen the best places to begin at."""
+"""Random configs at the start of a local search."""
 SCOUT_EVERY = 6
 """One of this many proposals of a local search is random, so that the search can leave a local minimum."""
 
 
 class Strategy(Protocol):
-    """Asked for numbers of candidates, none twice; told what became of them, in any order."""
+    """The interface of a strategy: it proposes each candidate's number once and receives scores in any order."""
 
     def ask(self) -> int | None:
-        """A config not asked for yet; None where all were."""
+        """Return a config that was not proposed before; None when all were."""
 
     def tell(self, number: int, score: float | None) -> None:
-        """Its score, less is better; None for one that does not compile, cannot run or is wrong."""
+        """Report a config's score, where lower is better; None if it does not compile, cannot run or is wrong."""
 
 
 class Random:
-    """Every config once, in random order, the default first."""
+    """Proposes every config once, in random order, the default first."""
 
     def __init__(self, space: Candidates, seed: int = 0) -> None:
         self._order = list(range(1, len(space)))
@@ -53,9 +53,10 @@ class Random:
 
 
 class Local:
-    """The neighbours of the best configs so far, the nearest of the best one first; now and then a random one.
+    """Proposes neighbours of the best configs, the nearest of the best one first; sometimes a random config.
 
-    A best-first search: whose neighbours are all known gives way to the next best, so that it stops nowhere.
+    This is a best-first search: when all neighbours of a config are known, the next best config follows, so the search
+    does not get stuck.
     """
 
     def __init__(self, space: Candidates, seed: int = 0) -> None:
@@ -99,10 +100,13 @@ class Local:
 
 
 class Bayesian:
-    """What Optuna's tree-structured Parzen estimator expects to be fast; the rules are kept by asking again."""
+    """Proposes configs that Optuna's tree-structured Parzen estimator expects to be fast.
+
+    A proposal that breaks a rule is reported as failed, and the estimator is asked again.
+    """
 
     TRIES = 32
-    """Proposals that break a rule or are known, in a row, until a random config takes their place."""
+    """Consecutive invalid or known proposals after which a random config is used."""
 
     def __init__(self, space: Candidates, seed: int = 0) -> None:
         try:
@@ -156,4 +160,4 @@ STRATEGIES: Mapping[str, Callable[[Candidates, int], Strategy]] = {
     "random": Random,
     "bayesian": Bayesian,
 }
-"""By name, the default first."""
+"""Strategies by name, the default first."""

@@ -1,4 +1,4 @@
-"""One search from its options to its record: opened or resumed, run, and its best measured as an ordinary run."""
+"""One search from its options to its record: open or resume it, run it, and measure its best configs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
 def tune(
     variant: Variant, problem: Operator, options: TuneOptions, tell: Tell = lambda progress: None
 ) -> tuple[Tuning, Run | None]:
-    """Search a variant's configs on this GPU; returns the record, and the run of the finalists.
+    """Search a variant's configs on this GPU; return the record, and the run of the finalists (None without finalists).
 
-    Raises EnvironmentFault where there is no GPU, UsageError for a folder that holds another search.
+    Raises EnvironmentFault without a GPU, and UsageError for a folder with another search.
     """
     began = time.perf_counter()
     space = candidates(variant, problem)
@@ -68,7 +68,7 @@ def tune(
             variant, problem, space, worker, compilers, target, _racing(options), options.mode, options.energy
         )
         search = _search(space, options, bench, earlier, writer, tell)
-        search.began = began - search.spent_s  # the GPU's context, and finding the configs, are on the budget
+        search.began = began - search.spent_s  # start-up counts towards the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         reason = search.run(options.budget_s - final_s)
         compilers.close()
@@ -125,7 +125,10 @@ def _begun(
 
 
 def _require_same(before: Begun, here: Begun, out: Path) -> None:
-    """Refuse to go on where scores would be of something else; another strategy or a larger space may go on."""
+    """Raise UsageError if the search in `out` differs in variant, problem, unit, mode, source or GPU.
+
+    Its scores would not be comparable. Another strategy or a larger space is allowed.
+    """
     pairs = [(key, getattr(before, key), getattr(here, key)) for key in ("variant", "problem", "unit", "mode")]
     pairs.append(("the source's checksum", before.source_sha256[:12], here.source_sha256[:12]))
     pairs.append(("gpu", before.environment.gpu, here.environment.gpu))
@@ -143,7 +146,7 @@ def _target(environment: Environment) -> GpuTarget:
 def _search(
     space: Candidates, options: TuneOptions, bench: GpuBench, earlier: Tuning | None, writer: RunWriter, tell: Tell
 ) -> Search:
-    """A search that keeps each trial on disk before it goes on."""
+    """Return a search that writes each trial to disk before the next one, with the earlier trials loaded."""
 
     def keep(trial: Trial) -> None:
         writer.write("trial", to_json(trial, sparse=True))
@@ -157,7 +160,10 @@ def _search(
 
 
 def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuning | None) -> Finals | None:
-    """Which configs are measured to the end, and where; those that were begun, where nothing was tried since."""
+    """Choose the configs to measure to the target, and their folder; None without any.
+
+    Returns the earlier finals if no config was tried since.
+    """
     if earlier and earlier.finals and len(search.trials) == len(earlier.trials):
         return earlier.finals
     numbers = search.finalists(FINALISTS)
@@ -170,9 +176,9 @@ def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuni
 
 
 ENERGY_RACE = RaceOptions(rounds=4, least=2, hopeless=1.25, warm_up=0)
-"""A sample of joules takes half a second, and is true to a few per cent."""
+"""A sample of joules takes half a second, and its error is a few per cent."""
 ENERGY_FINALS = RaceOptions(rounds=6, least=7, hopeless=math.inf, warm_up=0)
-"""In the finals nobody drops out."""
+"""In the finals no config drops out."""
 
 
 def _racing(options: TuneOptions) -> RaceOptions:
@@ -180,7 +186,7 @@ def _racing(options: TuneOptions) -> RaceOptions:
 
 
 def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -> Energies:
-    """The joules of the finals' configs, sampled in turns."""
+    """Return the joules of the finals' configs, sampled in rounds."""
     numbers = [number for config in finals.configs if (number := search.space.number_of(config)) is not None]
     found = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
     told = []
@@ -195,9 +201,9 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
 def _measured(
     finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, tell: Tell
 ) -> Run:
-    """The best checked in full and measured to the target, side by side, as an ordinary run below the search's.
+    """Check the best configs in full and measure them to the target, interleaved, as a run in the folder of the finals.
 
-    What a killed process had measured of it stands.
+    Results that a killed process has already measured are reused.
     """
     cases = tuple(Case(variant, config, problem) for config in finals.configs)
     timing = TimingOptions(mode=options.mode, budget_s=max(0.2, 0.5 * final_s / len(cases)))
