@@ -1,1 +1,1 @@
-"""One case on one device: bound, checked, judged and timed."""
+"""Binding, checking, judging and timing of cases on one device."""

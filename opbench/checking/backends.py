@@ -1,4 +1,4 @@
-"""The two places where cases run: `cuda` and `cpu`."""
+"""Selection and opening of the two backends, `cuda` and `cpu`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NAMES = ("cuda", "cpu")
 
 
 CHOICES = ("auto", "cuda", "cpu")
-"""Names that `resolve` takes."""
+"""The names that `resolve` accepts."""
 
 
 def resolve(name: str) -> str:
-    """The backend that "auto" means on this machine: cuda when a GPU and CuPy are there, else cpu."""
+    """Return the name of a backend; "auto" is cuda when a GPU and CuPy are available, else cpu."""
     if name == "auto":
         from opbench.gpu import driver as cuda
 
@@ -33,14 +33,14 @@ def resolve(name: str) -> str:
 
 @functools.cache
 def prepare(name: str) -> None:
-    """Begin to build what a backend needs of its own, beside whatever goes on; who opens it waits for the rest."""
+    """Start building in the background what the cpu backend needs; opening the backend waits for the build."""
     if resolve(name) != "cpu":
         return
 
     def build() -> None:
         from opbench.emulator.build import prepare as build_own
 
-        # The backend will meet and tell it; RuntimeError: the command has ended, and Python starts no more threads.
+        # Opening the backend reports the error. RuntimeError: Python is exiting and cannot start threads.
         with contextlib.suppress(OpbenchError, OSError, RuntimeError):
             build_own(cache_folder("cpu"))
 
@@ -48,9 +48,10 @@ def prepare(name: str) -> None:
 
 
 def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
-    """For each of several processes that train together, what its environment has besides; they open `name` then.
+    """Return the additional environment variables for each of several processes that train together.
 
-    Raises EnvironmentFault where this machine has fewer devices, or nothing to add over them.
+    Each process opens the backend `name` with them. Raises EnvironmentFault where this machine has too few devices or
+    lacks a collective library.
     """
     if resolve(name) == "cuda":
         from opbench.gpu.driver import collective
@@ -60,16 +61,16 @@ def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs that this process may use; raises EnvironmentFault where it cannot see any."""
+    """Return the GPUs that this process may use; raise EnvironmentFault if none is visible."""
     from opbench.gpu.driver import device
 
     return device.gpus()
 
 
 def open_backend(name: str, capability: tuple[int, int] | None = None) -> Backend:
-    """Open a backend; raises EnvironmentFault when this machine has not what it needs.
+    """Open a backend; raise EnvironmentFault if this machine lacks what it needs.
 
-    `capability` is the compute capability whose code the cpu backend compiles; None stands for the newest it executes.
+    `capability` is the compute capability whose code the cpu backend compiles; None is the newest that it can execute.
     """
     if resolve(name) == "cuda":
         from opbench.gpu.driver import CudaBackend

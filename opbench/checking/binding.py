@@ -1,4 +1,4 @@
-"""How a case is tied to a device: its kernels or its library's call, on buffers that are given."""
+"""Binding of a case to a device: its kernels, or its library's call, with given buffers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Binding:
 
     launch: Launch
     launches: tuple[KernelLaunch, ...] = ()
-    """Its kernels' with every number known; none of a library's."""
+    """The kernels' launches with all numbers evaluated; empty for a library."""
     program: Program | None = None
-    """The loaded module; None of a library."""
+    """The loaded module; None for a library."""
 
 
 def bind(
@@ -37,24 +37,25 @@ def bind(
     setup: bool | None = None,
     traced: bool = False,
 ) -> Binding:
-    """The case on these buffers, by name: its tensors and its workspace.
+    """Bind a case to buffers, given by name: its tensors and its workspaces.
 
-    `sm_count` is what grids are sized by where that is not this backend's; `written` are inputs that what is launched
-    just ahead may write: a launch that reads one of them early waits for all of that in place of overlapping it.
-    `setup` selects the setup launches (True) or the others (False); they need only the buffers that they name.
-    `traced` takes the module that its traces run, so that one build does for both.
-    Raises LaunchError for what the device refuses, CompileError, and UsageError for a header or a library's file that
-    is wrong.
+    `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs that the
+    launches just before may write: a programmatic launch that reads one of them early then waits for the end of those
+    launches instead of overlapping them. `setup` selects the setup launches (True), the others (False) or all (None);
+    only
+    their buffers are needed. `traced` loads the build that traces run, so that one build serves both.
+
+    Raises LaunchError for what the device rejects, CompileError, and UsageError for an invalid header or library file.
     """
     if case.variant.is_library:
         return Binding(_bind_library(backend, case, _joined(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
     launches = [launch for launch in every if setup in (None, launch.setup)]
-    if launches and launches[0] is not every[0]:  # it may overlap what was ahead of it here, not what is elsewhere
+    if launches and launches[0] is not every[0]:  # the launch before it is not part of this binding
         launches[0] = replace(launches[0], programmatic=False)
     for number, launch in enumerate(launches):
         if not launch.programmatic:
-            break  # it begins when all ahead of it has ended, and so what follows reads nothing too early
+            break  # it starts after all earlier launches have ended, so later launches are safe, too
         if set(launch.early) & set(written):
             launches[number] = replace(launch, programmatic=False)
             break
@@ -71,7 +72,7 @@ def rebind(backend: Backend, case: Case, bound: Binding, buffers: Mapping[str, B
 
 
 def _joined(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
-    """Return the buffers, with outputs that a library writes over its inputs in the inputs' place."""
+    """Return the buffers, where outputs that a library updates in place are replaced by their inputs."""
     own = case.problem.in_place if case.variant.in_place else {}
     return {**buffers, **{old: buffers[new] for new, old in own.items()}}
 
@@ -95,7 +96,7 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
 
 
 def allocate(backend: Backend, tensors: Iterable[Tensor]) -> dict[str, Buffer]:
-    """Buffers for all of these or, when memory is short, for none: then EnvironmentFault."""
+    """Allocate buffers for all tensors; if memory is short, free them all and raise EnvironmentFault."""
     buffers: dict[str, Buffer] = {}
     try:
         for tensor in tensors:
@@ -110,9 +111,11 @@ SMALL_BYTES = 64 << 20
 
 
 def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
-    """A case's launch, run once, on buffers of its own, which are to be freed; no reference and no check.
+    """Bind a case to new buffers and launch it once, without a reference or a check; return the launch and the buffers.
 
-    Inputs are the problem's own where they are small or index others, else a few numbers over and over.
+    The caller frees the buffers. Inputs are the problem's own if they are small or contain integers, which may be
+    indices;
+    otherwise they repeat a few random numbers.
     """
     problem = case.problem
     given = problem.input_tensors()

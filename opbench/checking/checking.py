@@ -1,4 +1,4 @@
-"""One backend at work: a problem's data prepared once, its cases run on it and judged."""
+"""The session on one backend: prepares a problem's data once, runs its cases and judges them."""
 
 from __future__ import annotations
 
@@ -44,56 +44,56 @@ from opbench.timing.clock import Launch
 
 SEED = 20260
 TRACED_WORK = 1e7
-"""FLOPs and elements moved up to which a case's accesses are looked at on the cpu backend, some 30 million a second."""
+"""FLOPs and elements moved up to which the cpu backend traces a case's accesses, at about 30 million per second."""
 PATTERN_ELEMENTS = 1 << 20
 PATTERN_FLOPS = 1e8
-"""Beyond these nobody looks for a pattern in a wrong result, as smaller problems show the same."""
+"""Above these limits there is no search for a pattern in a wrong result, as smaller problems show the same."""
 UNDEFINED_FILLS = (1, 2)
-"""Other values that a shuffle gives where CUDA defines none: each lane gets all three of NaN, large and very small."""
+"""Alternative values for shuffles that CUDA leaves undefined; with the first run each lane gets NaN, large and tiny."""
 MOST_SUSPECTS = 8
-"""Lines with such shuffles that are looked at: each costs two runs."""
+"""Most lines with such shuffles to test: each costs two runs."""
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
-"""Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
+"""Above these limits the integer run is skipped, as its reference would take longer than the measurement."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one judged run of a case came to."""
+    """The result of one judged run of a case."""
 
     verdict: Verdict
     damaged: bool = False
-    """Whether memory that is not the case's to write was written: the problem's buffers are to be given up then."""
+    """Whether memory may be corrupt that the case must not write; the problem's buffers must then be released."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check of one case found."""
+    """The result of checking one case."""
 
     verdict: Verdict
     resources: dict[str, LaunchResources]
     traffic: Traffic | None
-    """What was counted, with files named alike on every machine; None where nothing was."""
+    """Counted traffic, with machine-independent file names; None if nothing was counted."""
     machine_code_sha256: str
-    """Empty where no code for a GPU ran."""
+    """Empty if no GPU machine code ran."""
     outputs: Arrays = field(default_factory=dict)
-    """What a right case wrote, as stored, where that was asked for."""
+    """The stored outputs of a right case that was checked on given inputs; else empty."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A case bound to its problem's buffers and to a workspace of its own."""
+    """A case bound to its problem's buffers and to its own workspace."""
 
     case: Case
     prepared: Prepared
     workspace: Mapping[str, Buffer]
     binding: Binding
     traced: bool = False
-    """Whether what is bound is the build that can be looked at."""
+    """Whether the bound build can be traced."""
 
     @property
     def buffers(self) -> dict[str, Buffer]:
-        """Everything that it reads and writes."""
+        """Return all buffers that the case reads or writes."""
         return {**self.prepared.buffers, **self.workspace}
 
 
@@ -110,18 +110,18 @@ class Session:
         self.backend = backend
         self.traced_work = traced_work
         self.stands_for = stands_for
-        """The GPU whose grids and caches a run without one has."""
+        """The limits of the GPU that a run without a GPU models: grid sizes and caches; None for no model."""
         self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
-        """Multiprocessors that grids are sized by."""
+        """The number of multiprocessors for grid sizes."""
         self.seed = seed
         self._prepared: Prepared | None = None
 
     # A problem's buffers ------------------------------------------------------------------------------------------
 
     def prepare(self, problem: Operator, given: Arrays | None = None) -> Prepared:
-        """Buffers for a problem; those of the previous one are given back.
+        """Return the buffers of a problem; the previous problem's buffers are freed.
 
-        `given` are inputs as stored, in place of seeded ones.
+        `given` are stored inputs that replace the seeded ones.
         """
         if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
             self.release()
@@ -130,7 +130,7 @@ class Session:
         return self._prepared
 
     def move(self, prepared: Prepared) -> Prepared:
-        """The same problem in buffers elsewhere: allocated while the old ones are held, if both fit."""
+        """Move the problem to new buffers, allocated before the old ones are freed if both fit."""
         try:
             buffers = allocate(self.backend, _tensors(prepared.problem))
             self.release()
@@ -142,7 +142,7 @@ class Session:
         return self._prepared
 
     def release(self) -> None:
-        """Give back the buffers of the current problem."""
+        """Free the buffers of the current problem."""
         if self._prepared is not None:
             self.backend.free(self._prepared.buffers)
             self._prepared = None
@@ -151,7 +151,7 @@ class Session:
     # A case -------------------------------------------------------------------------------------------------------
 
     def unsupported(self, case: Case) -> str | None:
-        """Why the case cannot run here, else None."""
+        """Return why the case cannot run here, else None."""
         if reason := case.unmet():
             return reason
         if case.variant.is_library:
@@ -169,13 +169,16 @@ class Session:
         return None
 
     def bind(self, case: Case, prepared: Prepared, traced: bool = False) -> Ready:
-        """The case on a problem's buffers, with a workspace that is to be freed; `traced` binds what its trace runs."""
+        """Bind a case to a problem's buffers and a new workspace that the caller frees.
+
+        `traced` binds the build that traces run.
+        """
         workspace = allocate(self.backend, case.workspace(self.sm_count))
         buffers = {**prepared.buffers, **workspace}
         return Ready(case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced)
 
     def launch(self, case: Case) -> Launch:
-        """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
+        """Return the case's launch on verified inputs; it stays valid until the next problem is prepared."""
         prepared = self.prepare(case.problem)
         prepared.load("normal", verify=True)
         return self.bind(case, prepared).binding.launch
@@ -183,11 +186,13 @@ class Session:
     # Check --------------------------------------------------------------------------------------------------------
 
     def check(self, case: Case, given: Arrays | None = None) -> Checked:
-        """Trace the case where that is possible, run it on normals, on small integers and on special inputs.
+        """Check a case: trace it if possible, then run it on normals, on small integers and on special inputs.
 
-        Integers and special inputs are traced, too, as they may take paths of the kernel that normals never take.
-        A case with findings is judged by them alone: run at full speed it might do anything. With `given` inputs these
-        stand in for the normals, and what a right case made of them is among the answer.
+        Runs on integers and special inputs are traced, too, because they may take other paths through the kernel. A
+        case with
+        findings is not run at full speed, where it could do anything. `given` inputs replace the normals; the result
+        then
+        includes the outputs of a right case.
         """
         if self.is_sampled(case):
             assert isinstance(self.backend, Traced)
@@ -235,7 +240,7 @@ class Session:
                 self.release()
 
     def _explained(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
-        """A wrong result with what may be its cause."""
+        """Add possible causes to a wrong result."""
         if isinstance(self.backend, Traced) and not case.variant.is_library:
             hints += tuple(self.backend.doubts(case.request()))
         if not hints:
@@ -247,16 +252,16 @@ class Session:
         return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
 
     def is_sampled(self, case: Case) -> bool:
-        """Whether a few of the case's blocks stand for all, as its problem is larger than any memory here."""
+        """Return whether only a sample of the case's blocks runs, because its problem exceeds the memory."""
         return isinstance(self.backend, Traced) and not case.variant.is_library and is_huge(case.problem)
 
     def is_traced(self, case: Case) -> bool:
-        """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
+        """Return whether every memory access of the case is traced: the backend can trace, and the problem is small."""
         traceable = is_traceable(case.problem, self.traced_work)
         return isinstance(self.backend, Traced) and not case.variant.is_library and traceable
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
-        """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
+        """Run the case once and trace every memory access; count at most `max_blocks` blocks of each launch."""
         ready = self.bind(case, self.prepare(case.problem), traced=True)
         try:
             return self._trace(ready, max_blocks)
@@ -268,15 +273,15 @@ class Session:
         return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.stands_for))
 
     def _traced_run(self, ready: Ready, options: TraceOptions) -> Trace:
-        """Run a bound case once, traced, on what its buffers hold."""
+        """Run a bound case once, traced, on the current content of its buffers."""
         assert isinstance(self.backend, Traced)
         return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
     def _decided(self, ready: Ready, kind: str, trace: Trace) -> Trace:
-        """Return a trace whose shuffles of undefined values are errors where these values reach an output.
+        """Turn hints about undefined shuffle values into errors where such a value reaches an output.
 
-        Each line that reads an undefined value runs again with other values in place of it; an output that differs
-        shows that the value is used.
+        Each line that reads an undefined value runs again with other values instead; if an output differs, the value is
+        used.
         """
         suspects = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
         if not suspects or not trace.completed or any(not f.hint for f in trace.findings):
@@ -310,14 +315,14 @@ class Session:
         return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
 
     def _check_special_inputs(self, ready: Ready, outcome: Outcome) -> Outcome:
-        """Run on what else the operator says its inputs may hold."""
+        """Run the case on the special inputs that the operator allows."""
         for kind in special_inputs_of(ready.case.problem):
             if not (judged := self._watched_run(ready, kind)).verdict.right:
                 return _with_inputs(judged, SPECIAL_INPUTS[kind][0])
         return outcome
 
     def _watched_run(self, ready: Ready, kind: str) -> Outcome:
-        """Run a bound case once on a kind of inputs, traced where its build can be; findings come before results."""
+        """Run a bound case once on a kind of inputs, traced if its build allows; findings precede results."""
         if not ready.traced:
             return self.run(ready, kind)
         expected = _fill(ready, kind)
@@ -327,7 +332,7 @@ class Session:
         return self._judged_run(ready, expected, lambda: None, kind)
 
     def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
-        """Run in further orders of threads, where chance decides what a fault does."""
+        """Run in other orders of threads, because the effect of a fault may depend on the order."""
         assert isinstance(self.backend, Traced)
         for _ in range(1, self.backend.orders(ready.case.request())):
             if not (again := self.run(ready, "normal")).verdict.right:
@@ -364,13 +369,13 @@ class Session:
         return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
     def run(self, ready: Ready, kind: str) -> Outcome:
-        """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
+        """Run a bound case once on a kind of inputs; judge its outputs and check that it wrote nothing else."""
         return self._judged_run(ready, _fill(ready, kind), ready.binding.launch, kind)
 
     def _judged_run(
         self, ready: Ready, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
     ) -> Outcome:
-        """A launch and the verdict on what it wrote; `before` are findings of what ran ahead of it."""
+        """Launch and judge the outputs; `before` are findings of earlier launches."""
         launch()
         findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
         prepared = ready.prepared
@@ -395,23 +400,24 @@ class Session:
 
 
 def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
-    """An outcome that says on which inputs a case failed."""
+    """Add to an outcome on which inputs the case failed."""
     verdict = _with_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
     return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
 
 
 def is_traceable(problem: Operator, traced_work: float = TRACED_WORK) -> bool:
-    """Whether a problem is small enough for every memory access to be looked at."""
+    """Return whether a problem is small enough to trace every memory access."""
     return work(problem) <= traced_work
 
 
 def trace_case(
     case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = SEED
 ) -> tuple[Traffic, list[Finding]]:
-    """Run a case once on the cpu backend, on seeded inputs, with every memory access looked at.
+    """Run a case once on the cpu backend, on seeded inputs, and trace every memory access.
 
-    `stands_for` is the GPU that some variants size their grid by and whose caches are modelled; of each launch at most
-    `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
+    `stands_for` is the GPU that determines grid sizes and modelled caches. At most `max_blocks` blocks of each launch
+    are
+    counted. Raises UsageError when the case cannot run here.
     """
     session = Session(open_backend("cpu"), seed, stands_for)
     if reason := session.unsupported(case):
@@ -430,19 +436,19 @@ def _is_undefined(finding: Finding) -> bool:
 
 
 def _fill(ready: Ready, kind: str) -> Expected:
-    """Inputs of a kind of run in their buffers, poison in all others."""
+    """Write the inputs of a kind of run to their buffers and poison all other buffers."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     ready.prepared.load(kind)
     for name, buffer in ready.buffers.items():
         if name not in expected.inputs:
             buffer.poison()
     for new, old in ready.case.updates.items():
-        ready.buffers[new].write(expected.inputs[old])  # where what updates it finds it
+        ready.buffers[new].write(expected.inputs[old])  # an output updated in place starts with its input's content
     return expected
 
 
 def _why_no_integers(ready: Ready) -> str:
-    """Why results of small whole numbers need not be exact, or are not looked at; empty where they are."""
+    """Return why the run on small whole numbers need not be exact or is skipped; "" if it must be exact."""
     problem = ready.case.problem
     if problem.allowance(ready.case.variant.precision).exact:
         return ""
@@ -466,7 +472,10 @@ def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
 
 
 def _changed_inputs(prepared: Prepared, expected: Expected) -> Finding | None:
-    """Fingerprints say whether; only of a changed one the content is fetched, to say where."""
+    """Return a finding about the first changed input, else None.
+
+    Fingerprints detect a change; only then the content is copied from the device to find the element.
+    """
     for name, array in expected.inputs.items():
         if prepared.changed(name):
             index = changed_input(array, prepared.buffers[name].read())
@@ -482,7 +491,7 @@ def _reference_damage(prepared: Prepared) -> Finding | None:
 
 
 def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[str, Buffer]) -> str:
-    """Say what is wrong with the outputs in these buffers after a launch on a kind of inputs; else nothing."""
+    """Return the first fault of the outputs in these buffers after a launch on a kind of inputs; "" if right."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
     judged = [_judged(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
@@ -493,7 +502,7 @@ def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[st
 def _judged(
     backend: Backend, prepared: Prepared, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
 ) -> Judgement:
-    """An output against its reference; the very bits that were right before are right again, and not fetched."""
+    """Compare an output with its reference; bits that were right before are not compared again."""
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (found := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
@@ -513,7 +522,10 @@ def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Fin
 
 
 def _mistaken_pointers(ready: Ready) -> list[Finding]:
-    """Pointer parameters whose element type is not their tensor's: the cause of whatever else a wrong case shows."""
+    """Return findings for pointer parameters whose element type differs from their tensor's.
+
+    Such a mismatch explains all other faults of a wrong case.
+    """
     case = ready.case
     if case.variant.is_library:
         return []
@@ -537,7 +549,7 @@ def _mistaken_pointers(ready: Ready) -> list[Finding]:
 
 
 def _with_detail(verdict: Verdict, detail: str) -> Verdict:
-    """A verdict whose first finding says one thing more."""
+    """Add a detail to the first finding of a verdict."""
     if not verdict.findings:
         return verdict
     first, *rest = verdict.findings
@@ -545,7 +557,7 @@ def _with_detail(verdict: Verdict, detail: str) -> Verdict:
 
 
 def _kernel_place(case: Case) -> tuple[str, int]:
-    """File and line of the kernel that a case launches last, which is where a wrong result is shown."""
+    """Return file and line of the kernel that a case launches last, where a wrong result is reported."""
     for kernel in reversed(case.variant.kernels):
         if found := declaration(case.variant.sources, kernel):
             return str(found.file), found.line
@@ -553,7 +565,7 @@ def _kernel_place(case: Case) -> tuple[str, int]:
 
 
 def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
-    """What the wrong elements of an output have in common, for an output of moderate size."""
+    """Return the pattern of an output's wrong elements; None for a large output or without a pattern."""
     problem, case = ready.case.problem, ready.case
     reference = expected.reference[tensor.name]
     if tensor.elements > PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
@@ -583,14 +595,17 @@ def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -
 
 
 def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
-    """Axes of the inputs that an output has not, with their sizes."""
+    """Return the axes of the inputs that an output lacks, with their sizes."""
     kept = set(problem.outputs[tensor.name].split())
     named = {axis for axes in problem.inputs.values() for axis in axes.split()}
     return {axis: int(problem.scope[axis]) for axis in sorted(named - kept) if not axis.isdigit()}
 
 
 def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
-    """The reference from inputs that are 0 outside of a part of one axis; None where it takes long."""
+    """Return a function for the reference restricted to a part of one axis; None if it would take too long.
+
+    Inputs outside that part are 0.
+    """
     if problem.flops() > PATTERN_FLOPS:
         return None
 

@@ -1,4 +1,4 @@
-"""Several contents of one problem's inputs, so that no timed launch finds what the launch before it found."""
+"""Several contents for one problem's inputs, so that consecutive timed launches have different inputs."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from opbench.checking.expected import Prepared
 from opbench.errors import EnvironmentFault
 
 JUDGED = ("normal", "again")
-"""Contents with a reference. They are the majority, so that the median time is one of launches that may be judged."""
+"""Contents with a reference. They are the majority, so that the median time is that of a launch that may be judged."""
 SHIFTED = "shifted"
-"""The normals, each tensor moved along by a drawn number of elements; or a third draw."""
+"""The normals with each tensor rotated by a random number of elements; or new random numbers."""
 CONTENTS = (*JUDGED, SHIFTED)
 
 
 @dataclass
 class Contents:
-    """Sets of input buffers by the kind of their content; outputs and workspaces are shared by all sets."""
+    """Sets of input buffers by kind of content; all sets share outputs and workspaces."""
 
     sets: dict[str, Mapping[str, Buffer]]
     allocated: list[Mapping[str, Buffer]] = field(default_factory=list)
-    """Sets in memory of their own, to be given back."""
+    """The sets whose memory this object owns and must free."""
 
     def free(self, backend: Backend) -> None:
-        """Give the memory back; harmless twice."""
+        """Free the memory; a second call does nothing."""
         while self.allocated:
             backend.free(self.allocated.pop())
 
 
 def kind_of_set(number: int) -> str:
-    """The content of a graph's buffer set, by the number of the set."""
+    """Return the kind of content of a graph's buffer set, by the number of the set."""
     return CONTENTS[number % len(CONTENTS)]
 
 
 def load_contents(backend: Backend, prepared: Prepared) -> Contents:
-    """Return the loaded buffers of a problem and further sets with other contents, as many as memory allows."""
+    """Return a problem's loaded buffers and further sets with other contents, as many as memory allows."""
     own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
     contents = Contents({CONTENTS[0]: own})
     for kind in CONTENTS[1:]:
@@ -53,7 +53,7 @@ def load_contents(backend: Backend, prepared: Prepared) -> Contents:
 
 
 def _fill(prepared: Prepared, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> None:
-    """Write one content, on the device where it follows from the normals there."""
+    """Write one kind of content, on the device if it can be derived from the normals there."""
     if kind == SHIFTED and prepared.are_independent:
         for tensor in prepared.problem.input_tensors():
             elements = secrets.randbelow(tensor.elements - 1) + 1 if tensor.elements > 1 else 0

@@ -1,4 +1,4 @@
-"""A problem's data: its buffers on the device, and what must come out of each kind of run."""
+"""A problem's data: its buffers on the device, and the expected outputs of each kind of run."""
 
 from __future__ import annotations
 
@@ -18,83 +18,83 @@ from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 ANY_NORM = 1e9
-"""Inputs at an edge are no sample of which errors cancel: each result is judged by itself."""
+"""The norm tolerance for special inputs, whose errors do not average out: only single elements are judged."""
 
 FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
-"""Up to these sizes a second reference takes a tenth of a second or so."""
+"""Up to these limits a second reference takes about 0.1 s."""
 
 AHEAD_BYTES = 1 << 22
-"""From this size on a second set of inputs is made in another thread, while cases are checked on the first."""
+"""From this size on, a second set of inputs is made in another thread while cases are checked on the first."""
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
 
 
 @dataclass
 class Expected:
-    """Inputs of one run and what must come out."""
+    """The inputs of one run and the expected outputs."""
 
     inputs: Arrays
     reference: Arrays
     magnitude: Arrays | None
-    """Scale of each element's tolerance; None where only the reference's own bits will do."""
+    """The scale of each element's tolerance; None if results must equal the reference bit for bit."""
     tolerance: Tolerance
     scale: float = 1.0
-    """What `reference` and `magnitude` are to be multiplied by: a power of two."""
+    """The factor for `reference` and `magnitude`, a power of two."""
     sealed: Sealed = ()
-    """Where these are on the device under test, their memory there: no kernel is to write it."""
+    """The device memory of references on the device under test, which no kernel may write; else empty."""
 
 
 @dataclass
 class Prepared:
-    """A problem's buffers on the device and its expectations, shared by all its cases."""
+    """A problem's buffers on the device and its expected outputs, shared by all its cases."""
 
     problem: Operator
     seed: int
     buffers: dict[str, Buffer]
     given: Arrays | None = None
-    """Inputs as stored, in place of seeded normals."""
+    """Stored inputs that replace the seeded normals; None for seeded inputs."""
     backend: Backend | None = None
-    """Where the buffers are; without one references are the host's."""
+    """The backend of the buffers; without one, references are computed on the host."""
     expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
     loaded: str = ""
-    """Which kind of inputs the device holds."""
+    """The kind of inputs currently on the device; empty for none."""
     made: dict[str, Arrays] = field(default_factory=dict)
     ahead: dict[str, Future[Arrays]] = field(default_factory=dict)
-    """Inputs that another thread makes."""
+    """Inputs that another thread is making."""
     loaded_prints: dict[str, int] = field(default_factory=dict)
-    """Fingerprints of the inputs on the device, taken when they had just been written."""
+    """Fingerprints of the inputs on the device, taken just after they were written."""
     judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
-    """What was right, by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
+    """Right outputs by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
     fresh_seed: int = field(default_factory=lambda: secrets.randbits(31))
-    """Drawn, so that no kernel can know the inputs of "again" and "shifted" runs."""
+    """A random seed, so that no kernel can know the inputs of "again" and "shifted" runs."""
 
     spare: Mapping[str, Mapping[str, Buffer]] = field(default_factory=dict)
-    """Inputs by kind of run that lie on the device already."""
+    """Inputs that are already on the device, by kind of run."""
 
     @property
     def are_independent(self) -> bool:
-        """Whether the inputs are independent normals: in another order they are such normals again."""
+        """Return whether the inputs are independent normals, so that a permutation of them is equally valid."""
         return self.given is None and type(self.problem).make_inputs is Operator.make_inputs
 
     @property
     def is_doubled(self) -> bool:
-        """Whether "again" is twice the normals, which needs no second reference, as a second one would take long.
+        """Return whether the "again" inputs are twice the normals, which avoids a second, slow reference.
 
-        Whole numbers are not doubled: they could pass what their type holds.
+        Whole numbers are not doubled, because they could overflow.
         """
         few = self.problem.flops() <= FRESH_FLOPS and self.problem.bytes() <= FRESH_BYTES
         return self.problem.degree is not None and self.problem.storage not in INTEGERS and not few
 
     def inputs(self, kind: str) -> Arrays:
-        """The inputs of a kind of run, made once; no reference is needed for them."""
+        """Return the inputs of a kind of run, made once; this needs no reference."""
         if kind not in self.made:
             self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make(kind)
         return self.made[kind]
 
     def make_ahead(self, kind: str) -> None:
-        """Begin to make the inputs of a kind of run in another thread, while the device is busy."""
+        """Start making the inputs of a kind of run in another thread while the device is busy."""
         if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= AHEAD_BYTES:
-            self.inputs("normal")  # others may follow from them
+            self.inputs("normal")  # other kinds may be derived from them
             self.ahead[kind] = _THREAD.submit(self._make, kind)
 
     def _make(self, kind: str) -> Arrays:
@@ -108,11 +108,14 @@ class Prepared:
         return self.problem.make_inputs(seed, integers=kind == "integers")
 
     def doubled(self) -> Arrays:
-        """Return the normals twice as large: their results need no reference, as powers of two change no rounding."""
+        """Return twice the normals; they need no new reference, because powers of two do not change rounding."""
         return {t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
 
     def load(self, kind: str, verify: bool = False) -> None:
-        """Have the inputs of a kind of run in their buffers; `verify` where something else may have changed them."""
+        """Write the inputs of a kind of run to their buffers unless they are there.
+
+        `verify` checks that nothing has changed them since they were written.
+        """
         if self.loaded == kind and not (verify and any(map(self.changed, self.inputs(kind)))):
             return
         self.loaded = ""
@@ -125,20 +128,23 @@ class Prepared:
         self.loaded = kind
 
     def changed(self, name: str) -> bool:
-        """Whether an input is no longer what was written."""
+        """Return whether an input differs from what was written."""
         return self.buffers[name].fingerprint() != self.loaded_prints[name]
 
     def overwritten(self) -> bool:
-        """Whether a kernel wrote where references lie."""
+        """Return whether a kernel wrote to the memory of a reference."""
         return any(overwritten(expected.sealed) for expected in self.expected.values())
 
     def moved_to(self, other: Prepared) -> None:
-        """Let the same problem in other buffers know what is known here."""
+        """Share references, inputs and judgements with the same problem in other buffers."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
         other.fresh_seed, other.ahead = self.fresh_seed, self.ahead
 
     def expect(self, kind: str, precision: str) -> Expected:
-        """The expectation of a kind of run, computed once: "normal", "again" (other content), "integers", an edge."""
+        """Return the expected outputs of a kind of run, computed once.
+
+        A kind is "normal", "again" (other content), "integers" or a kind of special inputs.
+        """
         key = (kind, precision)
         if key not in self.expected:
             other = next((e for (k, _), e in self.expected.items() if k == kind), None)
@@ -162,20 +168,20 @@ class Prepared:
 
 
 def _expected_here(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:
-    with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
+    with ThreadPoolExecutor(2) as pool:  # each of the two keeps one NumPy thread busy
         scale = None if exact else pool.submit(_quietly, problem.magnitude_outputs, inputs)
         reference = _quietly(problem.reference_outputs, inputs)
         return reference, scale.result() if scale else None
 
 
 def _quietly(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
-    """Without NumPy's warnings of infinities, which some inputs hold."""
+    """Compute without NumPy's warnings about infinities, which some inputs contain."""
     with np.errstate(all="ignore"):
         return compute(inputs)
 
 
 def _finite(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Where a term is infinite the result's own size, and nothing where that is."""
+    """Replace infinite magnitudes by the result's absolute value, or by 0 where that is infinite, too."""
     sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
     return np.where(np.isfinite(sizes), sizes, 0.0)
 

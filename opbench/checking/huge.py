@@ -1,4 +1,4 @@
-"""Problems beyond what 32 bits can index: a few blocks are executed on sparse memory, where they reach is judged."""
+"""Checks of problems that 32-bit indices cannot address: a few blocks run on sparse memory and are judged."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from opbench.kernels.operator import Operator
 from opbench.results.result import Launched, Verdict
 
 HUGE = 1 << 31
-"""Elements of a tensor from which a problem is huge."""
+"""Number of elements of a tensor from which a problem is huge."""
 MOST_INT = (1 << 31) - 1
 LONG = ((1 << 16) + 3, (1 << 16) - 1)
-"""Sizes of an axis that a `short` does not count; the second where a grid has no more blocks."""
+"""Sizes of an axis beyond 16 bits; the second one is the limit of blocks in a grid's y and z dimensions."""
 LONG_WORK = 4e6
-"""FLOPs and elements up to which a problem with a long axis is worth its check."""
+"""FLOPs and elements up to which a problem with a long axis is checked."""
 
 
 def is_huge(problem: Operator) -> bool:
-    """Whether a tensor has more elements, or bytes for a vector, than an `int` counts."""
+    """Return whether a tensor has more elements (for a vector: more bytes) than an `int` can count."""
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
 
@@ -33,9 +33,10 @@ def is_huge(problem: Operator) -> bool:
 def huge_problems(
     examples: list[Operator], fits: Callable[[Operator], bool] = lambda problem: True
 ) -> Iterator[Operator]:
-    """Of sets of modes, so that any two values meet: the largest example with one axis grown until a tensor is huge.
+    """Yield huge problems: the largest examples with one axis enlarged until a tensor is huge.
 
-    An axis grows where its tensors grow with it and the work of an output does not: batches, rows, images.
+    Modes are combined so that any two values occur together. An axis qualifies if its tensors grow with it but the work
+    per output does not, such as batches, rows or images.
     """
     seen, met = set(), set[tuple[str, ...]]()
     for problem in sorted(examples, key=lambda p: -p.bytes()):
@@ -51,9 +52,9 @@ def huge_problems(
 
 
 def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
-    """Small examples with one axis longer than 16 bits count: for each axis that can be, in each value of each mode.
+    """Yield small examples with one axis longer than 16 bits count, for each axis and each value of each mode.
 
-    Each is a list, the longer first, of which a variant takes the first that it is meant for.
+    Each item is a list with the longer problem first; a variant takes the first one that it supports.
     """
     seen: set[tuple[str, str]] = set()
     for problem in sorted(examples, key=_work):
@@ -98,10 +99,11 @@ def _grown(problem: Operator, axis: str) -> Operator | None:
 
 
 def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
-    """The verdict on a sample of a huge problem's blocks.
+    """Return the verdict on a sample of a huge problem's blocks.
 
-    Nothing is out of bounds, no sum is larger than an `int` holds, and what they wrote is what the reference says of
-    those slices, where that can be told of them alone: a first run tells which slices, a second one has inputs there.
+    It checks that no access is out of bounds, that no `int` overflows, and, where slices are independent, that the
+    blocks'
+    outputs equal the reference. A first run finds the slices that the blocks write; a second run has inputs in them.
     """
     slices = slices_of(case, sm_count)
     buffers: dict[str, Sparse] = {}
@@ -127,7 +129,7 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
             values = judged(case, slices, buffers, which)
             if not values.mismatch or not cut_short:
                 break
-            leave_out = cut_short  # what a block has not come to the end of may be half of a sum
+            leave_out = cut_short  # a block that was cut short may have written only part of a sum
         if not values.count or (values.mismatch and cut_short):
             return _only_where(verdict, "no block came to its end in time")
         said = f"a sample of blocks, {values.count} elements judged"
@@ -151,7 +153,7 @@ def _only_where(verdict: Verdict, why: Slices | str) -> Verdict:
 def _run(
     backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], leave_out: int = 0
 ) -> tuple[Verdict, int]:
-    """The verdict on where the blocks reach, and a bit for each that was not let come to its end."""
+    """Return the verdict on memory accesses, and a bit mask of the blocks that were cut short."""
     try:
         trace = backend.trace_sample(case.request(), launches, buffers, leave_out)
     except LaunchError as refused:

@@ -1,4 +1,4 @@
-"""What a few blocks of a huge problem wrote, judged against the reference of just the slices that they wrote in."""
+"""Judges what a few blocks of a huge problem wrote, against the reference of only the slices that they wrote."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import to_storage
 
 SAMPLE, CHOSEN = 5, (0, 2, 3)
-"""A small problem's slices, and those of which a smaller one is made: where slices are independent, both agree."""
+"""Number of slices of a small problem, and the slices of a still smaller one: if slices are independent, both agree."""
 DRAWS = 8
-"""Of its inputs, for which that must hold."""
+"""Number of random inputs for which both must agree."""
 MOST_WORK = 1e8
-"""FLOPs and bytes of a small problem, beyond which one slice alone takes too long."""
+"""FLOPs and bytes of a small problem above which one slice takes too long."""
 MOST_ELEMENTS = 1 << 18
-"""Of all tensors of the slices that are judged together."""
+"""Most elements of all tensors of the slices that are judged together."""
 MOST_SLICES = 4096
 MOST_PAGES = 4096
-"""Of an output in which what was written is looked for."""
+"""Most pages of an output that are searched for written elements."""
 SEED = 20260
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A problem as independent slices along one axis: any of them make a problem of their own."""
+    """A problem split into independent slices along one axis: any subset of them is a problem, too."""
 
     problem: Operator
     axis: str
     places: Mapping[str, tuple[int, int]]
-    """By tensor that has the axis: which dimension holds it, and how many of its places belong to one slice."""
+    """For each tensor with the axis: its dimension, and the number of indices in that dimension per slice."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of slices."""
         return int(self.problem.axes[self.axis])
 
     def some(self, count: int) -> Operator:
-        """The problem of so many slices."""
+        """Return the problem with `count` slices."""
         return _at(self.problem, self.axis, count)
 
     def _apart(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ class Slices:
         return array.reshape(*array.shape[:place], -1, each, *array.shape[place + 1 :])
 
     def taken(self, name: str, array: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """A tensor of the problem of the slices numbered `which`."""
+        """Return the part of a tensor that belongs to the slices `which`."""
         if name not in self.places:
             return np.array(array)
         place, each = self.places[name]
@@ -61,7 +61,7 @@ class Slices:
         return some.reshape(*array.shape[:place], len(which) * each, *array.shape[place + 1 :])
 
     def put(self, name: str, array: np.ndarray, which: np.ndarray, some: np.ndarray) -> None:
-        """Write a tensor of the problem of some slices where those are in the whole one."""
+        """Write a tensor of the slices `which` to its place in the whole tensor."""
         if name not in self.places:
             array[...] = some
         else:
@@ -69,7 +69,7 @@ class Slices:
             np.moveaxis(self._apart(name, array), place, 0)[which] = np.moveaxis(self._apart(name, some), place, 0)
 
     def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
-        """Which slices the elements with these numbers belong to."""
+        """Return the slice of each element, given by its flat index."""
         place, each = self.places[name]
         found: np.ndarray = flat // (prod(shape[place + 1 :]) * each) % self.count
         return found
@@ -77,7 +77,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of the elements that a sample of blocks wrote."""
+    """The verdict on the elements that a sample of blocks wrote."""
 
     count: int
     error: float = 0.0
@@ -86,7 +86,7 @@ class Judged:
 
 
 def slices_of(case: Case, sm_count: int) -> Slices | str:
-    """How what the case's blocks write can be judged alone, else why it cannot."""
+    """Return the slices in which the case's outputs can be judged, else the reason why they cannot."""
     launches = case.launches(sm_count)
     if len([launch for launch in launches if launch.kernel]) > 1 or case.workspace(sm_count):
         return "what a launch needs of another one was not computed"
@@ -112,7 +112,7 @@ def _at(problem: Operator, axis: str, size: int) -> Operator:
 
 
 def _sliced(problem: Operator, axis: str) -> Slices | None:
-    """The problem along an axis, where a small one shows that slices depend on nothing but themselves."""
+    """Return the problem's slices along an axis if a small problem shows that they are independent, else None."""
     try:
         whole, part = _at(problem, axis, SAMPLE), _at(problem, axis, len(CHOSEN))
         tensors = [*whole.input_tensors(), *whole.output_tensors()]
@@ -129,12 +129,12 @@ def _sliced(problem: Operator, axis: str) -> Slices | None:
             return None
         slices = Slices(problem, axis, places)
         return slices if all(_independent(slices, whole, part, SEED + draw) for draw in range(DRAWS)) else None
-    except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator does not have
+    except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator rejects
         return None
 
 
 def _independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
-    """Whether some slices of a small problem come to the same alone; one that a number singles out may not be drawn."""
+    """Return whether slices of a small problem have the same results alone as in the whole problem."""
     content, which = whole.make_inputs(seed), np.array(CHOSEN)
     some = {name: slices.taken(name, array, which) for name, array in content.items()}
     full, alone = whole.reference_outputs(content), part.reference_outputs(some)
@@ -142,7 +142,7 @@ def _independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> 
 
 
 def written(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
-    """The numbers of slices that something was written in, as many as can be judged together; why there are none."""
+    """Return the slices with written elements, as many as can be judged together, or why there are none."""
     found: list[np.ndarray] = []
     for tensor in case.problem.output_tensors():
         buffer = buffers[tensor.name]
@@ -161,9 +161,9 @@ def written(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.nda
 
 
 def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
-    """Inputs that are as large in a problem that is not huge, such as a count or positions, with content they may have.
+    """Fill the inputs whose size does not depend on the huge axis, such as a count or positions, with valid values.
 
-    Zero is not always one: a step counts from 1.
+    Zero is not always valid: a step counts from 1.
     """
     axis = max(problem.axes, key=lambda name: _size(problem, name))
     try:
@@ -171,7 +171,7 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
         if sum(t.elements for t in small.input_tensors()) > MOST_ELEMENTS:
             return
         content = small.make_inputs(SEED)
-    except (OpbenchError, ArithmeticError, ValueError):  # a size that the operator does not have
+    except (OpbenchError, ArithmeticError, ValueError):  # a size that the operator rejects
         return
     for tensor in problem.input_tensors():
         if content[tensor.name].shape == tensor.shape:
@@ -179,7 +179,7 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
 
 
 def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> None:
-    """Inputs of the problem of these slices where they are in the whole one, and outputs that nobody has written."""
+    """Write the slices' inputs to their places in the huge tensors, and reset the outputs."""
     given = slices.some(len(which)).make_inputs(SEED)
     for name, some in given.items():
         slices.put(name, buffers[name].content, which, some)
@@ -193,7 +193,7 @@ def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.nd
 
 
 def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
-    """The verdict on what was written in these slices."""
+    """Return the verdict on what was written in these slices."""
     problem = slices.some(len(which))
     inputs = problem.make_inputs(SEED)
     tolerance = problem.allowance(case.variant.precision)
@@ -215,7 +215,7 @@ def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.
 
 
 def _sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) -> str:
-    """What is wrong, with the place in the huge problem."""
+    """Describe a mismatch with its index in the huge problem."""
     mismatch = found.mismatch
     assert mismatch is not None
     if mismatch.index is None:
@@ -227,7 +227,7 @@ def _sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) ->
 
 
 def _poison(buffer: Sparse) -> np.ndarray:
-    """The bits of an element that nobody wrote."""
+    """Return the bits of an element that was never written."""
     return np.array(~np.array(0, f"u{buffer.dtype.itemsize}"))
 
 
@@ -236,14 +236,14 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _elements(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
-    """The numbers of the elements on pages."""
+    """Return the flat indices of the elements on pages."""
     flat = (pages.astype(np.int64)[:, None] * each + np.arange(each)).reshape(-1)
     found: np.ndarray = flat[flat < elements]
     return found
 
 
 def _few(numbers: np.ndarray, most: int) -> np.ndarray:
-    """The first, the last and some of those between, in order."""
+    """Return at most `most` numbers in order: the first, the last, and random ones between."""
     if numbers.size <= most:
         return numbers
     ends = [*range(min(2, most)), *range(numbers.size - most // 4, numbers.size)]

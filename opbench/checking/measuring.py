@@ -1,4 +1,4 @@
-"""Right cases of one problem timed together, then checked once more: what was timed must still be right."""
+"""Interleaved timing of one problem's right cases, and checks that they are still right while timed and afterwards."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure
 
 HOLES = 64
-"""Parts of an output that are poisoned before a launch which finds the rest of its own result there."""
+"""Number of output elements that are poisoned before a launch over the case's own earlier output."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Timed cases by name; `wrong` says what those that did not stay right got wrong."""
+    """Timed cases by name; `wrong` describes the faults of cases that did not stay right."""
 
     measurements: dict[str, Measurement]
     wrong: dict[str, str]
     invalid: dict[str, str] = field(default_factory=dict)
-    """Why a case that is right has no time."""
+    """Reasons why right cases have no time."""
 
 
 @dataclass
 class TimedCases:
-    """Everything that the cases of one problem are timed with."""
+    """All objects that timing one problem's cases needs."""
 
     prepared: Prepared
     contents: Contents = field(default_factory=lambda: Contents({}))
@@ -48,23 +48,23 @@ class TimedCases:
     graph_turns: dict[str, GraphTurns] = field(default_factory=dict)
     state: dict[str, ModuleState] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)
-    """Why a case gets no time."""
+    """Reasons why cases get no time."""
 
     chance: random.Random = field(default_factory=secret_chance)
 
     @property
     def timed(self) -> dict[str, Ready]:
-        """The cases that get a time."""
+        """Return the cases that get a time."""
         return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
 
     @property
     def turns(self) -> dict[str, Turns]:
-        """What renews the buffers of each case."""
+        """Return the objects that renew each case's buffers before a sample."""
         return {**self.case_turns, **self.graph_turns}
 
     @property
     def judges(self) -> dict[str, SampleJudge]:
-        """What judges the samples of each case."""
+        """Return the judges of each case's samples."""
         own = {name: turns.judge for name, turns in self.case_turns.items()}
         return {**own, **{name: turns.judge for name, turns in self.graph_turns.items()}}
 
@@ -74,17 +74,17 @@ class TimedCases:
         return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
 
     def late_refusals(self) -> dict[str, str]:
-        """Say which timed cases changed module variables while they were timed."""
+        """Return a reason for each timed case that changed module variables while it was timed."""
         return {name: reason for name in self.timed if (reason := self.state[name].late_refusal())}
 
     @property
     def launches(self) -> list[Launch]:
-        """Everything that a clock may keep a graph of."""
+        """Return all launches for which a clock may have stored a CUDA graph."""
         own = [launch for turns in self.case_turns.values() for launch in turns.launches.values()]
         return [*own, *self.rotation.launches.values()]
 
     def described(self, name: str, measurement: Measurement) -> Measurement:
-        """Return a measurement with the mode that it was really taken in, and with a warning of contents that lack."""
+        """Return a measurement with its actual mode, and with a warning if contents are missing."""
         few = name not in self.graph_turns and len(self.contents.sets) < len(CONTENTS)
         warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
         return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
@@ -142,7 +142,7 @@ def timed_cases(
             _rotate(session, timing, judged)
         yield timing
     except EnvironmentFault as error:
-        # A workspace that does not fit beside the others costs the case that asked for it, not the run.
+        # A workspace that does not fit fails its case, not the run.
         raise LaunchError(error.message, error.location) from error
     finally:
         for launch in timing.launches if mode == "graph" else ():
@@ -156,7 +156,7 @@ def timed_cases(
 
 
 def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
-    """Bind a case to every content."""
+    """Bind a case to the inputs of every content."""
     ready = timing.ready[case.name]
     launches = {CONTENTS[0]: ready.binding.launch}
     for kind, inputs in timing.contents.sets.items():
@@ -169,7 +169,7 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
 
 
 def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
-    """Say why cases get no time, by name."""
+    """Return, by name, why cases get no time."""
     invalid: dict[str, str] = {}
     for name, state in timing.state.items():
         on_start(name)
@@ -179,7 +179,7 @@ def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, s
 
 
 def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
-    """Bind every case to enough sets of buffers for a graph of its launches to be cold."""
+    """Bind every case to enough sets of buffers that a graph of its launches runs with a cold L2."""
 
     timed = timing.timed
 
@@ -191,7 +191,7 @@ def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
     own = timing.prepared.buffers
     timing.rotation = rotate(session.backend, cases, own, workspaces, timing.contents.sets, launch)
     for name, launched in timing.rotation.launches.items():
-        updated = bool(timed[name].case.updates)  # such an output is to hold the input's values, not poison
+        updated = bool(timed[name].case.updates)  # such an output must contain the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
         judge = SampleJudge(session, timed[name], timing.chance, judged and not updated)
         timing.graph_turns[name] = GraphTurns(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
@@ -204,10 +204,10 @@ def _check_again(
     contents: Contents,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
-    """Return what timed cases got wrong, by name, on new content in the buffers that were timed, then in other ones.
+    """Return the faults of timed cases, by name, on new content in the timed buffers, then in other buffers.
 
-    The first finds an output that is kept and given again, or work that stops after some launches; the second also one
-    that is tied to an address. Between the two a case runs once more where most of its result is there already.
+    The first check finds outputs that are cached and returned again, or work that stops after some launches. The second
+    also finds a dependence on addresses. In between, each case runs once over most of its own output.
     """
     wrong: dict[str, str] = {}
     prepared.spare = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
@@ -218,13 +218,13 @@ def _check_again(
             wrong[name] = f"right before it was timed, wrong after, on new content: {outcome.verdict.reason}"
         if outcome.damaged:
             session.release()
-            break  # the rest is checked in other buffers only
+            break  # the other cases are checked only in other buffers
         if outcome.verdict.right and (reason := _over_old_output(session, timed)):
             wrong[name] = f"right before it was timed, wrong after, over most of its own output: {reason}"
     prepared.spare = {}
     contents.free(session.backend)
     if prepared.problem.bytes() > INTEGER_RUN_BYTES:
-        return wrong  # moving and checking hundreds of megabytes once more would outlast the measurement
+        return wrong  # moving and checking hundreds of megabytes would take longer than the measurement
     moved = session.move(prepared)
     for name in (n for n in ready if n not in wrong):
         on_start(name)
@@ -241,9 +241,9 @@ def _check_again(
 
 
 def _over_old_output(session: Session, ready: Ready) -> str:
-    """Launch a case that has just been right once more, with holes in its output and its workspace as it left it.
+    """Launch a right case again with a few poisoned elements in its output, and return its fault, or "".
 
-    A launch that tests a few elements of the old output, or a mark in a workspace, and skips the work leaves the holes.
+    This finds a kernel that skips the work when some elements of the old output, or a mark in a workspace, are present.
     """
     if ready.case.updates:
         return ""  # the old output is an input of such a case

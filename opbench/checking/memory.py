@@ -1,4 +1,4 @@
-"""The check of a file without an operator: races, bounds, uninitialised reads and barriers, with no reference."""
+"""Memory checks of a file without an operator: races, bounds, uninitialised reads and barriers, without a reference."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from opbench.errors import UsageError
 from opbench.results.result import Launched
 
 SMALL_INTEGERS = 4
-"""Random whole numbers are from 1 to below this: they may be indices or divisors."""
+"""Random whole numbers are at least 1 and below this limit, because they may be indices or divisors."""
 
 
 @dataclass(frozen=True)
 class MemoryChecked:
-    """What a run in memory mode showed."""
+    """The result of a memory check."""
 
     reason: str
-    """The first fault in one line; empty where none was found."""
+    """The first fault in one line; empty without a fault."""
     findings: tuple[Finding, ...] = ()
     """The first of each kind at each line."""
     unsupported: str = ""
-    """Why the file cannot run here, or not to its end; else empty."""
+    """Why the file cannot run here, or not to the end; else empty."""
     accesses: int = 0
-    """How many accesses of single threads were looked at."""
+    """Number of checked accesses of single threads."""
     doubtful: tuple[Finding, ...] = ()
-    """What random contents decide: accesses out of bounds at an index that they give, failed assertions."""
+    """Findings that depend on the random contents: out-of-bounds accesses at an index from a buffer, assertions."""
     notes: tuple[Finding, ...] = ()
     launches: tuple[Launched, ...] = ()
 
 
 def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked:
-    """Run a plan's launches in order with every memory access looked at.
+    """Run a plan's launches in order and check every memory access.
 
-    Inputs are seeded random numbers, memory that nobody fills is poisoned. Raises UsageError on a backend that cannot
-    look, CompileError, LaunchError and EnvironmentFault.
+    Inputs are seeded random numbers; memory that nothing fills is poisoned. Raises UsageError on a backend that cannot
+    trace, CompileError, LaunchError and EnvironmentFault.
     """
     if not isinstance(backend, Traced):
         raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
@@ -83,10 +83,10 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked
 
 
 def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
-    """Whether contents decide it, random numbers here: an index that a buffer gives, an assertion about a value.
+    """Return whether a finding may result from the random contents: an index from a buffer, or an assertion on a value.
 
-    Of races only those of a store that a buffer's contents place: they may say that no two threads share an element.
-    The end of a buffer whose size nobody knows is no more than a guess, too.
+    Of races, only those at a store whose index comes from a buffer count: real contents may ensure distinct elements.
+    An access beyond the end of a buffer whose size is unknown counts, too.
     """
     if finding.kind == "trap" and "assertion" in finding.message:
         return True
@@ -102,7 +102,7 @@ def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
 
 
 def _at_home(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
-    """The finding at the user's file, where a copy with reduced sizes was compiled."""
+    """Return the finding with the user's file, if an edited copy of the file was compiled."""
     if source is None:
         return finding
 
@@ -122,7 +122,7 @@ def _damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
 
 
 def _fill(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
-    """Put in what the plan says: random numbers that depend on the buffer's name, zeros, or poison."""
+    """Fill a buffer as planned: random numbers that depend on its name, zeros, or poison."""
     if planned.content == "uninitialised":
         buffer.poison()
         return

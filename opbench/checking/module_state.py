@@ -1,4 +1,4 @@
-"""Module variables: what one launch leaves in them must not help the next one."""
+"""Checks that a launch does not benefit from what earlier launches left in module variables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from opbench.checking.contents import JUDGED
 from opbench.checking.turns import CaseTurns
 
 LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_S = 24, 6, 0.5
-"""Launches that a case must be right in, if its variables are to pass for scratch; fewer where these take longer."""
+"""A case must be right in this many launches for its variables to count as scratch; fewer if they exceed the time."""
 MIXED = (3, 5, 7, 9)
-"""Of them those that find a mixture of two earlier states."""
+"""The numbers of the launches that start from a mixture of two earlier states."""
 
 
 class ModuleState:
-    """The variables of a case's module, apart from constants that the header fills."""
+    """The variables of a case's module, except constants that the header fills."""
 
     def __init__(self, session: Session, ready: Ready, turns: CaseTurns, judged: bool) -> None:
-        """`judged` is off where no reference is at hand."""
+        """`judged` is False if there is no reference to judge launches with."""
         self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
         program = ready.binding.program
         filled = {launch.constant for launch in ready.binding.launches}
@@ -34,10 +34,11 @@ class ModuleState:
         self._copies: dict[str, Buffer] = {}
 
     def refusal(self) -> str:
-        """Say why the case keeps state between launches; empty where it does not.
+        """Return why the case keeps state between launches; "" if it does not.
 
         Every content is launched once. Variables that these launches change are scratch if the case is right whatever
-        the variables hold; then they get their bytes back before each sample.
+        their
+        values are; they are then restored before each sample.
         """
         if self._heap:
             return "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
@@ -50,7 +51,7 @@ class ModuleState:
             launch()
             self._session.backend.synchronize()
             prints = self._fingerprints()
-            if number:  # the first launch may fill a table that stays the same from then on
+            if number:  # the first launch may fill a table that does not change afterwards
                 changed += [name for name in prints if prints[name] != self._prints[name] and name not in changed]
             self._prints = prints
         if changed and self._judged and (reason := self._dependence(changed)):
@@ -63,13 +64,13 @@ class ModuleState:
         return ""
 
     def free(self) -> None:
-        """Give the memory of copies back; harmless twice."""
+        """Free the memory of the copies; a second call does nothing."""
         self._turns.restored = ()
         self._session.backend.free(self._copies)
         self._copies = {}
 
     def late_refusal(self) -> str:
-        """Say which variables changed while the case was timed, though they did not before; else nothing."""
+        """Return which variables changed only while the case was timed; "" for none."""
         now = self._fingerprints() if self._prints else {}
         changed = [name for name, seen in self._prints.items() if now[name] != seen]
         return f"{_keeps(changed)} while it was timed" if changed else ""
@@ -78,10 +79,11 @@ class ModuleState:
         return {name: variable.fingerprint() for name, variable in self._variables.items()}
 
     def _dependence(self, changed: list[str]) -> str:
-        """Say how the case goes wrong from some states of its variables; empty where the states do not matter.
+        """Return the fault of the case with some states of its variables; "" if it is right with all of them.
 
-        Contents come twice in a row, so that a launch may find what one on the same or on other inputs left. Some
-        states are mixed, word by word, of two that launches left, so that a count or an index stays a valid one.
+        Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states are mixed,
+        word
+        by word, from two that launches left, so that a count or an index remains valid.
         """
         other = {name: self._variables[name].read() for name in changed}
         kinds = [kind for kind in JUDGED if kind in self._turns.launches]
@@ -108,6 +110,6 @@ def _keeps(names: list[str]) -> str:
 
 
 def _mixed(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    """Bytes of which each aligned word of four is of either state."""
+    """Return bytes of which each aligned 4-byte word comes from one of two states at random."""
     words = chance.random(-(-one.size // 4)) < 0.5
     return np.where(np.repeat(words, 4)[: one.size], one, other)

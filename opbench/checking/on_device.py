@@ -1,8 +1,9 @@
-"""References in the memory of the device under test: computed there, watched, and compared where the outputs lie.
+"""References on the device under test: computed, protected by fingerprints, and compared there.
 
-The host takes longer for a reference of hundreds of megabytes, and for comparing outputs with it, than the device for
-all the rest. What a kernel writes where a reference lies is seen by its fingerprint; what is not right is judged once
-more on the host, which finds the words.
+For hundreds of megabytes the host would take longer for the reference and the comparison than the device for all other
+work. A fingerprint detects a kernel that writes to a reference. An output that is not right is judged again on the
+host,
+which produces the messages.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 SMALLEST = 1 << 22
-"""Elements of a problem from which its reference is computed on the device: the host needs milliseconds for fewer."""
+"""Elements from which a problem's reference is computed on the device; for fewer the host needs milliseconds."""
 ROOM = 12
-"""Times the problem's bytes that must be free on the device: float64 inputs, results, scales and what lies between."""
+"""Free device memory required, as a multiple of the problem's bytes: float64 inputs, results, scales, intermediates."""
 PIECE = 1 << 24
-"""Elements that are compared at a time."""
+"""Elements compared at a time."""
 Sealed = tuple[tuple[Buffer, int], ...]
-"""Memory that no kernel is to write, each with the fingerprint of its content."""
+"""Memory that no kernel may write, each with the fingerprint of its content."""
 
 
 def expected_there(
     backend: Backend | None, problem: Operator, inputs: Arrays, exact: bool
 ) -> tuple[Arrays, Arrays | None, Sealed] | None:
-    """Reference and magnitude of a large problem in the device's memory, and what shows that they stay what they are.
+    """Return a large problem's reference and magnitude in device memory, with their fingerprints.
 
-    None where there is no such device, not enough memory, or an operator's reference is one that CuPy cannot compute:
-    the host can do all of it.
+    Returns None without a suitable device, with too little memory, or if CuPy cannot compute the operator's reference;
+    the
+    host then computes it.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:
@@ -62,12 +64,12 @@ def expected_there(
             finally:
                 backend.synchronize()
                 cupy.get_default_memory_pool().free_all_blocks()
-    except Exception:  # whatever CuPy has not, or has no memory for
+    except Exception:  # CuPy lacks a function or memory
         return None
 
 
 def give_back() -> None:
-    """Return what CuPy keeps of freed references to the driver: the next problem's buffers are not CuPy's."""
+    """Free the memory that CuPy caches from released references: the next problem's buffers do not come from CuPy."""
     if cupy := sys.modules.get("cupy"):
         cupy.get_default_memory_pool().free_all_blocks()
 
@@ -78,7 +80,7 @@ def _seal(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:
 
 
 def overwritten(sealed: Sealed) -> bool:
-    """Whether something was written into a reference, which is no kernel's to write."""
+    """Return whether something wrote to a reference, which no kernel may do."""
     return any(memory.fingerprint() != seen for memory, seen in sealed)
 
 
@@ -92,7 +94,10 @@ def judge_buffer(
     kind: str,
     scale: float,
 ) -> Judgement:
-    """An output against its reference, where that is; see `opbench.checking.verdict.judge`."""
+    """Compare an output with its reference, on the device if the reference is there.
+
+    See `opbench.checking.verdict.judge`.
+    """
     if not isinstance(reference, np.ndarray):
         cupy = cupy_module()
         assert isinstance(backend, Libraries) and cupy is not None
@@ -112,7 +117,10 @@ def compare_faultless(
     tolerance: Tolerance,
     scale: float,
 ) -> Judgement | None:
-    """As `opbench.checking.verdict.judge` for an output without a fault, of NumPy's or CuPy's arrays; else None."""
+    """Return the judgement on an output without a fault, else None; arrays are NumPy's or CuPy's.
+
+    See `opbench.checking.verdict.judge`.
+    """
     stored, wanted = out.reshape(-1), reference.reshape(-1)
     allowance = None if magnitude is None else magnitude.reshape(-1)
     if allowance is not None and dtype in INTEGERS:
@@ -134,7 +142,7 @@ def compare_faultless(
             square_error += float((error * error).sum())
             square_reference += float((want * want).sum())
             worst = max(worst, float(relative.max()))
-        # What was not written is no number, and shows in the sum; so does an infinity.
+        # An element that was not written is NaN, so the sum is not finite; the same holds for infinities.
         if not (math.isfinite(square_error) and math.isfinite(worst)) or bool(outside.any()):
             return None
     norm = math.sqrt(square_error / square_reference) if square_reference > 0 else math.sqrt(square_error)

@@ -1,7 +1,7 @@
-"""Patterns that the wrong elements of an output form, each with what usually causes it.
+"""Patterns that the wrong elements of an output form, each with its usual cause.
 
-Each pattern is a function of the evidence. It answers only where right and wrong elements fit it and no weaker reading
-would do; an answer is a hint beside the verdict, never a verdict.
+Each pattern is a function of the evidence. It returns a pattern only if right and wrong elements fit it and no weaker
+explanation would suffice. A pattern is a hint in addition to the verdict, never a verdict.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 
 WARP = 32
 FEW = 3
-"""Wrong elements below which chance could form any pattern."""
+"""With fewer wrong elements than this, chance could form any pattern."""
 CLOSE = 1e-4
-"""Relative difference up to which two results count as the same."""
+"""Relative difference up to which two results count as equal."""
 ALONE = 5e-6
-"""The same where so few elements are wrong that one of many partial sums could be near by chance."""
+"""The limit with fewer than `FEW` wrong elements, as one of many partial sums could be close by chance."""
 FULL_TILES = 4
-"""Right tiles in front of a wrong tail that it takes: in a tiny output chance leaves the last elements alone wrong."""
+"""Least number of right tiles before a wrong tail: in a tiny output the last elements may be wrong by chance."""
 TILES = (2, 4, 8, 16, 32, 64, 128, 256)
-"""Sizes of tiles and vectors besides the sides of the block."""
+"""Possible sizes of tiles and vectors, in addition to the block's dimensions."""
 POISON_PAYLOADS = (0x7FFFFFFF, 0xFFFFFFFF)
-"""float32 patterns that memory nobody wrote has, and that arithmetic on it keeps."""
+"""float32 bit patterns of memory that was never written, which arithmetic propagates."""
 
 Partial = Callable[[str, int, int], np.ndarray | None]
-"""The reference from part of an axis alone: axis, first index, index behind the last."""
+"""The reference from only a part of an axis; arguments: axis, first index, index after the last."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What the wrong elements have in common."""
+    """A property that the wrong elements share."""
 
     name: str
     sentence: str
@@ -41,10 +41,10 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Evidence:
-    """An output with what was expected of it, and what is known of the launch."""
+    """An output, its expected values, and facts about the launch."""
 
     got: np.ndarray
-    """As float64, in the output's shape."""
+    """The output as float64, in its shape."""
     expected: np.ndarray
     wrong: np.ndarray
     """Whether each element is wrong."""
@@ -53,29 +53,29 @@ class Evidence:
     source: str = ""
     """The text of the kernel's file."""
     block: tuple[int, ...] = ()
-    """Threads of a block along x, y and z, of the launch that writes the output."""
+    """Block size along x, y and z of the launch that writes the output."""
     reduced: Mapping[str, int] | None = None
-    """Axes of the inputs that the output has not, with their sizes."""
+    """Axes of the inputs that the output lacks, with their sizes."""
     partial: Partial | None = None
     bits: np.ndarray | None = None
-    """The output as stored, if it is float32: as u32."""
+    """The stored bits of a float32 output as u32; None for other types."""
 
     @property
     def tiles(self) -> list[int]:
-        """Sizes that a tile may have, the block's own first, then from large to small."""
+        """Return the possible tile sizes: the block's dimensions first, then from large to small."""
         sides = [side for side in (*self.block, int(np.prod(self.block or (1,)))) if side > 1]
         return list(dict.fromkeys([*sides, *sorted(TILES, reverse=True)]))
 
 
 def pattern_of(evidence: Evidence) -> Pattern | None:
-    """Return the first pattern that fits; None where the wrong elements form none that is known."""
+    """Return the first pattern that fits; None if the wrong elements form no known pattern."""
     if not evidence.wrong.any():
         return None
     return next((found for pattern in PATTERNS if (found := pattern(evidence))), None)
 
 
 def poisoned_nan(e: Evidence) -> Pattern | None:
-    """NaN with the bits of memory that nobody wrote."""
+    """Detect NaN with the bits of memory that was never written."""
     if e.bits is None:
         return None
     nan = np.isnan(e.got) & ~e.unwritten & np.isfinite(e.expected)
@@ -89,7 +89,7 @@ def poisoned_nan(e: Evidence) -> Pattern | None:
 
 
 def one_element(e: Evidence) -> Pattern | None:
-    """Only element 0 is wrong, and it is 0 or was never written."""
+    """Detect that only element 0 is wrong, and is 0 or was never written."""
     wrong = np.flatnonzero(e.wrong)
     if e.got.size <= FEW or wrong.size != 1 or wrong[0] != 0:
         return None
@@ -105,7 +105,7 @@ def one_element(e: Evidence) -> Pattern | None:
 
 
 def lane_zero(e: Evidence) -> Pattern | None:
-    """Lane 0 of every 32 elements is right and the others are not, in a kernel that has a __shfl_down."""
+    """Detect that only lane 0 of every 32 elements is right, in a kernel with a __shfl_down."""
     if "__shfl_down" not in e.source or e.got.shape[-1] < 2 or e.unwritten.any():
         return None
     lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP, e.got.shape)
@@ -121,7 +121,7 @@ def lane_zero(e: Evidence) -> Pattern | None:
 
 
 def thread_zero(e: Evidence) -> Pattern | None:
-    """The first thread of every block is right and the others are not, in a kernel that uses shared memory."""
+    """Detect that only the first thread of every block is right, in a kernel with shared memory."""
     threads = int(np.prod(e.block)) if e.block else 0
     if threads <= WARP or "__shared__" not in e.source or e.got.shape[-1] <= WARP or e.unwritten.any():
         return None
@@ -146,7 +146,7 @@ def _first_alone(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
 
 
 def tail(e: Evidence) -> Pattern | None:
-    """Exactly the elements beyond the last full tile of one axis are wrong."""
+    """Detect that exactly the elements after the last full tile of one axis are wrong."""
     for axis, size in reversed(list(enumerate(e.got.shape))):
         along = np.moveaxis(e.wrong, axis, 0).reshape(size, -1)
         bad = np.asarray(along.any(axis=1))
@@ -170,13 +170,13 @@ def tail(e: Evidence) -> Pattern | None:
 
 
 def transposed(e: Evidence) -> Pattern | None:
-    """Rows and columns of the last two axes are exchanged."""
+    """Detect that rows and columns of the last two axes are exchanged."""
     if e.got.ndim < 2 or e.unwritten.any():
         return None
     rows, cols = e.got.shape[-2:]
     if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < FEW:
         return None
-    turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # as memory has it
+    turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # in memory order
     if not _same(e.got, turned) or _same(e.expected, turned):
         return None
     return Pattern(
@@ -187,7 +187,7 @@ def transposed(e: Evidence) -> Pattern | None:
 
 
 def all_zero(e: Evidence) -> Pattern | None:
-    """Every element is 0, which is not expected."""
+    """Detect that every element is 0 where none should be."""
     if e.got.size < FEW or e.got.any() or not e.wrong.all():
         return None
     return Pattern(
@@ -198,7 +198,7 @@ def all_zero(e: Evidence) -> Pattern | None:
 
 
 def repeated(e: Evidence) -> Pattern | None:
-    """All elements hold one value, the right one of element 0."""
+    """Detect that all elements have the value of element 0."""
     first = e.got.flat[0]
     if e.got.size < 2 * FEW or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
         return None
@@ -212,7 +212,7 @@ def repeated(e: Evidence) -> Pattern | None:
 
 
 def multiple(e: Evidence) -> Pattern | None:
-    """Every wrong element is the same whole multiple of what is expected."""
+    """Detect that every wrong element is the same whole multiple of the expected value."""
     wrong = e.wrong & (e.expected != 0)
     if np.count_nonzero(wrong) < FEW or not np.isfinite(e.got[wrong]).all():
         return None
@@ -229,7 +229,7 @@ def multiple(e: Evidence) -> Pattern | None:
 
 
 def partial_sum(e: Evidence) -> Pattern | None:
-    """The result is that of a part of the summed axis: one tile or block alone, or all but one."""
+    """Detect that the result sums only a part of an axis: only one tile or block, or all but one."""
     if e.partial is None or e.unwritten.any() or not np.isfinite(e.got).all():
         return None
     for axis, size in (e.reduced or {}).items():
@@ -246,7 +246,7 @@ def partial_sum(e: Evidence) -> Pattern | None:
 
 
 def _parts(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and last tile, and all but these, for each size of a tile."""
+    """Yield, for each tile size, the ranges of the first and the last tile, and of all but these."""
     seen = set()
     for tile in tiles:
         full = size - size % tile or size - tile
@@ -257,7 +257,7 @@ def _parts(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _same_sum(e: Evidence, other: np.ndarray) -> bool:
-    """Whether the wrong elements are those of another result, and that one is told apart from what is expected."""
+    """Return whether the wrong elements equal another result that clearly differs from the expected one."""
     got, other, expected = e.got[e.wrong], other[e.wrong], e.expected[e.wrong]
     size = float(np.linalg.norm(other))
     near = CLOSE if got.size >= FEW else ALONE
@@ -265,7 +265,7 @@ def _same_sum(e: Evidence, other: np.ndarray) -> bool:
 
 
 def _same(left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether two results agree but for roundings."""
+    """Return whether two results are equal up to rounding."""
     with np.errstate(invalid="ignore"):
         return bool(np.allclose(left, right, rtol=CLOSE, atol=CLOSE * float(np.abs(right).mean()), equal_nan=True))
 
@@ -282,4 +282,4 @@ PATTERNS = (
     multiple,
     partial_sum,
 )
-"""From the most specific to the least."""
+"""All patterns, from the most to the least specific."""

@@ -1,4 +1,4 @@
-"""Cases of one problem raced: each looked at quickly, then timed until it is slower than the leader beyond doubt."""
+"""Races between cases of one problem: a quick check of each, then timing until it is clearly slower than the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbench.timing.racing import Raced, RaceOptions, race
 
 @dataclass(frozen=True)
 class RacedCases:
-    """What became of each case, by name."""
+    """The result of a race for each case, by name."""
 
     raced: dict[str, Raced]
     wrong: dict[str, str]
@@ -38,12 +38,13 @@ def race_cases(
     energy: bool = False,
     mode: str = "cold",
 ) -> RacedCases:
-    """Run each case once on normals and judge it, then race the right ones, and the leader, for `limit_s` at most.
+    """Run each case once on normals and judge it, then race the right ones and the leader for at most `limit_s`.
 
-    What they race for is time or, with `energy`, joules. They are timed under the rules of `measure_cases`: a case that
-    is wrong in a judged sample, or keeps state between launches, is in `wrong`, the leader too.
-    One run is no check: what wins is to be checked in full. Raises LaunchError where a case took the device with it;
-    `on_start` has named it then.
+    They race for time or, with `energy`, for joules, under the rules of `measure_cases`: a case (also the leader) that
+    is
+    wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a full check, so the caller
+    must
+    check the winner. Raises LaunchError if a case crashed the device; `on_start` was last called with its name.
     """
     began = now()
     wrong: dict[str, str] = {}
@@ -81,13 +82,13 @@ def race_cases(
             refused = timing.invalid | timing.late_refusals() | timing.faults
         if not refused:
             return RacedCases(raced, wrong, failed)
-        wrong |= refused  # the others race again: a kernel without a time of its own may have led them
+        wrong |= refused  # the others race again, because an invalid case may have been their leader
         right = [case for case in right if case.name not in refused]
     return RacedCases({}, wrong, failed)
 
 
 def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
-    """Judge a case that may win on each content that has a reference: a short race judges one of them alone."""
+    """Judge a possible winner on each content with a reference, as a short race judges only one of them."""
     on_start(name)
     turns, judge = timing.turns[name], timing.judges[name]
     for _ in JUDGED:
@@ -97,7 +98,7 @@ def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]
 
 
 def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:
-    """Return the joules of a launch among many, each on other inputs than the one before; the last may be judged."""
+    """Return the joules of one launch among many, each on other inputs than the last; the last may be judged."""
     turns.next_launch()  # renews outputs and workspaces
     value = meter.joules(turns.launch_in_turn)
     turns.sampled()
@@ -105,7 +106,7 @@ def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:
 
 
 def _looked_at(session: Session, case: Case) -> str:
-    """Why a case is wrong; empty where one run on normals was right and left all other memory as it was."""
+    """Return why a case is wrong; "" if one run on normals was right and changed no other memory."""
     try:
         ready = session.bind(case, session.prepare(case.problem))
     except EnvironmentFault as error:

@@ -1,4 +1,4 @@
-"""Launches that take turns at several sets of buffers, so that a CUDA graph of many finds none of them in the L2."""
+"""Launches that rotate over several sets of buffers, so that a CUDA graph of many launches runs with a cold L2."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from opbench.kernels.tensors import Tensor
 from opbench.timing.clock import Launch
 
 TIMES_L2 = 3
-"""Sets of buffers that hold together so many times what the L2 does: it has evicted one before its turn comes again."""
+"""Total size of the buffer sets as a multiple of the L2 size, so that L2 evicts a set before it is used again."""
 MOST_SETS, MOST_BYTES = 1024, 2 << 30
-"""As many sets as a graph has launches at most, and the memory that the further ones may take."""
+"""Most sets (a graph's number of launches), and most bytes of the additional sets."""
 ALIGNMENT = 512
-"""Of each tensor, as the driver aligns what it allocates."""
+"""Alignment of each tensor in bytes, equal to that of the driver's allocations."""
 
 
 @dataclass
 class Rotation:
-    """What a graph of each case launches, and how warm its caches are.
+    """The launches for a graph of each case, and how cold the L2 cache is for them.
 
-    A case whose graph stays on the buffers that it was checked on is in `modes` only.
+    A case whose graph uses only the buffers of its check appears only in `modes`.
     """
 
     launches: dict[str, Launch] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
-    """Such as "graph, cold (12 buffer sets)" or "graph, hot"."""
+    """The mode of each case, such as "graph, cold (12 buffer sets)" or "graph, hot"."""
     outputs: list[Mapping[str, Buffer]] = field(default_factory=list)
     """The output tensors of each set."""
     poisoned: dict[str, list[Buffer]] = field(default_factory=dict)
-    """Outputs and workspaces of all sets, as few buffers as hold them."""
+    """The outputs and workspaces of all sets, in as few buffers as possible."""
     arenas: dict[str, Buffer] = field(default_factory=dict)
-    """Memory of the further sets, to be given back."""
+    """The memory of the additional sets, which the caller frees."""
 
 
 def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
-    """How many sets a cold graph takes; 0 where they would be too many or take too much memory.
+    """Return the number of buffer sets for a cold graph; 0 if they would be too many or too large.
 
-    Where memory allows there is one for each content of the inputs.
+    If memory allows, there is at least one set for each content of the inputs.
     """
     wanted = max(1, math.ceil(TIMES_L2 * l2_bytes / set_bytes))
     if wanted < len(CONTENTS) and (len(CONTENTS) - 1) * set_bytes <= MOST_BYTES:
@@ -58,9 +58,9 @@ def rotate(
     contents: Mapping[str, Mapping[str, Buffer]],
     bind: Callable[[Case, Mapping[str, Buffer]], Launch],
 ) -> Rotation:
-    """Make further sets of one problem's buffers, filled with `contents` in turn, and bind every case to each of them.
+    """Create more sets of one problem's buffers, fill them with `contents` in turn, and bind every case to each set.
 
-    Of each case the first set is the buffers that it was checked on. Where memory is short, its graph stays hot.
+    The first set of each case is the buffers of its check. If memory is short, the case's graph stays hot.
     """
     found, problem = Rotation(), cases[0].problem
     given, made = problem.input_tensors(), problem.output_tensors()
@@ -96,7 +96,7 @@ def rotate(
 def _sets(
     backend: Backend, found: Rotation, name: str, tensors: Sequence[Tensor], count: int
 ) -> list[dict[str, Buffer]] | None:
-    """So many sets of views into an arena that is added to `found`; None where it does not fit."""
+    """Return `count` sets of views into an arena that is added to `found`; None if they do not fit."""
     offsets, size = {}, 0
     for tensor in tensors:
         offsets[tensor.name] = size

@@ -1,4 +1,4 @@
-"""The samples of a case: each on other inputs, with poison in its outputs, and some of them judged."""
+"""The samples of a case: each with other inputs and poisoned outputs; some of them are judged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opbench.checking.contents import CONTENTS, JUDGED, kind_of_set
 from opbench.timing.clock import Launch, Renewed
 
 FIRST_WINDOW = 3
-"""Every case takes at least three samples. One of them is judged, then one in each further window of twice as many."""
+"""One of the first three samples is judged, then one in each following window, which is twice as long."""
 LONGEST_SCHEDULE = 1 << 12
 MOST_COMPARISONS = 3
-"""Outputs whose bits were right before need no comparison. A kernel whose bits differ from launch to launch is compared
-this often."""
+"""Most comparisons of outputs. Bits that were right before need no comparison; a kernel whose bits differ from launch
+to launch is compared at most this often."""
 
 
 def judged_samples(chance: random.Random) -> frozenset[int]:
@@ -29,7 +29,7 @@ def judged_samples(chance: random.Random) -> frozenset[int]:
 
 
 class SampleJudge:
-    """Decides which samples of a case are judged, and keeps the first fault."""
+    """Decides which samples of a case are judged, and records the first fault."""
 
     def __init__(self, session: Session, ready: Ready, chance: random.Random, active: bool = True) -> None:
         self._session, self._ready = session, ready
@@ -38,25 +38,25 @@ class SampleJudge:
         self._number = 0
         self._comparisons = 0
         self._owed = False
-        """Whether a sample was due whose content has no reference: the next sample with one is judged in its place."""
+        """Whether a due sample had no reference; the next sample with a reference is then judged instead."""
         self.fault = ""
 
     @property
     def due(self) -> bool:
-        """Whether the next sample that counts is judged."""
+        """Return whether the next sample that counts is judged."""
         return self._owed or self._number in self._schedule
 
     def require(self) -> None:
-        """Judge the next sample, whatever was drawn."""
+        """Judge the next sample regardless of the schedule."""
         self._owed = True
 
     @property
     def kind(self) -> str:
-        """The content that is judged next: contents with a reference take turns."""
+        """Return the content that is judged next; contents with a reference alternate."""
         return self._kinds[0]
 
     def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
-        """Count a sample, and judge it where it is due."""
+        """Count a sample, and judge it if due."""
         due = self.due and not self.fault
         self._owed = due and kind not in JUDGED
         if due and kind in JUDGED:
@@ -72,7 +72,7 @@ class SampleJudge:
 
 
 class CaseTurns:
-    """A case on several contents in random order; every content comes once before one comes again."""
+    """A case on several contents in random order; all contents occur once before one occurs again."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CaseTurns:
         self._ready, self._inputs, self.judge, self._chance = ready, inputs, judge, chance
         self.launches = {kind: Renewed(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
-        """Module variables that the case uses as scratch, with copies of what they get back before each sample."""
+        """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
         self._queue: list[str] = []
         self._kind = ""
 
@@ -105,7 +105,7 @@ class CaseTurns:
             variable.copy_from(content)  # on the device: the stream may be held, and the host must not wait for it
 
     def launch_in_turn(self) -> None:
-        """Launch on the next content, as one of many launches that are timed together: nothing is renewed."""
+        """Launch on the next content as one of many launches that are timed together, without renewing buffers."""
         self._kind = self._next_in_queue()
         self._queue.remove(self._kind)
         self.launches[self._kind]()
@@ -127,12 +127,12 @@ class CaseTurns:
         return self.launches[self._kind]
 
     def sampled(self) -> None:
-        """Count the sample, and judge it where it is due."""
+        """Count the sample, and judge it if due."""
         self.judge.sampled(self._kind, self._ready.buffers)
 
 
 class GraphTurns:
-    """A CUDA graph whose launches take turns at sets of buffers with different contents."""
+    """A CUDA graph whose launches rotate over sets of buffers with different contents."""
 
     def __init__(
         self,
@@ -142,7 +142,9 @@ class GraphTurns:
         judge: SampleJudge,
         chance: random.Random,
     ) -> None:
-        """`sets` are the outputs of each set, whose content is `kind_of_set`; `poisoned` are renewed for a replay."""
+        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are poisoned before each
+        replay.
+        """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
         self.judge, self._chance = judge, chance
 
@@ -153,12 +155,12 @@ class GraphTurns:
         return self._launch
 
     def sampled(self) -> None:
-        """Count the replay, and judge one of its sets where it is due."""
+        """Count the replay, and judge one of its sets if due."""
         kind = self.judge.kind
         number = self._chance.choice([n for n in range(len(self._sets)) if kind_of_set(n) == kind])
         self.judge.sampled(kind, self._sets[number])
 
 
 def secret_chance() -> random.Random:
-    """Random numbers that no kernel can foresee."""
+    """Return a random number generator that no kernel can predict."""
     return random.Random(secrets.randbits(64))

@@ -1,4 +1,4 @@
-"""Judging outputs: right or wrong, by how much, where, and what the memory checks saw."""
+"""Judgement of outputs: right or wrong, the size of the error, its location, and the findings of memory checks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from opbench.kernels.tensors import INTEGERS, Arrays, Tolerance, from_storage, t
 from opbench.source.precision import UNIT_ROUNDOFF
 
 CHUNK = 1 << 20
-"""Elements that a thread compares at a time, so that a comparison of gigabytes needs little memory."""
+"""Elements that a thread compares at a time, which limits the memory of a comparison of gigabytes."""
 BLOCK = 1 << 15
-"""Of these, elements that are gone over together: what is computed of them stays in a core's cache."""
+"""Elements processed together, so that intermediate results stay in a core's cache."""
 NORM_FROM = 64
-"""Elements from which the error of all together says something."""
+"""Least number of elements for a meaningful norm error."""
 FEW_ROUNDINGS = 64
-"""An error of so many roundings may be one of the allowance, not of the kernel."""
+"""An error of at most this many roundings may mean that the tolerance is too small, not that the kernel is wrong."""
 FLOAT_LIKE = 1e-4
-"""The relative error of a double up to which rounding to float is the likely cause."""
+"""Relative error of a double up to which rounding to float is the likely cause."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where one output is furthest from what was allowed."""
+    """The element of an output with the largest excess over the tolerance."""
 
     kind: str
     """"unwritten", "nan", "value", "norm" or "integers"."""
@@ -42,17 +42,17 @@ class Mismatch:
     want: float | None
     allowed: float | None
     count: int
-    """How many elements are outside."""
+    """Number of wrong elements."""
     size: int
     dtype: str = "f32"
 
     @property
     def place(self) -> str:
-        """Such as "out[6,122]"."""
+        """Return the element, such as "out[6,122]"."""
         return f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
 
     def sentence(self) -> str:
-        """What is wrong, in one line."""
+        """Describe the mismatch in one line."""
         if self.kind == "norm":
             return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
         share = f"{self.count} of {self.size} elements"
@@ -65,7 +65,7 @@ class Mismatch:
         return f"{self.place}: got {got}, expected {want}{allowed} ({share})"
 
     def finding(self, file: str, line: int, pattern: Pattern | None = None) -> Finding:
-        """The mismatch as a finding at the kernel that computed it; `pattern` is what its wrong elements form."""
+        """Return the mismatch as a finding at the kernel that computed it; `pattern` describes its wrong elements."""
         rule = {"unwritten": UNWRITTEN_OUTPUT, "nan": NOT_FINITE}.get(self.kind, WRONG_RESULT)
         return Finding(
             rule.kind,
@@ -80,7 +80,7 @@ class Mismatch:
         )
 
     def _rounding(self) -> tuple[str, ...]:
-        """What may be meant where a result is as near as a few roundings come, or of a double as one of float32."""
+        """Explain an error of only a few roundings, or an error of a double that is typical of float32."""
         if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
             return ()
         largest = max(abs(self.got), abs(self.want))
@@ -101,7 +101,7 @@ class Mismatch:
 
 
 def _distinct(got: float, want: float) -> tuple[str, str]:
-    """Both with as many digits, six or more, as it takes to see that they differ."""
+    """Format both numbers with as many digits, at least six, as are needed to see the difference."""
     for digits in range(6, 18):
         shown = f"{got:.{digits}g}", f"{want:.{digits}g}"
         if shown[0] != shown[1]:
@@ -111,10 +111,10 @@ def _distinct(got: float, want: float) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One output against its reference."""
+    """The comparison of one output with its reference."""
 
     error: float
-    """Worst |out - reference| / magnitude."""
+    """Largest |out - reference| / magnitude."""
     norm_error: float
     mismatch: Mismatch | None
 
@@ -129,12 +129,12 @@ def judge(
     kind: str = "value",
     scale: float = 1.0,
 ) -> Judgement:
-    """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
+    """Compare one stored output with its float64 reference; `kind` is "integers" for the exact run.
 
-    Reference and magnitude are taken times `scale`, a power of two.
-
-    An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
-    rounded to the output's dtype, will do. Pieces are compared by several threads.
+    Reference and magnitude are multiplied by `scale`, a power of two. An element may deviate by
+    tolerance.elementwise * magnitude; without a magnitude it must equal the reference, rounded to the output's dtype,
+    bit
+    for bit. Several threads compare pieces of the output.
     """
     flat = out.reshape(-1)
     references = reference.reshape(-1)
@@ -150,7 +150,7 @@ def judge(
     if len(starts) > 1:
         with ThreadPoolExecutor(THREADS) as pool:
             pieces = list(zip(starts, pool.map(piece, starts), strict=True))
-    else:  # a thread's start takes longer than most pieces
+    else:  # starting a thread takes longer than comparing most pieces
         pieces = [(start, piece(start)) for start in starts]
     unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
     for broken, seen in (("unwritten", unwritten), ("nan", nan)):
@@ -176,7 +176,7 @@ def _together(
     scale: float,
     pieces: list[tuple[int, _Piece]],
 ) -> Judgement:
-    """Put the pieces of one output together."""
+    """Combine the pieces of one output into its judgement."""
     square_error = sum(p.square_error for _, p in pieces)
     square_reference = sum(p.square_reference for _, p in pieces)
     norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
@@ -197,7 +197,7 @@ def _together(
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one piece of an output showed; positions count from its start."""
+    """The comparison of one piece of an output; positions are relative to its start."""
 
     unwritten: tuple[int, int] | None = None
     nan: tuple[int, int] | None = None
@@ -224,7 +224,7 @@ def _compare_piece(
             return _Piece(square_reference=1.0)
         want = from_storage(stored, dtype).astype(np.float64)
     got = from_storage(out, dtype).astype(np.float64)
-    # Of whole numbers every pattern is a number, also the one that stands for nothing: -1 where -1 is wanted is right.
+    # For whole numbers the poison pattern is also a valid number: -1 is right where -1 is expected.
     poisoned = bits == np.iinfo(bits.dtype).max
     unwritten = _first(poisoned & (got != want) if dtype in INTEGERS else poisoned)
     if unwritten:
@@ -252,7 +252,7 @@ def _compare_piece(
 def _compare_finite(
     dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float
 ) -> _Piece | None:
-    """A piece without a fault in as few passes as tell that it has none; None where one must be looked for."""
+    """Compare a piece that has no fault in as few passes as possible; None if it may have a fault."""
     square_error, square_reference, worst = 0.0, 0.0, 0.0
     scratch = np.empty((2, min(BLOCK, out.size)))
     for start in range(0, out.size, BLOCK):
@@ -264,17 +264,19 @@ def _compare_finite(
             square_error += float(error @ error)
             square_reference += float(wanted @ wanted)
             np.divide(error, allowance, out=relative)
-            worst = max(worst, float(np.fmax.reduce(relative, initial=0.0)))  # 0/0 is no error, and passed over
+            worst = max(worst, float(np.fmax.reduce(relative, initial=0.0)))  # fmax ignores 0/0, which is no error
             np.multiply(allowance, -elementwise, out=relative)
             relative += error
-            # What was not written is no number, and shows in the sum; so does an infinity.
+            # An element that was not written is NaN, so the sum is not finite; the same holds for infinities.
             if not (math.isfinite(square_error) and math.isfinite(worst) and relative.max() <= 0):
                 return None
     return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
 
 
 def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """How far off each element is; where no number is wanted, any will do, where infinity is, nothing else."""
+    """Return each element's absolute error: 0 where NaN is expected, infinity where an infinity is expected and
+    missing.
+    """
     with np.errstate(invalid="ignore"):
         error: np.ndarray = np.abs(got - want)
     if np.isfinite(error).all():
@@ -285,7 +287,7 @@ def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 def _first(mask: np.ndarray) -> tuple[int, int] | None:
-    """Position of the first true element and how many there are."""
+    """Return the position of the first true element and the number of true elements; None without any."""
     count = int(np.count_nonzero(mask))
     return (int(np.argmax(mask)), count) if count else None
 
@@ -303,7 +305,7 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | None:
-    """Index of the first element whose bits changed, else None."""
+    """Return the index of the first element whose bits changed, else None."""
     view = f"u{before.itemsize}"
     if np.array_equal(before.view(view), after.view(view)):
         return None
@@ -312,25 +314,25 @@ def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | No
 
 
 def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
-    """What was written outside of a buffer, whose nearest changed byte lies at an offset."""
+    """Return a finding for a write outside of a buffer, whose nearest changed byte is at `offset`."""
     where = "before the start" if offset < 0 else "past the end"
     message = f"write {where} of buffer '{buffer}', which has {nbytes} bytes; the nearest changed byte is {offset}"
     return Finding(OUT_OF_BOUNDS.kind, message, buffer=buffer, offset=offset)
 
 
 def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
-    """Whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
+    """Return whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
     added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if problem.is_number(t)]
     largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)
     return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
 
 
 def is_dyadic(reference: Arrays) -> bool:
-    """Whether all results of whole numbers are whole, or halved a few times: no root, no division by 3."""
+    """Return whether all results of whole numbers are multiples of 2**-12: no root, no division by 3."""
     return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
 
 
 def summarise(parts: Sequence[Judgement]) -> tuple[float | None, float | None]:
-    """Worst elementwise and norm error over several outputs; None where one of them is no number."""
+    """Return the worst elementwise and norm error over several outputs; None for an error that is not finite."""
     worst = max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
     return worst[0] if np.isfinite(worst[0]) else None, worst[1] if np.isfinite(worst[1]) else None
