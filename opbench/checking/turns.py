@@ -142,7 +142,7 @@ class GraphTurns:
         judge: SampleJudge,
         chance: random.Random,
     ) -> None:
-        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are poisoned before each
+        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are poisoned before a
         replay.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned

@@ -274,9 +274,7 @@ def _compare_finite(
 
 
 def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Return each element's absolute error: 0 where NaN is expected, infinity where an infinity is expected and
-    missing.
-    """
+    """Return each element's absolute error: 0 where NaN is expected, infinity where an expected infinity is missing."""
     with np.errstate(invalid="ignore"):
         error: np.ndarray = np.abs(got - want)
     if np.isfinite(error).all():

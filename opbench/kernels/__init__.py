@@ -1,1 +1,1 @@
-"""What there is: operators, headers, variants, cases and their launches, as data."""
+"""Data on operators, headers, variants, cases and their launches."""

@@ -1,4 +1,4 @@
-"""Large host arrays, made piece by piece by several threads: one alone takes longer than a GPU with their test."""
+"""Large host arrays, made in pieces by several threads, because one thread takes longer than the GPU's test."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 PIECE = 1 << 22
-"""Elements of a piece that has a generator of its own; a smaller array is made at once."""
+"""Elements of a piece with its own random generator; a smaller array is one piece."""
 CACHED = 1 << 18
-"""Elements of a piece that is converted: what lies between stays in a core's cache."""
+"""Elements of a piece to convert, so that intermediate results stay in a core's cache."""
 THREADS = min(16, os.cpu_count() or 1)
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
-"""So many numbers of a generator."""
+"""Draws a given count of numbers from a generator."""
 
 
 def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
-    """Random numbers as `dtype`; each further piece has a generator of its own, so that threads change nothing."""
+    """Return random numbers as `dtype`; each piece has its own generator, so the number of threads does not matter."""
     values = np.empty(shape, dtype)
     flat = values.reshape(-1)
 
@@ -37,7 +37,7 @@ def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike
 
 
 def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dtype: DTypeLike) -> np.ndarray:
-    """`convert` of an array, element by element, by several threads as `dtype`; of CuPy's, on its device."""
+    """Apply an elementwise `convert` in several threads and return `dtype`; CuPy arrays stay on their device."""
     if not isinstance(array, np.ndarray):
         return convert(array).astype(dtype, copy=False)
     values = np.empty(array.shape, dtype)
@@ -52,27 +52,29 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """The 16 bits of each number; a float64 is rounded twice, but inputs are float32."""
+    """Return the 16 bits of each number in bf16; a float64 is rounded twice, but inputs are float32."""
     bits = values.astype(np.float32, order="C", copy=False).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def from_bf16(bits: np.ndarray) -> np.ndarray:
-    """The number that each 16 bits are, as float32."""
+    """Return the float32 number of each 16-bit bf16 pattern."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 MOST_SLICES, WIDE_BITS = 8, 72
-"""Slices of a float64 at most, and the bits of each row's largest number that all slices together hold."""
+"""Most slices of a float64, and the bits below each row's largest number that all slices together contain."""
 
 
 def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a @ b; of long doubles that hold float64 numbers by exact products of slices, which BLAS computes.
+    """Return a @ b; long doubles with float64 values are multiplied by exact products of slices, which BLAS computes.
 
-    NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices of so few
-    bits that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms,
-    2012). Only the sum over pairs of slices is rounded, in long double. What lies `WIDE_BITS` below a row's largest
-    number is left out.
+    NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices with so few
+    bits
+    that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms, 2012).
+    Only
+    the sum over pairs of slices is rounded, in long double. Bits more than `WIDE_BITS` below a row's largest number are
+    ignored.
     """
     if a.dtype != np.longdouble or not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
         product: np.ndarray = a @ b
@@ -102,14 +104,13 @@ def _slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndar
 
 
 ROOM = 8
-"""Times the inputs' bytes that must be free on the GPU for a reference there."""
+"""Free GPU memory that a reference needs, as a multiple of the inputs' bytes."""
 
 
 def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Any:
-    """`function` of float64 arrays by CuPy, whose products cuBLAS computes in float64; None where that cannot be done.
+    """Compute `function` of float64 arrays with CuPy, whose products cuBLAS computes in float64; None where that fails.
 
-    Results are NumPy arrays, alone or by name. What a kernel under test may break afterwards is not touched: they have
-    left the device by then.
+    Results are copied to NumPy arrays, alone or by name, so that a kernel under test cannot corrupt them later.
     """
     cupy = cupy_module()
     if cupy is None:
@@ -121,7 +122,7 @@ def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]
         if isinstance(result, dict):
             return {name: cupy.asnumpy(array) for name, array in result.items()}
         return cupy.asnumpy(result)
-    except Exception:  # a function that CuPy has not, or not enough memory: the host can do all of it
+    except Exception:  # CuPy lacks a function or memory: the host computes the result
         return None
     finally:
         cupy.get_default_memory_pool().free_all_blocks()
@@ -129,7 +130,7 @@ def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]
 
 @functools.cache
 def cupy_module() -> ModuleType | None:
-    """CuPy where it is installed and sees a device."""
+    """Return CuPy if it is installed and sees a device, else None."""
     try:
         import cupy
 

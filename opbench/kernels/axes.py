@@ -1,10 +1,10 @@
-"""The axes of a problem, as case names print them."""
+"""The axes of a problem as text, as in case names."""
 
 from __future__ import annotations
 
 
 def read_axes(text: str) -> dict[str, int | str]:
-    """The axes of a problem as printed, such as "(m=64,n=64,epilogue=relu)", of whatever operator."""
+    """Read the axes of any operator's problem from text such as "(m=64,n=64,epilogue=relu)"."""
     body = text.strip().removeprefix("(").removesuffix(")")
     pairs = [part.partition("=") for part in body.split(",") if part]
     return {key: int(value) if value.isdigit() else value for key, _, value in pairs}

@@ -1,4 +1,4 @@
-"""The backward pass of one problem: the problems that its rule names, bound to tensors and computed."""
+"""The backward pass of one problem: the problems that its gradient rule names, their tensors and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opbench.kernels.tensors import Arrays, Tensor
 
 
 def like_tensor(problem: Operator, name: str) -> Tensor:
-    """The forward tensor whose shape a name of a rule stands for: "image" for "d.image", "out" for "out.masked"."""
+    """Return the forward tensor whose shape a name in a rule has: "image" for "d.image", "out" for "out.masked"."""
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
     plain = name.removeprefix(GRADIENT).partition(".")[0]
     if plain not in tensors:
@@ -22,7 +22,7 @@ def like_tensor(problem: Operator, name: str) -> Tensor:
 
 
 def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
-    """The problem of an entry; raises UsageError, naming `where`, for axes or tensors that are not its own."""
+    """Return the problem of an entry; raise UsageError, which names `where`, for axes or tensors that do not exist."""
     try:
         problem = operator(entry.operator).from_axes(entry.axes)
     except UsageError as error:
@@ -46,9 +46,9 @@ def pulled_back(
     cotangents: Arrays,
     wanted: Sequence[str],
 ) -> Arrays:
-    """The gradients of inputs by name in float64, from all forward tensors and the gradients of the outputs.
+    """Return the gradients of inputs by name in float64, from all forward tensors and the gradients of the outputs.
 
-    Each entry of the problem's rule is computed by its own operator's reference.
+    The reference of its own operator computes each entry of the problem's rule.
     """
     known = dict(tensors) | {GRADIENT + name: array for name, array in cotangents.items()}
     for entry in rule(problem, wanted, problem.name):
@@ -65,7 +65,7 @@ def pulled_back(
 
 
 def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
-    """The entries that give the wanted inputs' gradients; raises UsageError for an operator that has none for them."""
+    """Return the entries that compute the wanted inputs' gradients; raise UsageError if the operator lacks one."""
     entries = problem.gradients(frozenset(wanted))
     given = {tied for entry in entries or () for tied in entry.outputs.values()}
     if missing := [name for name in wanted if GRADIENT + name not in given]:

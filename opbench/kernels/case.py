@@ -1,4 +1,4 @@
-"""A case: a variant, a config and a problem; its printed name is its selector everywhere."""
+"""A case: a variant, a config and a problem; commands select it by its printed name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to check and measure."""
+    """A variant with a config on a problem: the unit that is checked and measured."""
 
     variant: Variant
     config: Config
@@ -35,40 +35,40 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
+        """Return the name, such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
 
     @property
     def precision(self) -> str:
-        """The class that it is ranked in: the variant's, of a problem not stored in f32 the storage's."""
+        """Return the precision class for ranking: the variant's, or the storage's if that is not f32."""
         return self.variant.precision if self.problem.storage == "f32" else self.problem.storage
 
     @property
     def unit(self) -> str:
-        """What its multiplications run on, whose rate is its roof: what the header says, else its class."""
+        """Return the unit whose peak limits the multiplications: the header's product, else the precision class."""
         return self.variant.unit or self.precision
 
     def flops(self) -> int:
-        """The operations that it makes: the problem's, unless its header says that they are others."""
+        """Return the number of operations: the header's if it states them, else the problem's."""
         scope = {**self.problem.scope, **self.config}
         return int(self._value(self.variant.flops, scope, "flops")) if self.variant.flops else self.problem.flops()
 
     @functools.cached_property
     def tile(self) -> Tile:
-        """The tile of a block that the header declares."""
+        """Return the output tile of a block that the header declares."""
         scope = self._scope(1)
         return Tile(**{key: int(self._value(text, scope, "tile", key)) for key, text in self.variant.tile.items()})
 
     def unmet(self) -> str | None:
-        """Why the variant does not fit the problem, else None."""
+        """Return why the variant does not support the problem, else None."""
         return self.variant.unmet(self.problem, self.config)
 
     def request(self) -> BuildRequest:
-        """What must be compiled for it."""
+        """Return the data needed to compile the case."""
         variant, scope = self.variant, {**self.problem.scope, **self.config}
         defines = variant.defines(scope)
         for name in variant.define.keys() - defines.keys():
-            self._value(variant.define[name], {**defines, **scope}, "define", name)  # says which name is not known
+            self._value(variant.define[name], {**defines, **scope}, "define", name)  # raises for an unknown name
         macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
         constants = tuple(constant.name for constant in variant.constants)
         return BuildRequest(
@@ -76,25 +76,25 @@ class Case:
         )
 
     def _located(self, *key: str | int) -> AbstractContextManager[None]:
-        """Give errors the location of a key of the header."""
+        """Add the location of a header key to errors raised inside the `with` block."""
         return located(functools.partial(self.variant.location, *key))
 
     def _value(self, text: str, scope: Mapping[str, expression.ExpressionValue], *key: str | int) -> Any:
-        """The value of the header's expression under a key."""
+        """Evaluate the header's expression under a key."""
         with self._located(*key):
             return expression.evaluate(text, scope)
 
     def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
-        """What expressions of its launches may name."""
+        """Return the names, with values, that expressions of the case's launches may use."""
         scope: dict[str, expression.ExpressionValue] = {**self.problem.scope, **self.config, "sm_count": sm_count}
         return {**self.variant.defines(scope), **scope}
 
     def workspace(self, sm_count: int) -> list[Tensor]:
-        """The extra buffers that the variant asks for."""
+        """Return the extra buffers that the variant requires."""
         return self._workspace(self._scope(sm_count))
 
     def _tensors(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
-        """Everything that a launch may name."""
+        """Return all tensors that a launch may name."""
         return [*self.problem.input_tensors(), *self.problem.output_tensors(), *self._workspace(scope)]
 
     def _workspace(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
@@ -104,7 +104,7 @@ class Case:
         ]
 
     def launches(self, sm_count: int) -> list[KernelLaunch]:
-        """Its launches with every number known; raises UsageError with the header's line for a bad expression."""
+        """Return the launches with all numbers evaluated; raise UsageError at the header's line of a bad expression."""
         scope = self._scope(sm_count)
         try:
             written = [self._constant(constant, scope) for constant in self.variant.constants]
@@ -116,7 +116,7 @@ class Case:
             raise UsageError(f"launch: {error.message}", location) from None
 
     def threads(self) -> int:
-        """CUDA threads of all its launches, on a GPU of one multiprocessor."""
+        """Return the number of CUDA threads of all launches on a GPU with one multiprocessor."""
         return sum(math.prod((*launch.grid, *launch.block)) for launch in self.launches(1) if launch.kernel)
 
     @property
@@ -137,7 +137,7 @@ class Case:
 
     @property
     def updates(self) -> Mapping[str, str]:
-        """The outputs that it finds an input in, with that; raises UsageError where that cannot be."""
+        """Return the outputs that are updated in place, each with its input; raise UsageError for a mismatch."""
         asked = self.variant.in_place
         if isinstance(asked, Mapping):
             inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
@@ -197,7 +197,7 @@ class Case:
             *(a for a in self.problem.arguments() if a not in tensors),
         )
         args = list(enumerate(default if step.args is None else step.args))
-        # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
+        # "bias?" is the bias if the problem has one, else no argument; the same holds for a tensor map of the bias.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
         present = ((n, a if isinstance(a, (Scalar, Struct)) else _present(a, there)) for n, a in args)
         names = tensors | maps.keys() | textures.keys()
@@ -250,20 +250,20 @@ class Case:
 def _bound(
     argument: str | float | Scalar, names: Container[str], scope: Mapping[str, expression.ExpressionValue]
 ) -> str | int | float | Scalar:
-    """A name of memory as it is, a number known."""
+    """Return a buffer's name unchanged, and a number evaluated."""
     if isinstance(argument, Scalar):
         return argument.bound(scope)
     return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
 
 
 def _present(argument: str, there: Container[str]) -> str:
-    """An argument's name or expression; "" for one with a question mark that the problem has not."""
+    """Return an argument without its question mark; "" for an optional argument that the problem lacks."""
     name = argument.removesuffix("?")
     return name if name == argument or name in there else ""
 
 
 def _macro(name: str, value: expression.ExpressionValue) -> str:
-    """A macro's text: a number, a word, 1 or 0 for true and false."""
+    """Return a macro's text: a number, a word, or 1 or 0 for true or false."""
     if isinstance(value, str) and not value.isidentifier():
         raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")
     return value if isinstance(value, str) else str(value + 0)
@@ -278,16 +278,16 @@ CASE_NAME = re.compile(r"^(?P<operator>[\w-]+)/(?P<variant>[\w-]+)(?:\[(?P<confi
 
 
 def is_named(case: str, pattern: str) -> bool:
-    """Whether a pattern names a case by its printed name: all of it, its variant, or a glob over either.
+    """Return whether a pattern matches a case's name: the whole name, its variant, or a glob over either.
 
-    A bracket is no character class here, as printed names hold brackets.
+    A bracket does not start a character class here, because printed names contain brackets.
     """
     glob, variant = pattern.replace("[", "[[]"), re.split(r"[\[(]", case)[0]
     return pattern in (case, variant) or any(fnmatch.fnmatchcase(name, glob) for name in (case, variant))
 
 
 def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opbench list cases") -> list[Case]:
-    """The cases that any pattern names, all when there is no pattern; raises UsageError when a pattern names none.
+    """Return the cases that match any pattern, or all without patterns; raise UsageError if a pattern matches none.
 
     `listing` is the command that lists these cases.
     """

@@ -1,4 +1,4 @@
-"""Expressions of variant headers, integer and boolean and of floats, parsed by a whitelist and never by `eval`."""
+"""Expressions of variant headers over integers, booleans and floats, parsed with an allowlist, never by `eval`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ExpressionValue = int | float | str | bool
 
 
 def cdiv(a: int, b: int) -> int:
-    """The quotient rounded up."""
+    """Return the quotient rounded up."""
     return -(-a // b)
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": max}
 REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sqrt, "exp": math.exp, "log": math.log}
-"""What an expression of a float may call."""
+"""Functions that an expression over floats may call."""
 
 BITS = 63
-"""An integer of the language fits a signed 64-bit one, as what it decides (sizes, grids, bytes) does."""
+"""Integers must fit into a signed 64-bit integer, as sizes, grids and bytes do."""
 LONGEST = 600
-"""Characters of one expression, at most, so that none is nested beyond what Python's own stack takes."""
+"""Most characters of one expression, so that nesting cannot overflow Python's stack."""
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -62,7 +62,7 @@ _REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, real: bool = False) -> ast.expr:
-    """Parse one expression, where `real` of floats; raises UsageError naming the part that is not allowed."""
+    """Parse one expression (over floats with `real`); raise UsageError that names the part that is not allowed."""
     if len(text) > LONGEST:
         raise UsageError(f"'{text[:40]}…' is no expression: {len(text)} characters; at most {LONGEST} are allowed")
     try:
@@ -99,13 +99,13 @@ def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
-    """The free names of an expression."""
+    """Return the free names of an expression."""
     tree = parse(text)
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
 def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool = False) -> Any:
-    """The value of an expression, where `real` of floats, with its names taken from `scope`."""
+    """Return the value of an expression (over floats with `real`), with its names taken from `scope`."""
     if isinstance(text, int):
         return text
     try:
@@ -143,8 +143,8 @@ def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
 
 
 def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
-    """An operation; on two integers refused before it is done where the result would be beyond 64 bits."""
-    if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # of floats alone, as parsing saw to
+    """Compute an operation; raise OverflowError, before it is computed, if the integer result would exceed 64 bits."""
+    if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
         if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and kind in _REAL):
             raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
         found = _REAL[kind](left, right)

@@ -1,4 +1,4 @@
-"""Finds operators and variants by looking at folders; there is no list to keep in step."""
+"""Finds operators and variants by searching folders; there is no registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant, print_config, read_config
 from opbench.paths import next_command, shipped
 
-if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
+if TYPE_CHECKING:  # imports NumPy, which listing names does not need
     from opbench.kernels.case import Case
     from opbench.kernels.operator import Operator
 
@@ -25,17 +25,17 @@ LAYOUT = "holds one folder per operator with .cu and .py files"
 
 
 class Catalog:
-    """Operators and variants under some roots; each is read when first asked for."""
+    """Operators and variants in some root folders; each is read on first use."""
 
     def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
         for root in extra_roots:
             if not root.is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
         self.extra_roots = tuple(extra_roots)
-        """A user's own, as they were named."""
+        """The user's extra folders, as given."""
         self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
-        """Where kernels' headers are searched, a user's own first."""
+        """Folders in which kernels' headers are searched, the user's first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
         self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
         self._headers: dict[Path, str] = {}
@@ -43,7 +43,7 @@ class Catalog:
             self._require_operators(root)
 
     def _require_operators(self, root: Path) -> None:
-        """Refuse a user's folder of which nothing, or a part that is misspelt, would silently be left out."""
+        """Raise UsageError for a user's folder without variants, or with a folder that names no operator."""
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
         if not own:
             raise UsageError(f"--variants {root}: no folder in it has variants; it {LAYOUT}")
@@ -55,7 +55,7 @@ class Catalog:
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
-        """Operator name to its folders, a user's own first."""
+        """Return each operator's folders, the user's first."""
         found: dict[str, list[Path]] = {}
         for root in self.roots:
             for folder in variant_folders(root):
@@ -63,15 +63,15 @@ class Catalog:
         return dict(sorted(found.items()))
 
     def command(self, words: str, *targets: str | Path, **options: object) -> str:
-        """Return a command to type next, with the folders of this catalog that are a user's own."""
+        """Return a command to type next, including the user's extra folders of this catalog."""
         return next_command(words, *targets, variants=self.extra_roots, **options)
 
     def operator_names(self) -> list[str]:
-        """Every operator that has its mathematics."""
+        """Return every operator with an operator.py."""
         return [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
 
     def operator_title(self, name: str) -> str:
-        """The first line of the operator's docstring, read without importing it."""
+        """Return the first line of the operator's docstring, read without importing the file."""
         return docstring(self._operator_file(name))
 
     def _operator_file(self, name: str) -> Path:
@@ -81,11 +81,11 @@ class Catalog:
         raise UsageError(unknown("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:
-        """The operator's class."""
+        """Return the operator's class."""
         return load_operator(self._operator_file(name), name)
 
     def variants(self, operator: str) -> list[Variant]:
-        """All variants of an operator, each after the one it builds on."""
+        """Return all variants of an operator, each after the one it builds on."""
         if operator not in self._read:
             self._read[operator] = tuple(self._variants(operator))
         return list(self._read[operator])
@@ -103,7 +103,7 @@ class Catalog:
         return ladder_order(list(found.values()))
 
     def variant(self, operator: str, name: str) -> Variant:
-        """One variant by name; raises UsageError with the nearest right one."""
+        """Return one variant by name; raise UsageError with the nearest existing name."""
         variants = {v.name: v for v in self.variants(operator)}
         if name not in variants:
             hint = self.command("list variants", operator)
@@ -111,9 +111,9 @@ class Catalog:
         return variants[name]
 
     def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
-        """The case that prints as `name`; a variant of a user's own file stands before one of the same name.
+        """Return the case that prints as `name`; a variant of the user's own file precedes one of the same name.
 
-        Raises UsageError with the nearest right operator, variant, axis or config.
+        Raises UsageError with the nearest existing operator, variant, axis or config.
         """
         from opbench.kernels.case import CASE_NAME, Case
 
@@ -135,11 +135,11 @@ class Catalog:
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
     def use_header(self, path: Path, header: str) -> None:
-        """Take a header that was proposed for a file that has none."""
+        """Use a proposed header for a file without a header."""
         self._headers[path.resolve()] = header
 
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
-        """The variants of one file, checked against its operator; read once until it or a header of it is edited."""
+        """Return the variants of one file, checked against its operator; cached until the file or a header changes."""
         known = self._files.get((path, operator), ())
         if not known or not all(source.unchanged for source in known[0].sources):
             known = self._files[path, operator] = read_variants(
@@ -149,7 +149,7 @@ class Catalog:
         return known
 
     def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
-        """The variants of a file of a user's own, none of which may bear the name of another file's."""
+        """Return the variants of a user's own file; raise UsageError if another file has a variant of the same name."""
         variants = self.variants_in(path, operator)
         known = {variant.name: variant for variant in self.variants(variants[0].operator)}
         for variant in variants:
@@ -157,7 +157,7 @@ class Catalog:
         return variants
 
     def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
-        """One variant of a file: the one of that name, or the only one."""
+        """Return one variant of a file: the one with that name, or the first one."""
         variants = {v.name: v for v in self.variants_in(path, operator)}
         name = name or next(iter(variants))
         if name not in variants:
@@ -166,7 +166,7 @@ class Catalog:
 
 
 def _require_other_name(variant: Variant, other: Variant | None) -> None:
-    """Refuse a second text under one name: its results would pass for those of the first."""
+    """Raise UsageError for different variants of the same name, whose results would be mixed up."""
     if other is None or other.path.resolve() == variant.path.resolve():
         return
     if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
@@ -174,18 +174,18 @@ def _require_other_name(variant: Variant, other: Variant | None) -> None:
 
 
 def docstring(path: Path) -> str:
-    """The first line of a Python file's docstring, without importing it."""
+    """Return the first line of a Python file's docstring, without importing the file."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return text.split("\n")[0]
 
 
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
-    """The case that prints as `name`, of the shipped variants and of folders of one's own."""
+    """Return the case that prints as `name`, from the shipped variants and from extra folders."""
     return Catalog(tuple(Path(v).resolve() for v in variants)).case(name)
 
 
 def variant_folders(root: Path) -> list[Path]:
-    """The folders of a root that may hold variants; `include` holds headers."""
+    """Return the folders of a root that may contain variants; `include` contains headers."""
     folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE)
     return sorted(f for f in folders if not f.name.startswith((".", "_")))
 
@@ -206,7 +206,7 @@ def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def load_module(path: Path, name: str) -> ModuleType:
-    """Import one Python file by path; an error in it is the user's, told with its file and line."""
+    """Import one Python file by path; raise UsageError with file and line for an error in it."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: is no Python file")
@@ -231,7 +231,7 @@ def _last_line(error: BaseException, path: Path) -> int:
 
 @functools.cache
 def load_operator(path: Path, name: str) -> type[Operator]:
-    """The one Operator subclass that a file defines."""
+    """Return the only Operator subclass that a file defines."""
     from opbench.kernels.operator import Operator
 
     module = load_module(path, f"opbench_operator_{name}")

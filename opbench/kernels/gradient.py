@@ -1,4 +1,4 @@
-"""Gradients as data: which problems, tied to which tensors, take a problem's result back to its inputs."""
+"""Gradients as data: the problems, with their tensors, that compute a problem's input gradients."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 GRADIENT = "d."
-"""Before a forward tensor's name: the gradient of the loss by that tensor, in its shape."""
+"""Prefix of a forward tensor's name for the gradient of the loss with respect to it, in the same shape."""
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """One problem of a backward pass, its tensors tied to those of the forward problem.
+    """One problem of a backward pass, with its tensors mapped to those of the forward problem.
 
-    A tensor is tied to a forward tensor ("image", "out"), to the gradient of one ("d.out"), or to what an earlier entry
-    of the same rule wrote, whose name begins with the forward tensor of the same shape and a dot ("out.masked"). An
-    entry without an operator passes a gradient on as it is: the one input is the one output, under another name.
+    A tensor is mapped to a forward tensor ("image", "out"), to the gradient of one ("d.out"), or to the result of an
+    earlier entry of the same rule, whose name is the forward tensor of the same shape, a dot and a word ("out.masked").
+    An
+    entry without an operator passes a gradient on unchanged: its only input is its only output under another name.
     """
 
     operator: str
@@ -25,5 +26,5 @@ class Gradient:
 
 
 def passed_on(source: str, *to: str) -> list[Gradient]:
-    """The gradient of one tensor is that of others, such as of both terms of a sum."""
+    """Return entries that give several tensors the gradient of one tensor, such as both terms of a sum."""
     return [Gradient("", inputs={"": source}, outputs={"": name}) for name in to]

@@ -1,4 +1,4 @@
-"""Reads the TOML header of a variant's file, and refuses what is wrong in it with file and line."""
+"""Reads the TOML header of a variant's file, and reports errors in it with file and line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from opbench.source.project import project_folders
 from opbench.source.sources import Source, checksum, closure, matrix_classes, text_checksum
 
 KeyKinds = type | tuple[type, ...]
-"""Of the values that a key may have."""
+"""The type or types that the value of a key may have."""
 
 HEADER_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "builds_on": str, "mechanism": list, "tile": dict, "precision": str,
@@ -52,13 +52,13 @@ BUFFER_KEYS = ("type", "elements", "content")
 VARIANT_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "variant")}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 FILES = 1024
-"""Of so many files the variants are kept."""
+"""Number of files whose variants are cached."""
 COMBINATIONS = 10_000
-"""Combinations of tunables of one variant that are looked at, at most."""
+"""Most combinations of tunables of one variant."""
 
 
 def has_header(path: Path) -> bool:
-    """Whether a file has a line that opens or closes a header; true of one that cannot be read, which fails later."""
+    """Return whether a file has a line that opens or closes a header; True if it is unreadable, which fails later."""
     try:
         return re.search(r"^[ \t]*//[ \t]+///(?!/)", path.read_text(errors="replace"), re.MULTILINE) is not None
     except OSError:
@@ -68,13 +68,15 @@ def has_header(path: Path) -> bool:
 def read_variants(
     path: Path, operator: str = "", include: Sequence[Path] | None = None, header: str = ""
 ) -> tuple[Variant, ...]:
-    """The variants of one file: its `[variant.NAME]` tables, or itself.
+    """Return the variants of one file: its `[variant.NAME]` tables, or the file itself.
 
-    `operator` is the folder's name, else the header must name it.
-
-    `include` are the folders of headers, those that ship with opbench unless told; folders of the file's project that
-    have headers which it includes are added. `header` is one that was proposed for a file without. Raises UsageError
-    with file:line for a missing header, an unknown key or a value that is not allowed.
+    `operator` is the folder's name; without it, the header must name the operator. `include` are the folders of
+    headers,
+    by default those shipped with opbench; folders of the file's project with headers that it includes are added.
+    `header`
+    is a proposed header for a file without one. Raises UsageError with file:line for a missing header, an unknown key
+    or a
+    value that is not allowed.
     """
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:
@@ -87,17 +89,17 @@ def read_variants(
 
 
 def has_memory_header(path: Path) -> bool:
-    """Whether a file has a header without an operator."""
+    """Return whether a file has a header without an operator."""
     if not has_header(path):
         return False
     try:
         return _toml(path, split_header(path, path.read_text(errors="replace"))).get("operator") == NO_OPERATOR
-    except (OSError, UsageError):  # whoever reads the header says what is wrong in it
+    except (OSError, UsageError):  # reading the header reports the error
         return False
 
 
 def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "") -> MemoryHeader:
-    """Read a header without an operator; `header` is one that was proposed for a file without.
+    """Read a header without an operator; `header` is a proposed header for a file without one.
 
     `include` are folders of headers. Raises UsageError with file:line for what is not allowed.
     """
@@ -125,7 +127,7 @@ def _toml(path: Path, header: HeaderText) -> dict[str, Any]:
 def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
-    """The same of files that are read: catalogs of one process share what no edit has changed."""
+    """Return the variants of files that were read; catalogs of one process share them while the files are unchanged."""
     text = proposed or sources[0].content.decode()
     header = split_header(path, text)
     table, why = _toml(path, header), header.why
@@ -154,7 +156,7 @@ def _variants_of(
 
 
 def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the common keys joined with those of one variant."""
+    """Merge the common keys with those of one variant."""
     merged = {**common, **own}
     for key in common.keys() & own.keys():
         if key in ADDED:
@@ -171,13 +173,13 @@ def _error_line(error: tomllib.TOMLDecodeError) -> int:
 
 @dataclass
 class _HeaderReader:
-    """Turns a header's table into a Variant; every complaint names file, line, value and what is allowed."""
+    """Converts a header's table to a Variant; every error names file, line, value and what is allowed."""
 
     path: Path
     text: str
-    """The file's, or a header that was proposed for it."""
+    """The text of the file, or of a header proposed for it."""
     own_table: str
-    """The NAME of its `[variant.NAME]` table; empty for what all variants share, and for a file without such tables."""
+    """The NAME of its `[variant.NAME]` table; empty for the common keys, and for a file without such tables."""
     table: dict[str, Any]
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
@@ -187,7 +189,7 @@ class _HeaderReader:
         return UsageError(message, header_location(self.path, self.text, key, self.own_table))
 
     def require_known(self, known: Mapping[str, KeyKinds]) -> None:
-        """Refuse an unknown key and a value of the wrong type."""
+        """Raise UsageError for an unknown key or a value of the wrong type."""
         for key, value in self.table.items():
             if key not in known:
                 raise self.refuse((key,), unknown("key", key, known))
@@ -255,7 +257,7 @@ class _HeaderReader:
         return variant
 
     def _implied_capability(self) -> str:
-        """Return the compute capability that clusters and tensor maps need; "" where the header has neither."""
+        """Return the compute capability that clusters or tensor maps require; "" for a header with neither."""
         clusters = [entry.get("cluster") for entry in self.table.get("launch", []) if isinstance(entry, dict)]
         sizes = [str(size) for cluster in clusters if isinstance(cluster, list) for size in cluster]
         return "9.0" if self.table.get("tensor_maps") or any(size != "1" for size in sizes) else ""
@@ -302,7 +304,7 @@ class _HeaderReader:
         return precision
 
     def _product(self) -> str:
-        """What the tensor cores multiply; refused where its roof would be that of something else."""
+        """Return what the tensor cores multiply; raise UsageError if it contradicts the instructions in the source."""
         named, precision = str(self.table.get("product", "")), self._precision()
         if named and named not in PRODUCTS:
             raise self.refuse(("product",), unknown("product", named, PRODUCTS))
@@ -311,7 +313,7 @@ class _HeaderReader:
         return named
 
     def _define(self, product: str) -> dict[str, str]:
-        """Macros in an order in which each follows those that it names."""
+        """Return the macros, each after those that its expression names."""
         waiting = self._named_expressions("define")
         if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
             raise self.refuse(
@@ -363,7 +365,7 @@ class _HeaderReader:
         return {name: self.expression(key, text, (key, name)) for name, text in self.table.get(key, {}).items()}
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """The text of an expression, where `real` of floats, once it is known to be one; `what` begins an error."""
+        """Return the text of an expression (over floats with `real`) after checking it; errors start with `what`."""
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
@@ -379,7 +381,7 @@ class _MemoryReader(_HeaderReader):
     """Reads a header without an operator."""
 
     def memory_header(self) -> MemoryHeader:
-        """The whole; raises UsageError for what is not allowed."""
+        """Return the whole header; raise UsageError for what is not allowed."""
         for name, value in self.table.get("sizes", {}).items():
             if type(value) is not int or not is_identifier(name):
                 raise self.refuse(
@@ -419,7 +421,7 @@ class _MemoryReader(_HeaderReader):
         return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """An expression of the sizes, or of arguments a buffer's name as it is, whatever a language means by it."""
+        """Check an expression over the sizes; an argument that is a buffer's name is returned unchanged."""
         if what == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
             return text
         return super().expression(what, text, key, real)

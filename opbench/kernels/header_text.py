@@ -15,11 +15,11 @@ from opbench.paths import from_here
 
 OPENING_LINE = "/// opbench"
 ADDED = ("mechanism", "where", "requires")
-"""Lists of which a `[variant.NAME]` table adds items to the common ones; tables merge by key, other keys replace."""
+"""Lists to which a `[variant.NAME]` table adds items; tables are merged by key, and other keys replace common ones."""
 EARLIER_WORD = "rung"
-"""What headers of earlier versions call `variant`."""
+"""The name of `variant` in headers of earlier versions."""
 FILES = 256
-"""Lines of so many headers are kept."""
+"""Number of headers whose key lines are cached."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class HeaderText:
     """The parts of a file's header."""
 
     opening_line: int
-    """Counted from 1; the TOML text begins on the next line."""
+    """Line number from 1; the TOML text begins on the next line."""
     toml: str
-    """Without comment signs."""
+    """The TOML text without comment signs."""
     why: str
     """The paragraph after the header."""
 
 
 def split_header(path: Path, text: str) -> HeaderText:
-    """Find the header in a file's text; raises UsageError where the file has no complete one."""
+    """Find the header in a file's text; raise UsageError if the file has no complete header."""
     prefix, lines = "//" if path.suffix == ".cu" else "", text.splitlines()
     opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
     stripped = [line.strip() for line in lines]
@@ -58,7 +58,7 @@ def split_header(path: Path, text: str) -> HeaderText:
 
 
 def header_table(toml: str) -> dict[str, Any]:
-    """Parse a header's TOML; raises TOMLDecodeError."""
+    """Parse a header's TOML; raise TOMLDecodeError if it is invalid."""
     table = tomllib.loads(toml)
     if EARLIER_WORD in table:
         table["variant"] = {**table.pop(EARLIER_WORD), **table.get("variant", {})}
@@ -66,9 +66,10 @@ def header_table(toml: str) -> dict[str, Any]:
 
 
 def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> Location:
-    """Return where a file's header has a key, else the nearest table or list around it.
+    """Return the location of a header's key, else of the nearest table or list around it.
 
-    `text` is the file's. The table of that variant is looked at first. Line 1 stands for a file without a header.
+    `text` is the file's text. The table of `variant` is searched first. The location is line 1 for a file without a
+    header.
     """
     try:
         lines = _header_lines(path, text)
@@ -87,7 +88,7 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
 
 
 def root_location(path: Path, text: str, root: str) -> Location:
-    """Return where a file's header names a kernel to launch or a `__constant__` variable, of whatever variant."""
+    """Return where a file's header names a kernel or a `__constant__` variable, in any of its variants."""
     shown = Path(from_here(str(path)))
     try:
         lines, table = _header_lines(path, text), header_table(split_header(path, text).toml)
@@ -104,7 +105,7 @@ def root_location(path: Path, text: str, root: str) -> Location:
 
 @functools.lru_cache(FILES)
 def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
-    """The line in the file of each key; the empty path is the first line of the TOML text."""
+    """Return each key's line in the file; the empty path stands for the first line of the TOML text."""
     header = split_header(path, text)
     first = header.opening_line + 1
     found = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}

@@ -1,4 +1,4 @@
-"""What must be compiled and launched for a case, with every number known."""
+"""The data needed to compile and launch a case, with all numbers evaluated."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ from opbench.source.declared import declaration
 Dim3 = tuple[int, int, int]
 
 CLUSTER_BLOCKS = 8
-"""Blocks of a cluster that every GPU with clusters can hold."""
+"""Largest cluster, in blocks, that every GPU with clusters supports."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a launch is written."""
+    """The header entry that a launch comes from."""
 
     variant: Variant
     key: tuple[str | int, ...]
-    """Its entry in the header."""
+    """The entry's key path in the header."""
 
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One kernel of a case with every number known; a `zero` step clears a buffer instead."""
+    """One kernel launch of a case with all numbers evaluated; a `zero` step fills a buffer instead."""
 
     kernel: str
     grid: Dim3
     block: Dim3
     shared_bytes: int
     args: tuple[Argument, ...]
-    """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types and
-    structures, in the kernel's order."""
+    """The arguments in the kernel's order: names of buffers and tensor maps (str), C `int`s (int), C `float`s (float),
+    numbers of other types, and structures."""
     zero: str = ""
-    """Name of a buffer to fill; then every other field but the next is empty."""
+    """Name of a buffer to fill with `value`; all other fields are then empty."""
     value: float = 0.0
-    """What it is filled with."""
+    """The number to fill the buffer with."""
     constant: str = ""
-    """Name of a `__constant__` variable to be written; then only the next two matter."""
+    """Name of a `__constant__` variable to write; only `tensor` and `content` matter then."""
     tensor: str = ""
-    """The buffer whose content it gets, else it gets `content`."""
+    """The buffer to copy to the variable; if empty, `content` is copied."""
     content: bytes = b""
     cluster: Dim3 = (1, 1, 1)
-    """Blocks that share a multiprocessor's neighbourhood, and may read each other's shared memory."""
+    """Size of a thread block cluster, whose blocks can access each other's shared memory."""
     programmatic: bool = False
-    """Whether it may start before the launch ahead of it has ended; its kernel waits by griddepcontrol.wait."""
+    """Whether it may start before the previous launch has ended; its kernel waits with griddepcontrol.wait."""
     cooperative: bool = False
-    """Whether all its blocks run at once, so that they can wait for each other."""
+    """Whether it is a cooperative launch: all blocks are resident, so that they can synchronise."""
     early: tuple[str, ...] = ()
-    """Inputs that it reads before it waits: what launches ahead of it in a network may not write."""
+    """Inputs that it reads before griddepcontrol.wait, which the previous launches in a network must not write."""
     setup: bool = False
     """Whether it only fills workspaces from inputs, so that it runs again only when these inputs change."""
     tensor_maps: tuple[TensorMap, ...] = ()
-    """Those that `args` names."""
+    """The tensor maps that `args` names."""
     textures: tuple[Texture, ...] = ()
-    """Likewise, with surfaces."""
+    """The textures and surfaces that `args` names."""
     origin: Origin | None = field(default=None, repr=False, compare=False)
-    """Where it is written; None of a launch that no header has."""
+    """The header entry; None for a launch without one."""
 
     def location(self) -> Location | None:
-        """Return where its kernel is declared, else its entry in the header."""
+        """Return where the kernel is declared, else the launch's entry in the header; None without a header."""
         if self.origin is None:
             return None
         variant = self.origin.variant
@@ -77,14 +77,14 @@ class KernelLaunch:
         return variant.location(*self.origin.key)
 
     def buffers(self) -> set[str]:
-        """Every buffer that it can reach."""
+        """Return every buffer that the launch can access."""
         maps = {described.name: described.tensor for described in self.tensor_maps}
         named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
         named |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
         return named | {name for name in (self.zero, self.tensor) if name}
 
     def fault_of_cluster(self) -> str | None:
-        """Why no GPU can launch such a cluster, else None."""
+        """Return why no GPU can launch the cluster, else None."""
         sizes = "×".join(map(str, self.cluster))
         if min(self.cluster) < 1 or prod(self.cluster) > CLUSTER_BLOCKS:
             return f"a cluster of {sizes} blocks; 1 to {CLUSTER_BLOCKS} are allowed"
@@ -96,7 +96,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Everything that decides a compiled module, hence the key of its cache."""
+    """All data that determine a compiled module; they form its cache key."""
 
     source: Path
     kernels: tuple[str, ...]
@@ -104,12 +104,12 @@ class BuildRequest:
     compute_capability: str = ""
     """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
     include: tuple[Path, ...] = ()
-    """Folders that its headers are searched in, in this order."""
+    """Folders in which headers are searched, in this order."""
 
     constants: tuple[str, ...] = ()
-    """`__constant__` variables that are written from outside."""
+    """`__constant__` variables that the host writes."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """What must be there: kernels, by name or as name expressions, and variables."""
+        """Return the required symbols: kernels, by name or as name expressions, and variables."""
         return (*self.kernels, *self.constants)

@@ -1,4 +1,4 @@
-"""What a header says of launches: kernels in order, their arguments, tensor maps, textures and constants."""
+"""Reads the launches of a header: kernels in order, their arguments, tensor maps, textures and constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
 
 EARLIER_SETUP = "once"
-"""What headers of earlier versions call `setup`."""
+"""The name of `setup` in headers of earlier versions."""
 LAUNCH_KEYS = {
     "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
     "early", "setup", EARLIER_SETUP,
@@ -27,17 +27,17 @@ SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
 class Reader(Protocol):
-    """A header being read."""
+    """The interface of a header reader."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The kernel's file and its headers."""
+        """Return the kernel's file and its headers."""
 
     def refuse(self, key: KeyPath, message: str) -> UsageError:
         """Return an error with the location of a key or list item."""
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """The text of an expression, where `real` of floats, once it is known to be one; `what` begins an error."""
+        """Return the text of an expression (over floats with `real`) after checking it; errors start with `what`."""
 
 
 def _expressions(reader: Reader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
 
 
 def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
-    """One entry of a header's `textures` or `surfaces`."""
+    """Read one entry of a header's `textures` or `surfaces`."""
     where, here, known = f"{kind}.{name}", (kind, name), TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
@@ -214,7 +214,7 @@ def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -
 
 
 def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Struct:
-    """An expression, a buffer's name with a question mark, a part of one, a number with its type, or a structure."""
+    """Read an argument: an expression, an optional buffer "x?", an offset into a buffer, a number or a structure."""
     if isinstance(given, dict) and "struct" in given:
         listed = given["struct"]
         if len(given) != 1 or not isinstance(listed, list) or not listed:
@@ -245,7 +245,7 @@ def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Str
 
 
 def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
-    """What a `__constant__` variable holds: a tensor's content, or numbers."""
+    """Read the value of a `__constant__` variable: a tensor's content, or numbers."""
     if isinstance(given, str):
         return ConstantTemplate(name, tensor=given)
     kind, values = next(iter(given.items()), ("", None)) if isinstance(given, dict) else ("", given)

@@ -1,4 +1,4 @@
-"""The scale of each output's allowance, found by running the reference: what its terms are, and how they cancel."""
+"""The scale of each output element's tolerance, computed from the reference: the size of its terms and cancellation."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from opbench.kernels.tensors import Arrays, Tensor
 
 STEP = 2.0**-20
-"""Relative size of a perturbation: far above float64's rounding, far below what would bend the reference."""
+"""Relative size of a perturbation: far above float64's rounding, and small enough for a linear response."""
 TRIALS = 16
-"""Perturbations of an input that cancels: that two equal terms hide in all of them has a chance of 2**-16."""
+"""Number of perturbations; two equal terms cancel in all of them with probability 2**-16."""
 FEW_TRIALS = 6
 FEW_FROM = 1e8
-"""FLOPs and bytes of a problem from which `FEW_TRIALS` must do."""
+"""FLOPs and bytes of a problem from which only `FEW_TRIALS` are made."""
 SIGNS = 4
 PROBES = 2
 STEEP = 16
-"""A product of factors answers a relative perturbation at most as often as it has factors; beyond this terms cancel."""
+"""The response of a product to a relative perturbation is at most its number of factors; above this, terms cancel."""
 SMALL, ASKED = 1e6, 6
-"""FLOPs and bytes up to which an example is run to find out whether the reference subtracts, and of how many."""
+"""FLOPs and bytes up to which examples test whether the reference subtracts, and the number of these examples."""
 
 
 class Problem(Protocol):
-    """What the scale depends on of an `opbench.kernels.operator.Operator`, which has these under the same names."""
+    """The part of an `opbench.kernels.operator.Operator` that the scale depends on, under the same names."""
 
     @property
     def axes(self) -> Mapping[str, int | str]: ...
@@ -56,13 +56,16 @@ class Problem(Protocol):
 
 
 def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
-    """The scale of each output element's allowance for float64 inputs.
+    """Return the scale of each output element's tolerance for float64 inputs.
 
-    Where the reference only adds up products, that is the reference on absolute values: the sum of its terms' sizes,
-    which Higham's bound of an inner product asks for. Where it subtracts, terms are larger than what is left of them;
-    the scale is then the largest of that value, of the result, and of what relative perturbations of all inputs with
-    random signs do to it. The last is never above the sum of the terms' sizes, so nothing is allowed that rounding
-    each input and term once could not explain.
+    If the reference only adds products, that is the reference of absolute values: the sum of the terms' sizes, as in
+    Higham's bound of an inner product. If it subtracts, terms are larger than the result. The scale is then the largest
+    of
+    that value, of the result, and of its response to relative perturbations of all inputs with random signs. The
+    response
+    never exceeds the sum of the terms' sizes, so the scale allows nothing that rounding each input and term once could
+    not
+    explain.
     """
     found = _absolute(problem, wide)
     if not subtracts(problem):
@@ -76,10 +79,10 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
 
 
 def subtracts(problem: Problem) -> bool:
-    """Whether a reference's result can be larger than on absolute values, or answers perturbations as if it were.
+    """Return whether a reference subtracts, tested on small examples.
 
-    Asked of the operator's small examples in the problem's modes: signs of inputs are flipped at random, and inputs are
-    perturbed.
+    It does if a result is larger than the reference of absolute values, or responds to perturbations as if it were. The
+    operator's small examples in the problem's modes run with random signs of inputs, and with perturbed inputs.
     """
     examples = type(problem).all_examples([problem.storage])
     alike = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
@@ -106,9 +109,9 @@ def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
 
 @functools.cache
 def terms(problem: Problem) -> int:
-    """How many input elements an output element depends on, in the mean: so many terms may have been added up.
+    """Return the mean number of input elements that an output element depends on, as an estimate of its terms.
 
-    A few elements of each input are changed, one at a time, and the outputs that move are counted.
+    A few elements of each input are changed, one at a time, and the outputs that change are counted.
     """
     wide = problem.widened(problem.make_inputs(0))
     outputs = sum(t.elements for t in problem.output_tensors())
@@ -138,30 +141,30 @@ def _absolute(problem: Problem, wide: Arrays) -> Arrays:
 
 
 def _answer(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
-    """How much outputs change per relative perturbation of every input, with random signs."""
+    """Return the change of outputs per relative perturbation of every input, with random signs."""
     moved = problem.evaluated(_scaled(problem, wide, number, 1.0, STEP))
     return {name: _sizes(moved[name] - reference[name]) / STEP for name in reference}
 
 
 def _scaled(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
-    """Every input times `kept` plus or minus `step`, with random signs; labels and indices stay what they are."""
+    """Return every input times `kept` plus or minus `step`, with random signs; labels and indices are unchanged."""
     return {**wide, **{name: wide[name] * (kept + step * _signs(name, wide[name], number)) for name in _reals(problem)}}
 
 
 def _reals(problem: Problem) -> list[str]:
-    """The inputs that rounding changes."""
+    """Return the inputs of floating-point numbers."""
     return [t.name for t in problem.input_tensors() if not t.is_integer]
 
 
 def _signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
-    """+1 and -1 at random, the same for the same tensor and number."""
+    """Return random +1 and -1, the same for the same tensor and number."""
     rng = np.random.default_rng([number, *name.encode()])
     signs: np.ndarray = np.asarray(rng.integers(0, 1, array.shape, np.int8, endpoint=True), like=array) * 2.0 - 1.0
     return signs
 
 
 def _sizes(array: np.ndarray) -> np.ndarray:
-    """Absolute values; 0 where a perturbed input left the reference's domain."""
+    """Return absolute values, with 0 where a perturbed input left the reference's domain."""
     sizes: np.ndarray = np.nan_to_num(np.abs(array), nan=0.0, posinf=0.0)
     return sizes
 

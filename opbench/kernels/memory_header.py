@@ -1,4 +1,4 @@
-"""The header of a file without an operator: its launches, the buffers that they get and the sizes behind both."""
+"""The header of a file without an operator: its launches, their buffers, and the sizes of both."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from opbench.kernels.variant import LaunchTemplate
 from opbench.source.sources import Source
 
 NO_OPERATOR = "none"
-"""What such a header has in place of an operator's name."""
+"""The value of `operator` in such a header."""
 CONTENTS = ("random", "zero", "uninitialised")
-"""What memory holds before the first launch: seeded numbers, zeros, or nothing that anybody wrote."""
+"""The content of memory before the first launch: seeded numbers, zeros, or uninitialised."""
 BUFFER_TYPES = ("f32", "f64", "f16", "bf16", "i32", "u8", "u32", "i64", "i16", "i8", "u64")
 """The types of elements that a buffer may have."""
 
 
 @dataclass(frozen=True)
 class BufferTemplate:
-    """Memory that the launches get."""
+    """A buffer for the launches."""
 
     name: str
     type: str = "f32"
     elements: str = ""
-    """An expression of the sizes; empty where the file does not say it: then bounds are not checked."""
+    """An expression over the sizes; empty if the file does not state it, and bounds are then not checked."""
     content: str = "random"
 
 
 @dataclass(frozen=True)
 class MemoryHeader:
-    """What `opbench check` needs to run a file's launches and to look at memory alone."""
+    """The data that `opbench check` needs to run a file's launches and check only their memory accesses."""
 
     path: Path
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """The numbers that expressions name, as the file has them."""
+    """The numbers that expressions may name, as in the file."""
     buffers: tuple[BufferTemplate, ...] = ()
     launch: tuple[LaunchTemplate, ...] = ()
     include: tuple[Path, ...] = ()
@@ -45,16 +45,16 @@ class MemoryHeader:
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a header's expressions can name something so."""
+    """Return whether a header's expressions can use this name."""
     return re.fullmatch(r"[A-Za-z_]\w*", name) is not None and not (keyword.iskeyword(name) or name in REAL_FUNCTIONS)
 
 
 def table_of(entries: Mapping[str, str]) -> str:
-    """An inline table of TOML whose values are TOML already."""
+    """Format an inline TOML table from values that are TOML text already."""
     return f"{{ {', '.join(f'{key} = {value}' for key, value in entries.items())} }}"
 
 
 def buffer_text(buffer: BufferTemplate) -> str:
-    """A buffer's table as the header has it."""
+    """Format a buffer's table as in a header."""
     size = {"elements": f'"{buffer.elements}"'} if buffer.elements else {}
     return table_of({"type": f'"{buffer.type}"', **size, "content": f'"{buffer.content}"'})

@@ -26,17 +26,17 @@ from opbench.source.precision import UNIT_ROUNDOFF
 MOST_I32 = 2**31 - 1
 """The largest number that i32 holds."""
 ONE_WAY = 0.01
-"""A problem whose writes are at most this share of its bytes only reads, and the other way round."""
+"""If writes are at most this share of a problem's bytes, the problem counts as reading only, and vice versa."""
 
 WIDE = "g"
-"""NumPy's long double: what references of f64 tensors are computed in."""
+"""NumPy's long double, in which references of f64 tensors are computed."""
 
 LONG_FLOPS = 2e10
-"""From here on a reference takes seconds on the host's cores."""
+"""FLOPs from which a reference takes seconds on the host's cores."""
 
 
 NOT_IN_SCOPE = ("axes", "scope", "storage", "inputs", "outputs", "in_place")
-"""Properties that no expression of a header can name."""
+"""Properties that a header's expressions cannot name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,33 +46,33 @@ class Operator:
     inputs: ClassVar[Any] = {}
     """Tensor name to its axes, outermost first, such as {"a": "m k"}; may be a property when a mode decides."""
     outputs: ClassVar[Any] = {}
-    """The same of the outputs."""
+    """Tensor name to its axes for the outputs, as in `inputs`."""
     library: ClassVar[str] = ""
     """Variant to compare with, such as "cublas"; empty when no library does this operator."""
     integers_exact: ClassVar[bool] = True
     """Whether small-integer inputs must give bit-exact results in any order of summation."""
     flops_are_a_floor: ClassVar[bool] = True
-    """Whether no algorithm gets by with fewer operations than `flops()` (false for convolution: Winograd, FFT)."""
+    """Whether no algorithm needs fewer operations than `flops()` (false for convolution: Winograd, FFT)."""
     memory_level: ClassVar[str] = "dram"
-    """Where `bytes()` are meant to come from: "dram", or "l2" for a probe of the cache."""
+    """The memory level of `bytes()`: "dram", or "l2" for a probe of the cache."""
     degree: ClassVar[int | None] = None
-    """d where inputs twice as large give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
-    inputs): then content that changes costs no second reference. None where that does not hold."""
+    """The d for which doubled inputs give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
+    inputs); a second content then needs no second reference. None if there is no such d."""
     linear_in: ClassVar[Sequence[str]] = ()
-    """Inputs in each of which alone, the others kept, the result is linear: their gradients are adjoints, exactly."""
+    """Inputs in which the result is linear while the others are fixed: their gradients are exact adjoints."""
     in_place: ClassVar[Mapping[str, str]] = {}
-    """For an output that may lie in an input's memory, that input: each kernel reads an element before it writes it."""
+    """For each output that may use an input's memory, that input: kernels read each element before they write it."""
     special_inputs: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """For an input, what of `opbench.kernels.special_inputs` it may hold as well; the reference says the result."""
+    """For an input, the kinds of `opbench.kernels.special_inputs` that it may contain, with a defined result."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored.
+    """For each mode (a str field), its allowed values. A mode named `dtype` determines how all tensors are stored.
 
-    With "i32" in it, inputs are whole numbers, and results are judged exactly; with "f64", results are judged with
+    With "i32", inputs are whole numbers and results must be exact; with "f64", results are judged with
     float64's rounding. Examples in other dtypes than the default's are optional: see `all_examples`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "edges" in vars(cls):  # what operators of earlier versions call them
+        if "edges" in vars(cls):  # the name in operators of earlier versions
             cls.special_inputs = vars(cls)["edges"]
 
     def __post_init__(self) -> None:
@@ -93,33 +93,36 @@ class Operator:
     # What an operator defines -------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Refuse axes that make no sense together by raising UsageError."""
+        """Raise UsageError for axes that are inconsistent."""
 
     def flops(self) -> int:
-        """Floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
+        """Return the floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
         return 0
 
     reference: ClassVar[Callable[..., np.ndarray | Arrays]]
-    """Method: the result from inputs by name, an array, or a dict by output name when several.
+    """Method: the result from inputs by name, as an array, or as a dict by output name for several outputs.
 
-    Inputs are float64 arrays, of tensors that are stored in f64 long doubles: the result has their precision. Matrices
-    are multiplied by `matrix_product`, as NumPy takes long for long doubles.
+    Inputs are float64 arrays, or long doubles for tensors stored in f64; the result has the same precision. Matrices
+    are multiplied by `matrix_product`, because NumPy is slow for long doubles.
     """
     examples: ClassVar[Callable[[], Sequence[Operator]]]
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
-        """The problems that give the gradients of the wanted inputs, in an order in which they can run.
+        """Return the problems that compute the wanted inputs' gradients, in a valid order; None without a rule.
 
-        They see the forward tensors by name and the gradients of the outputs as "d.NAME"; what they name of the
-        forward tensors is what must be kept for them. None where there is no rule.
+        They use the forward tensors by name and the gradients of the outputs as "d.NAME". The forward tensors that they
+        name
+        must be kept for the backward pass.
         """
         return None
 
     def reduction(self) -> int:
-        """How many products or terms are added up into one output element.
+        """Return the number of products or terms that are summed for one output element.
 
-        An operator that adds up says so; of one that subtracts, and says nothing of its errors, it is found out.
+        An operator that sums overrides this. For one that subtracts, and that overrides neither this nor its error
+        bounds, the
+        number is estimated.
         """
         if self.storage in INTEGERS:
             return self.stored_as(self.modes()["dtype"]).reduction()
@@ -127,20 +130,20 @@ class Operator:
         return terms(self) if unsaid and subtracts(self) else 1
 
     def tolerance(self, precision: str) -> Tolerance:
-        """What a variant of this precision class may deviate: grows with the square root of the reduction length.
+        """Return the tolerance of a precision class, which grows with the square root of the reduction length.
 
-        Asked only of results that are no whole numbers: see `allowance`.
+        It applies only to results that are not whole numbers: see `allowance`.
         """
         root = float(np.sqrt(self.reduction()))
         accumulate = self.roundoff() * root
         stored = UNIT_ROUNDOFF[self.stored_outputs()]
-        # Inputs that are stored no finer than the class multiplies are taken as they are.
+        # Inputs stored with no more precision than the class multiplies with are not rounded again.
         inputs = self.operand_roundoff(precision) if UNIT_ROUNDOFF[precision] > stored else 0.0
         output = 2 * stored if stored != UNIT_ROUNDOFF["f32"] else 0.0
         return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
 
     def allowance(self, precision: str) -> Tolerance:
-        """Return what a variant's results may deviate: nothing where they are whole numbers, else `tolerance`."""
+        """Return the tolerance of a variant's results: zero for whole numbers, else `tolerance`."""
         return Tolerance(0.0, 0.0) if self.storage in INTEGERS else self.tolerance(precision)
 
     def roundoff(self) -> float:
@@ -148,7 +151,7 @@ class Operator:
         return UNIT_ROUNDOFF["f64" if self.storage == "f64" else "f32"]
 
     def operand_roundoff(self, precision: str) -> float:
-        """Return the relative error of a product whose two operands a narrower precision class rounds, else 0."""
+        """Return the relative error of a product whose operands are rounded to a narrower precision class, else 0."""
         return 0.0 if precision in ("f32", "f64") else 2 * UNIT_ROUNDOFF[precision]
 
     def stored_as(self, dtype: str) -> Operator:
@@ -157,7 +160,7 @@ class Operator:
 
     @classmethod
     def all_examples(cls, dtypes: Iterable[str]) -> list[Operator]:
-        """Return the examples, and for each of the `dtypes` that no example has those of the default stored so."""
+        """Return the examples; for each of `dtypes` without an example, also the default's examples in that dtype."""
         own = list(cls.examples())
         known = cls.choices.get("dtype", ())
         missing = [dtype for dtype in dtypes if dtype in known and all(p.storage != dtype for p in own)]
@@ -166,7 +169,7 @@ class Operator:
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
-        """Further small problems: axes of the examples shuffled among themselves, kept where they make sense."""
+        """Return more small problems: axes of the examples are recombined, and inconsistent ones are dropped."""
         rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
         pools = [example.axes for example in cls.examples()]
         largest = max((e.flops() or e.bytes()) for e in cls.examples())
@@ -188,16 +191,16 @@ class Operator:
     # What follows from it -----------------------------------------------------------------------------------------
 
     name: ClassVar[str] = ""
-    """The operator's name: that of its folder, set by the catalog."""
+    """The operator's name, which is its folder's name; the catalog sets it."""
 
     @functools.cached_property
     def axes(self) -> dict[str, int | str]:
-        """Every field with its value, in declared order."""
+        """Return every field with its value, in declared order."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @property
     def storage(self) -> str:
-        """The dtype of its tensors in memory."""
+        """Return the dtype of the tensors in memory."""
         return str(self.axes.get("dtype", "f32"))
 
     def is_number(self, tensor: Tensor) -> bool:
@@ -205,22 +208,22 @@ class Operator:
         return not tensor.is_integer or tensor.dtype == self.storage
 
     def tensor_dtype(self, name: str) -> str:
-        """The dtype of one tensor, for an operator whose tensors differ."""
+        """Return the dtype of one tensor; an operator with different dtypes overrides this."""
         return self.storage
 
     def stored_outputs(self) -> str:
-        """The float dtype that its outputs are rounded to: its storage, else the coarsest that they are given."""
+        """Return the float dtype that outputs are rounded to: the storage, or the coarsest of different dtypes."""
         given = [] if "dtype" in self.axes else [t.dtype for t in self.output_tensors() if t.dtype in UNIT_ROUNDOFF]
         return max(given, key=UNIT_ROUNDOFF.__getitem__, default=self.storage)
 
     @classmethod
     def modes(cls) -> dict[str, str]:
-        """Each mode (a str field) with its default."""
+        """Return each mode (a str field) with its default."""
         return {f.name: str(f.default) for f in dataclasses.fields(cls) if f.name in cls.choices}
 
     @functools.cached_property
     def scope(self) -> dict[str, int | str]:
-        """Names a header's expressions may use: fields and integer properties."""
+        """Return the names that a header's expressions may use, with values: fields and properties."""
         derived = {}
         for cls in type(self).__mro__:
             for key, value in vars(cls).items():
@@ -244,21 +247,21 @@ class Operator:
         return tensors
 
     def input_tensors(self) -> list[Tensor]:
-        """The inputs with their shapes."""
+        """Return the inputs with their shapes."""
         return self._tensors(self.inputs)
 
     def output_tensors(self) -> list[Tensor]:
-        """The outputs with their shapes."""
+        """Return the outputs with their shapes."""
         return self._tensors(self.outputs)
 
     def bytes(self) -> int:
-        """Compulsory bytes: each input read once, each output written once."""
+        """Return the compulsory bytes: each input read once, each output written once."""
         return sum(t.nbytes for t in (*self.input_tensors(), *self.output_tensors()))
 
     def bandwidth(self) -> str:
-        """The bandwidth that the compulsory bytes are judged by: a `memory_level`, "dram_read" or "dram_write".
+        """Return which bandwidth limits the compulsory bytes: a `memory_level`, "dram_read" or "dram_write".
 
-        DRAM reads or writes faster than it copies: a problem that all but only reads (or writes) has that ceiling.
+        DRAM reads or writes faster than it copies, so a problem that almost only reads (or writes) has that peak.
         """
         if self.memory_level != "dram":
             return self.memory_level
@@ -267,15 +270,16 @@ class Operator:
         return "dram_read" if written <= few else "dram_write" if read <= few else "dram"
 
     def arguments(self) -> list[str]:
-        """The kernel's default argument order: inputs, outputs, integer axes as declared."""
+        """Return the kernel's default argument order: inputs, outputs, integer axes as declared."""
         axes = [name for name, value in self.axes.items() if isinstance(value, int)]
         return [*self.inputs, *self.outputs, *axes]
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Seeded inputs: zero-mean normals, or small whole numbers whose sums float32 holds exactly.
+        """Return seeded inputs: zero-mean normals, or small whole numbers whose sums float32 represents exactly.
 
-        The integers span [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Normals of f64 tensors
-        have all bits of a float64. In place of normals i32 tensors get whole numbers up to `largest_whole_number`.
+        The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Normals of f64
+        tensors use
+        all bits of a float64. Instead of normals, i32 tensors get whole numbers up to `largest_whole_number`.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
         kind = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
@@ -294,12 +298,15 @@ class Operator:
         }
 
     def largest_whole_number(self) -> int:
-        """Return the size of whole-number inputs with which no partial sum passes 2**31 - 1.
+        """Return the largest whole-number input with which no partial sum exceeds 2**31 - 1.
 
-        A result has at most as many terms as are reduced, times the number of inputs; each is a product of as many
-        inputs as `degree` says, of two where that is not known. Signs are drawn, so that many terms add up to 8 times
-        their square root at most: uniform numbers reach that once in 10**40 sums. Sums then are large enough to show an
-        accumulator of 16 bits, or a float's 24.
+        A result has at most as many terms as are reduced, times the number of inputs; each is a product of `degree`
+        inputs, or
+        of two if the degree is unknown. Signs are random, so many terms sum to at most 8 times their square root:
+        uniform
+        numbers exceed that once in 10**40 sums. The sums are large enough to reveal an accumulator with 16 bits, or
+        with a
+        float's 24 bits.
         """
         terms = max(1, self.reduction()) * len(self.inputs)
         largest_sum = min(terms, 8 * math.isqrt(terms) + 8)
@@ -307,35 +314,37 @@ class Operator:
         return max(1, int((MOST_I32 // largest_sum) ** (1 / factors)))
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
-        """Reference results by output name, in float64, of f64 tensors in long double."""
+        """Return the reference results by output name, in float64, or in long double for f64 tensors."""
         return self.evaluated(self.widened(inputs))
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """Scale of each element's allowance: see `opbench.kernels.magnitude`.
+        """Return the scale of each element's tolerance: see `opbench.kernels.magnitude`.
 
-        An operator overrides this where it knows the sizes of the terms that its reference adds up or subtracts.
+        An operator overrides this if it knows the sizes of the terms that its reference adds or subtracts.
         """
         return magnitudes(self, self.widened(inputs))
 
     def widened(self, inputs: Arrays) -> Arrays:
-        """Stored inputs as float64; those of f64 tensors as long doubles.
+        """Return stored inputs as float64, or as long doubles for f64 tensors.
 
-        A reference must be better than the kernel that it judges. A long double has 64 bits of significand on x86 and
-        113 on ARM under Linux, float64 has 53: its rounding is 2**-11 of what is allowed, or less. Whole numbers of 32
-        bits, and sums that 32 bits hold, are exact in float64.
+        A reference must be more precise than the kernel that it judges. A long double has a significand of 64 bits on
+        x86 and
+        113 on ARM under Linux, float64 has 53: its rounding is at most 2**-11 of the tolerance. Whole numbers of 32
+        bits, and
+        sums that fit in 32 bits, are exact in float64.
         """
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
         kind = WIDE if self.storage == "f64" else "f8"
         return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), kind) for n, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
-        """The reference's outputs by name for float64 inputs, on the GPU where long or where the inputs are there."""
+        """Return the reference's outputs by name for float64 inputs, on the GPU if it is long or inputs are there."""
         here = all(isinstance(array, np.ndarray) for array in wide.values())
         result = on_the_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:
-        """The same, where the inputs are; raises UsageError for a reference of a shape that is not declared."""
+        """Return the reference's outputs by name, computed where the inputs are; raise UsageError for a wrong shape."""
         try:
             result = self.reference(**wide)
         except UsageError:
@@ -364,7 +373,7 @@ class Operator:
         return result
 
     def _reference_at(self, error: BaseException | None = None) -> Location:
-        """File and line of the reference, of a fault in it the line of the fault."""
+        """Return file and line of the reference, or of the fault in it."""
         code = inspect.unwrap(type(self).reference).__code__
         line, trace = code.co_firstlineno, error.__traceback__ if error else None
         while trace is not None:
@@ -382,12 +391,12 @@ class Operator:
 
     @classmethod
     def parse(cls, text: str) -> Operator:
-        """The problem that prints as `text`, such as "(m=64,n=64,k=64)"."""
+        """Return the problem that prints as `text`, such as "(m=64,n=64,k=64)"."""
         return cls.from_axes(read_axes(text))
 
     @classmethod
     def from_axes(cls, axes: Mapping[str, object]) -> Operator:
-        """Bind axes by name; raises UsageError for an unknown or missing one."""
+        """Return the problem with these axes; raise UsageError for an unknown or missing axis."""
         fields = {f.name: f for f in dataclasses.fields(cls)}
         for key in axes:
             if key not in fields:

@@ -1,4 +1,4 @@
-"""Whether the pointers of a kernel point to the elements that the tensors have."""
+"""Compares the element types of a kernel's pointer parameters with the tensors that a launch passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.source.sources import Source
 from opbench.source.tokens import Token, split, tokens
 
 RAW = "raw"
-"""An element type that holds the bits of any other, such as `char` or `void`."""
+"""An element type for raw bytes of any type, such as `char` or `void`."""
 C_TYPES: Mapping[str, str] = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "half_t": "f16", "nv_half": "f16",
     "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16", "bfloat16": "bf16",
@@ -31,33 +31,33 @@ C_TYPES: Mapping[str, str] = {
     "unsigned long": "u64", "unsigned long int": "u64", "ulong": "u64", "unsigned long long": "u64",
     "unsigned long long int": "u64", "uint64_t": "u64", "size_t": "u64",
 }  # fmt: skip
-"""The type of a header's number by what C++ and CUDA call it; vectors such as `float4` are read by `_VECTOR`."""
+"""The type name in headers for each C++ or CUDA type name; `_VECTOR` reads vectors such as `float4`."""
 _VECTOR = re.compile(
     r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1-4])"
     r"|(half|__half|nv_half|__nv_bfloat16|nv_bfloat16)(2)"
 )
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "typename"))
 _REINTERPRETS = re.compile(r"\w+_as_\w+|reinterpret_cast|bit_cast|__builtin_memcpy|memcpy")
-"""Names by which a kernel takes the bits of one type for those of another."""
+"""Functions with which a kernel reinterprets the bits of one type as another."""
 DEEPEST = 8
-"""Names that stand for each other, one after the other, that are followed."""
+"""Longest chain of type aliases that is followed."""
 
 
 @dataclass(frozen=True)
 class PointerMismatch:
-    """A parameter whose element type is not its tensor's."""
+    """A parameter whose element type differs from its tensor's."""
 
     kernel: str
     parameter: str
     written: str
-    """The type as the kernel has it, such as "int"."""
+    """The type in the kernel's source, such as "int"."""
     tensor: str
     dtype: str
     file: str
     line: int
 
     def sentence(self, operator: str) -> str:
-        """Such as "parameter 'x' is int*, and sum's x is f32"."""
+        """Describe the mismatch, such as "parameter 'x' is int*, and sum's x is f32"."""
         return f"parameter '{self.parameter}' is {self.written}*, and {operator}'s {self.tensor} is {self.dtype}"
 
 
@@ -66,17 +66,18 @@ class PointerType:
     """The type that a pointer parameter points to."""
 
     written: str
-    """Resolved as far as it can be, such as "float4"."""
+    """The type with aliases resolved as far as possible, such as "float4"."""
     element: str
-    """As `C_TYPES` has it, `RAW` of a byte; empty where the type is not known."""
+    """The element type, a value of `C_TYPES`; `RAW` for bytes, empty for an unknown type."""
     is_vector: bool = False
 
 
 def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
-    """Whether a pointer may be given a tensor of a dtype; true for a type that is not known.
+    """Return whether a pointer may receive a tensor of a dtype; True for an unknown type.
 
-    `reinterprets` says that the kernel takes bits of one type for another. Unsigned integers and vectors of integers
-    are taken for raw bits.
+    `reinterprets` means that the kernel reinterprets bits of one type as another. Unsigned integers and vectors of
+    integers
+    count as raw bits.
     """
     element = pointer.element
     if element in ("", RAW, dtype) or dtype not in ELEMENT_BYTES:
@@ -98,11 +99,11 @@ def mismatches(
     tensors: Mapping[str, Tensor],
     macros: Mapping[str, str],
 ) -> list[PointerMismatch]:
-    """The pointer parameters of a launch's kernel that are given a tensor of another element type.
+    """Return the pointer parameters of a launch's kernel that receive a tensor of another element type.
 
-    `tensors` are those that can be compared, by name; `macros` are defined for the compiler.
-    Nothing is said where a kernel has several definitions, where its head has branches of the preprocessor, or where
-    the launch gives another number of arguments.
+    `tensors` are the tensors to compare, by name; `macros` are the compiler's macros. The result is empty if a kernel
+    has
+    several definitions, if its head has preprocessor branches, or if the launch passes another number of arguments.
     """
     found = [
         (source, one)
@@ -132,7 +133,7 @@ def mismatches(
 
 
 def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]]) -> PointerType | None:
-    """What a parameter points to; None where it is no plain pointer. `names` stand for other types."""
+    """Return the type that a parameter points to; None if it is no plain pointer. `names` are type aliases."""
     words = [token.text for token in parameter]
     words = words[: words.index("=")] if "=" in words else words
     ends = next((i for i, word in enumerate(words) if word in ("*", "[")), -1)
@@ -143,7 +144,7 @@ def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]])
 
 
 def dtype_of(written: str) -> str:
-    """The type of a header that a C type's elements have, of a vector those of its parts; "" of any other type."""
+    """Return the header's type name of a C type, or of a vector's components; "" for any other type."""
     name = written.removeprefix("std::")
     vector = _VECTOR.fullmatch(name)
     if vector is None or vector[3]:
@@ -153,7 +154,7 @@ def dtype_of(written: str) -> str:
 
 
 def _resolved(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
-    """A type by its name, each name that stands for another replaced."""
+    """Return a type with its aliases replaced; None if an alias is a pointer."""
     for _ in range(DEEPEST):
         text = " ".join(words).replace(" :: ", "::")
         if text == "void":
@@ -180,9 +181,9 @@ def _name(parameter: Sequence[Token]) -> str:
 def _names(
     sources: Sequence[Source], kernel: Declaration, called: str, macros: Mapping[str, str]
 ) -> dict[str, Sequence[str]]:
-    """The words that names stand for: typedefs, `using`, macros and template parameters of the kernel.
+    """Return the words that aliases stand for: typedefs, `using`, macros and the kernel's template parameters.
 
-    A name with two meanings, as of two branches of the preprocessor, has none here.
+    A name with two meanings, for example in two preprocessor branches, is omitted.
     """
     meanings: dict[str, set[tuple[str, ...]]] = {}
     for source in sources:
@@ -195,7 +196,7 @@ def _names(
 
 
 def _meaning(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
-    """A name that a declaration makes another name for a type, and the words of that type."""
+    """Return the alias that a declaration defines, and the words of its type; None if it defines none."""
     texts = [token.text for token in one.tokens if token.text != ";"]
     if one.kind == "directive":
         match = re.match(r"#\s*define\s+(\w+)[ \t]+([^(\n]*)$", texts[0].split("//")[0].rstrip())
@@ -212,7 +213,7 @@ def _words(text: str) -> list[str]:
 
 
 def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[str]]:
-    """The types that a kernel's name, such as `scale<float, 4>`, gives its template, else their defaults."""
+    """Return the types of a kernel's template parameters, from a name such as `scale<float, 4>` or the defaults."""
     if not kernel.is_template:
         return {}
     head = list(kernel.tokens)
@@ -227,12 +228,12 @@ def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[
         if words := given[number] if number < len(given) else default:
             names[texts[1]] = words
         else:
-            names[texts[1]] = (f"template parameter {texts[1]}",)  # no type of this name is meant
+            names[texts[1]] = (f"template parameter {texts[1]}",)  # so that a type with the same name is not used
     return names
 
 
 def _given(called: str) -> list[tuple[Token, ...]]:
-    """The template arguments of a name expression."""
+    """Return the template arguments of a name expression."""
     opened = called.find("<")
     return split(tuple(tokens(called[opened + 1 : called.rfind(">")])), ",") if opened >= 0 else []
 
@@ -242,7 +243,7 @@ def _depth(code: Sequence[Token]) -> int:
 
 
 def _reinterprets(sources: Sequence[Source]) -> bool:
-    """Whether device code takes bits of one type for another: by a function's name, or by a cast to a pointer."""
+    """Return whether device code reinterprets bits, by the name of a function or by a cast to a pointer."""
     for source in sources:
         for one in declarations(source.text):
             texts = [token.text for token in one.tokens] if one.is_device and one.kind == "function" else []

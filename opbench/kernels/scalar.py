@@ -1,4 +1,4 @@
-"""Numbers as a kernel takes them: an argument of a given C type, and what `__constant__` arrays begin with."""
+"""Numbers as kernels receive them: arguments of a C type, structures, and contents of `__constant__` arrays."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from opbench.errors import UsageError
 from opbench.kernels import expression
 
 if TYPE_CHECKING:
-    import numpy as np  # which `opbench list` does without
+    import numpy as np  # not needed by `opbench list`
 
 FORMATS = {
     "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
     "f16": "e", "bf16": "H", "f32": "f", "f64": "d",
 }  # fmt: skip
-"""A type's name to how `struct` packs it."""
+"""The format character of the module `struct` for each type name."""
 ELEMENT_BYTES: Mapping[str, int] = {name: struct.calcsize(code) for name, code in FORMATS.items()}
-"""A type's name to the bytes of one element."""
+"""Bytes of one element for each type name."""
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
-"""Types whose value may be an expression of floats, such as "1 / sqrt(d)"."""
+"""Types whose value may be an expression over floats, such as "1 / sqrt(d)"."""
 SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
-"""Words for numbers that TOML and expressions have no sign for."""
+"""Words for numbers that TOML and expressions cannot write."""
 
 
 STORED = {"float32": "f32", "float64": "f64", "float16": "f16", "uint16": "bf16", "int32": "i32", "uint8": "u8"}
-"""The type of an element by the host's name for its storage."""
+"""The type name for each NumPy dtype name."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Scalar:
     value: str | float
 
     def bound(self, scope: Mapping[str, expression.ExpressionValue]) -> Scalar:
-        """The same with its number known; raises UsageError for one that its type cannot hold."""
+        """Return the scalar with its number evaluated; raise UsageError for a number that its type cannot represent."""
         value = self.value
         if isinstance(value, str):
             found = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
@@ -51,7 +51,7 @@ class Scalar:
         return bound
 
     def packed(self) -> bytes:
-        """Its bytes in memory; raises UsageError for a number that its type cannot hold."""
+        """Return the bytes in memory; raise UsageError for a number that the type cannot represent."""
         assert not isinstance(self.value, str)
         kind = FORMATS[self.type]
         try:
@@ -69,19 +69,19 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Struct:
-    """A structure that a kernel takes by value: buffers' names, for their addresses, and numbers, as C lays out."""
+    """A structure passed by value, in C layout: buffers' names, which become addresses, and numbers."""
 
     fields: tuple[str | int | float | Scalar, ...]
-    """A name is a buffer's; a whole number is an `int`, another a `float`, a Scalar what it says."""
+    """A string is a buffer's name, an int a C `int`, a float a C `float`, and a Scalar has its own type."""
 
     def names(self) -> set[str]:
-        """The buffers in it."""
+        """Return the names of the buffers in the structure."""
         return {field for field in self.fields if isinstance(field, str)}
 
     def packed(self, address_of: Callable[[str], int]) -> bytes:
-        """Its bytes: each field at a multiple of its size, the whole a multiple of the largest.
+        """Return the bytes: each field aligned to its size, the whole padded to the largest field.
 
-        Raises UsageError for a number that its type cannot hold.
+        Raises UsageError for a number that its type cannot represent.
         """
         found, widest = b"", 1
         for given in self.fields:
@@ -101,13 +101,13 @@ class Struct:
 
 @dataclass(frozen=True)
 class Part(Struct):
-    """The address within a buffer, which `fields` names alone."""
+    """An address within a buffer; `fields` contains only the buffer's name."""
 
     offset: str | int = 0
-    """From the buffer's beginning: in a header an expression of elements, in a launch bytes."""
+    """Offset from the buffer's start: in a header an expression in elements, in a launch a number of bytes."""
 
     def packed(self, address_of: Callable[[str], int]) -> bytes:
-        """Its bytes: an address."""
+        """Return the bytes of the address."""
         assert isinstance(self.fields[0], str) and isinstance(self.offset, int)
         return Scalar("u64", address_of(self.fields[0]) + self.offset).packed()
 
@@ -116,10 +116,10 @@ class Part(Struct):
 
 
 Argument = str | int | float | Scalar | Struct
-"""Of a launch: a buffer's name, a C `int`, a C `float`, a number of another type or a structure."""
+"""An argument of a launch: a buffer's name, a C `int`, a C `float`, a number of another type or a structure."""
 
 
 def element(dtype: np.dtype, value: float) -> bytes:
-    """A number as an element of a buffer; raises UsageError for one that it cannot hold."""
+    """Return a number as the bytes of a buffer's element; raise UsageError if its type cannot represent the number."""
     kind = STORED[dtype.name]
     return Scalar(kind, int(value) if kind in ("i32", "u8") and math.isfinite(value) else value).packed()

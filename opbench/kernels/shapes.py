@@ -1,4 +1,4 @@
-"""Problems that a variant accepts, made from the rules of its header: `requires` and `supports`."""
+"""Problems that a variant accepts, generated from its header's rules `requires` and `supports`."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from opbench.kernels.variant import Config, Variant
 
 Axes = dict[str, int | str]
 Fits = Callable[[Operator], bool]
-"""Whether a problem is within a limit."""
+"""Returns whether a problem is within a limit."""
 
 STARTS = 24
-"""Problems from which the search begins, at most."""
+"""Most problems from which the search starts."""
 ENOUGH = 10
-"""Times as many problems are made as are wanted; of these the most different ones are taken."""
+"""Factor by which more problems are made than wanted; the most different ones are chosen."""
 STEPS = 16
-"""Changes of axes that the search makes from one start, at most."""
+"""Most changes of axes that the search makes from one start."""
 EFFORT = 60_000
-"""Expressions that one search evaluates, at most: a second or two."""
+"""Most expressions that one search evaluates: about one or two seconds."""
 TOGETHER = 48
-"""Rules times configs up to which problems are sought that all configs accept."""
+"""Rules times configs up to which the search looks for problems that all configs accept."""
 CONFIGS = 24
-"""Configs of a variant that shapes are made for, at most."""
+"""Most configs of a variant for which shapes are made."""
 TRIED = 16
-"""Sizes that are tried for one axis at a time."""
+"""Number of sizes tried for one axis at a time."""
 VARIED = 3
-"""Problems with other sizes that are made of one that is accepted."""
+"""Problems with other sizes made from each accepted problem."""
 FACTORS = (1, 2, 3, 5, 8)
-"""Multiples of a number in a rule that are tried as sizes."""
+"""Multiples of a rule's numbers to try as sizes."""
 GROWTH = (2, 3, 8, 32)
-"""How much larger than its smallest size an axis should be in one of the problems: loops then have several passes."""
+"""Factors by which an axis should exceed its smallest size in some problem, so that loops have several passes."""
 FEW = 4
-"""The largest size of an axis, such as a stride, that gets only sizes which a start or a rule has."""
+"""An axis with sizes up to this, such as a stride, gets only sizes that a start or a rule has."""
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
-"""Other sizes that are tried."""
+"""Other sizes to try."""
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The problem that came nearest to what a variant requires, and the rule that it does not meet."""
+    """The problem that violates the fewest of a variant's rules, and one rule that it violates."""
 
     problem: Operator
     reason: str
-    """Empty where the problem meets every rule and is only too large for the CPU emulator."""
+    """Empty if the problem satisfies every rule but is too large for the CPU emulator."""
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Problems made for a variant, or the nearest one where there are none."""
+    """Problems made for a variant, or the nearest problem if there are none."""
 
     problems: tuple[Operator, ...] = ()
     nearest: Nearest | None = None
 
 
 def work(problem: Operator) -> float:
-    """FLOPs and elements moved: what the time on the CPU emulator grows with."""
+    """Return FLOPs plus elements moved, which determine the time on the CPU emulator."""
     return problem.flops() + problem.bytes() / 4
 
 
@@ -75,11 +75,12 @@ def make_shapes(
     is_affordable: Fits,
     known: Sequence[Operator] = (),
 ) -> Shapes:
-    """Make up to `count` problems that at least one config of the variant accepts, none of them among the `known` ones.
+    """Make up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
 
-    `starts` are problems of the operator to begin with. Axes that rules leave free keep the starts' sizes. Where rules
-    allow that, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are
-    not small are made only where the rules allow no small one.
+    `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If rules
+    allow,
+    sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are not small are
+    made only if the rules allow no small one.
     """
     search = _Search(variant, starts, random.Random(seed))
     made: dict[Operator, None] = {}
@@ -99,7 +100,7 @@ def make_shapes(
 
 @dataclass
 class _Search:
-    """Changes the axes of a problem until a variant's rules hold."""
+    """A search that changes the axes of a problem until a variant's rules hold."""
 
     variant: Variant
     starts: Sequence[Operator]
@@ -120,14 +121,15 @@ class _Search:
         self.sizes = self._sizes()
 
     def modes(self) -> Axes:
-        """A supported value of each mode, drawn anew each time."""
+        """Return a random supported value for each mode."""
         return {mode: self.chance.choice(values) for mode, values in self.allowed.items()}
 
     def _sizes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes that are tried for each axis on which a rule rests.
+        """Return the sizes to try for each axis that affects a rule.
 
-        An axis that a rule names gets multiples of the numbers in the rules. Where a rule names a property, such as the
-        height of an output, any axis may change it, and the others get sizes near those that the starts have.
+        An axis that a rule names gets multiples of the rules' numbers. If a rule names a property, such as the height
+        of an
+        output, any axis may change it, and the other axes get sizes near those of the starts.
         """
         named = {name for rule in self.rules for name in expression.names(rule)}
         if macros := named & self.variant.define.keys():
@@ -154,7 +156,7 @@ class _Search:
         return sizes
 
     def look(self, axes: Axes) -> tuple[Operator | None, float]:
-        """The problem of these axes, None where the operator refuses them, and how many rules it does not meet."""
+        """Return the problem with these axes (None if the operator rejects them), and the number of violated rules."""
         key = tuple(axes.items())
         if key not in self._known:
             if self._effort > EFFORT:
@@ -173,11 +175,14 @@ class _Search:
         return modes + sum(not expression.evaluate(rule, scope) for rule in self.rules)
 
     def accepting(self, problem: Operator) -> frozenset[int]:
-        """The numbers of the configs that accept a problem."""
+        """Return the numbers of the configs that accept a problem."""
         return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet(problem, c) is None)
 
     def solve(self, axes: Axes, number: int) -> Operator | None:
-        """A problem that meets every rule in all configs, or else in one of them: the configs take turns."""
+        """Return a problem that satisfies every rule in all configs, or else in one config; None without one.
+
+        `number` determines which config is tried alone.
+        """
         one = [self.configs[number % len(self.configs)]]
         together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= TOGETHER
         for wanted in (self.configs, one) if together else (one,):
@@ -189,7 +194,7 @@ class _Search:
         return None
 
     def _climb(self, axes: Axes) -> Operator | None:
-        """Make the change that leaves the fewest rules unmet, again and again; None where that leads nowhere."""
+        """Repeat the change that leaves the fewest violated rules; return the solution, or None if there is none."""
         seen = [axes]
         for _ in range(STEPS):
             problem, unmet = self.look(axes)
@@ -205,13 +210,13 @@ class _Search:
         return None
 
     def _note(self, problem: Operator | None, unmet: float) -> None:
-        """Remember the problem with the fewest unmet rules, for a message."""
+        """Remember the problem with the fewest violated rules, for a message."""
         if problem is not None and unmet < self._fewest:
             reason = next((why for c in self.wanted if (why := self.variant.unmet(problem, c))), "")
             self.nearest, self._fewest = Nearest(problem, reason), unmet
 
     def _changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
-        """Axes changed so that a rule which does not hold may hold."""
+        """Yield changed axes with which a violated rule may hold."""
         for mode, allowed in self.allowed.items():
             yield from ({**axes, mode: value} for value in allowed if axes.get(mode) not in allowed)
         if problem is None:
@@ -234,7 +239,7 @@ class _Search:
             yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(TRIED, len(sizes))))
 
     def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
-        """The problem and others of which some axes have other sizes, all of them accepted and within the limit."""
+        """Yield the problem and variations of its sizes, all of them accepted and, if possible, within the limit."""
         groups = self._tied()
         for _ in range(VARIED):
             problem = solved
@@ -252,12 +257,12 @@ class _Search:
         yield solved
 
     def _sized(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
-        """The problem with one size for axes that are tied, where all rules hold for it."""
+        """Return the problem with one size for axes that must be equal, or None if it violates a rule."""
         problem, unmet = self.look({**axes, **dict.fromkeys(group, size)})
         return problem if unmet == 0 else None
 
     def _tied(self) -> list[list[str]]:
-        """The axes that rules name, those together that rules require to be equal."""
+        """Group the axes that affect rules; axes that a rule requires to be equal are in one group."""
         groups = {name: [name] for name in self.sizes}
         for rule in self.rules:
             match expression.parse(rule):
@@ -270,7 +275,7 @@ class _Search:
 
 
 def _conjuncts(rule: str) -> list[str]:
-    """The parts of a rule that `and` joins, with a chain such as `16 <= k <= 64` in its links."""
+    """Split a rule at `and`, and a chain such as `16 <= k <= 64` into its comparisons."""
 
     def parts(node: ast.expr) -> Iterator[ast.expr]:
         match node:
@@ -287,7 +292,7 @@ def _conjuncts(rule: str) -> list[str]:
 
 
 def _distinct(variant: Variant, rules: Sequence[str]) -> list[Config]:
-    """The configs between which the rules may tell, at most `CONFIGS` of them from all over."""
+    """Return the configs that the rules may distinguish, at most `CONFIGS` of them, evenly spaced."""
     named = {name for rule in rules for name in expression.names(rule)}
     if named & variant.define.keys():
         named |= variant.tune.keys()
@@ -299,7 +304,7 @@ def _distinct(variant: Variant, rules: Sequence[str]) -> list[Config]:
 
 
 def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Names with values that make a condition hold, the other names kept as they are."""
+    """Yield a name and a value that makes a condition true while the other names are fixed."""
     match node:
         case ast.BoolOp(values=values):
             for value in values:
@@ -331,7 +336,7 @@ _MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """The value of a part of an expression; None where it has none, such as a division by 0."""
+    """Evaluate a part of an expression; None if that fails, such as for a division by 0."""
     try:
         return expression.evaluate(ast.unparse(node), scope)
     except UsageError:
@@ -339,7 +344,7 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
 
 
 def _wanted(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
-    """Values that stand in a relation to a limit."""
+    """Return values that satisfy a comparison with a limit."""
     if sign in (ast.Eq, ast.GtE, ast.LtE):
         return (limit,)
     if sign is ast.In:
@@ -350,7 +355,7 @@ def _wanted(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
 
 
 def _reach(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Names with values that give an expression a wanted value, the other names kept as they are."""
+    """Yield a name and a value that gives an expression a wanted value while the other names are fixed."""
     match node:
         case ast.Name(id=name):
             if isinstance(wanted, str) or wanted >= 0:
@@ -372,7 +377,7 @@ def _reach(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Itera
 
 
 def _inverted(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Which side of `a op b` is to be what, the other side kept, so that the result is the wanted one or near it."""
+    """Yield a side of `a op b` and its new value with which the result is the wanted one, or close to it."""
     if op is ast.Mod and b > 0:
         below = a - (a - wanted) % b
         yield from ((0, multiple) for multiple in (below, below + b, below + 2 * b) if multiple > 0)
@@ -393,9 +398,9 @@ def _spread(
     accepting: Mapping[Operator, frozenset[int]],
     known: Sequence[Operator],
 ) -> list[Operator]:
-    """So many of the problems, each with as much as possible that those before it have not.
+    """Choose `count` problems, each with as many new properties as possible.
 
-    More than `count` are taken only where a config accepts none of those and none of the `known` ones.
+    More than `count` are chosen only while a config accepts none of the chosen and `known` problems.
     """
     sizes = [{k: v for k, v in p.axes.items() if isinstance(v, int)} for p in problems]
     least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
@@ -412,7 +417,7 @@ def _spread(
 
 
 def _shown(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
-    """What a problem shows of a kernel: loops of two passes and of more, sides that differ, each mode."""
+    """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, each mode."""
     found: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
     found |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
     return found | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

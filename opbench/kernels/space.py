@@ -1,4 +1,4 @@
-"""The configs of a variant: every combination of its tunables that its rules allow, found without trying them all."""
+"""The configs of a variant: every combination of its tunables that its rules allow, enumerated with pruning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from opbench.kernels import expression
 Config = dict[str, int]
 RANGE = "{ from = 16, to = 128, step = 16 } or { from = 1, to = 64, times = 2 }, and first = 32 for its default"
 LONGEST_RANGE = 4096
-"""Values of one range, at most: what is beyond is a slip of the pen."""
+"""Most values of one range; a longer range is probably a mistake."""
 
 
 def tunable_values(value: object) -> tuple[int, ...]:
-    """The values of one tunable from a list or a range, the default first; raises UsageError saying what is allowed."""
+    """Return the values of one tunable from a list or a range, the default first; raise UsageError otherwise."""
     if isinstance(value, dict):
         return _range(value)
     if not isinstance(value, list) or not value or not all(type(v) is int for v in value):
@@ -48,24 +48,27 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Space:
-    """Tunables, macros that follow from them, and the rules that a config keeps."""
+    """Tunables, macros that depend on them, and the rules that configs must satisfy."""
 
     tune: Mapping[str, tuple[int, ...]]
     where: tuple[str, ...] = ()
     define: Mapping[str, str] | None = None
 
     def __iter__(self) -> Iterator[Config]:
-        """Every config, the last tunable changing fastest; a rule cuts a branch as soon as its tunables are known."""
+        """Yield every config, the last tunable changing fastest; a rule prunes as soon as its tunables have values."""
         yield from self._walk(self.tune)
 
     def __contains__(self, config: Mapping[str, int]) -> bool:
-        """Whether it names each tunable with one of its values, and keeps every rule."""
+        """Return whether a config gives each tunable one of its values and satisfies every rule."""
         if config.keys() != self.tune.keys() or any(config[key] not in values for key, values in self.tune.items()):
             return False
         return all(self._keeps(rule, {key: config[key] for key in self.tune}) for rule in self.where)
 
     def spread(self, count: int) -> list[Config]:
-        """The default and up to so many more from all over, without a look at all of them: the same every time."""
+        """Return the default and up to `count` other configs across the space, always the same ones.
+
+        The space is not enumerated.
+        """
         found = list(itertools.islice(self, 1))
         for seed in range(4 * count if found else 0):
             chance = random.Random(seed)
@@ -98,17 +101,17 @@ class Space:
         yield from below(0)
 
     def _rules(self) -> list[list[str]]:
-        """For each tunable, the rules that can be asked once it has a value; what names none is asked first."""
+        """Return, for each tunable, the rules to evaluate once it has a value; rules without tunables are first."""
         place = {name: number for number, name in enumerate(self.tune)}
         found: list[list[str]] = [[] for _ in place]
         for rule in self.where if place else ():
             known = self._needs(rule) & place.keys()
-            missing = self._needs(rule) - place.keys()  # a rule that cannot be asked says so of a whole config
+            missing = self._needs(rule) - place.keys()  # evaluated last: raises for an unknown name
             found[len(place) - 1 if missing else max((place[n] for n in known), default=0)].append(rule)
         return found
 
     def _needs(self, text: str) -> frozenset[str]:
-        """The names that an expression rests on, those of the macros that it names in their place."""
+        """Return the names that an expression depends on, with macros replaced by the names in their expressions."""
         define = self.define or {}
         own = expression.names(text)
         behind = (self._needs(define[name]) for name in own & define.keys() if name not in self.tune)
@@ -120,7 +123,7 @@ class Space:
         return bool(expression.evaluate(rule, {**macros, **config}))
 
     def _macros(self, wanted: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:
-        """The macros that a rule rests on; those that need a name which is no tunable are left out."""
+        """Return the macros that a rule depends on; macros that need a name which is not a tunable are omitted."""
         define, found = self.define or {}, dict[str, expression.ExpressionValue]()
         for name in wanted & define.keys():
             behind = self._macros(expression.names(define[name]) - config.keys(), config)

@@ -14,9 +14,10 @@ from opbench.kernels.variant import Variant
 
 
 def with_space(variant: Variant, path: Path) -> Variant:
-    """The variant with the tunables of a space file in place of its header's, and that file's rules beside its own.
+    """Return the variant with the tunables of a space file instead of its header's, and with the file's additional
+    rules.
 
-    Raises UsageError with the file's name for what is wrong in it.
+    Raises UsageError with the file's name for an invalid file.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Special inputs of an operator: ties, zeros, the tiniest numbers, far from 0, infinities."""
+"""Special inputs of an operator: ties, zeros, subnormal numbers, values far from 0, infinities."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from opbench.kernels.tensors import Arrays
 
 FAR = 1000.0
-"""Where float32's exponential is infinite, and of its negative 0, and bfloat16 still counts in fours."""
+"""A number whose float32 exponential is infinite (0 for its negative), and near which bfloat16 has steps of 4."""
 LEVEL = 1.0 / 3
-"""No sum of it is exact."""
+"""A number whose sums are never exact."""
 TINY = 2.0**-132
-"""Times a normal: below the least normal number of float32 and bfloat16."""
+"""Factor that makes a random normal subnormal in float32 and bfloat16."""
 TINY_F64 = 2.0**-1028
-"""The same of float64."""
+"""Factor that makes a random normal subnormal in float64."""
 WHOLE = ("zeros",)
-"""Kinds that whole numbers may have: they have no infinity and no fractions."""
+"""Kinds for whole numbers, which have no infinity and no fractions."""
 
 MakeSpecial = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 def _far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Every second row, plane or image far below 0, the others far above; where there is one, below."""
+    """Shift every second row, plane or image far above 0, and the others far below; a single one goes below."""
     above = np.arange(len(x)) % 2 == 1
     return x + np.where(above, FAR, -FAR).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
 
@@ -40,7 +40,7 @@ def _infinite(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _masked(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Half of a row, but not all of it."""
+    """Set about half of each row to -infinity, but never a whole row."""
     hidden = rng.random(x.shape) < 0.5
     columns = x.shape[-1]
     hidden.reshape(-1, columns)[:, rng.integers(columns)] = False
@@ -56,11 +56,11 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "infinite": ("infinities of both signs among the inputs", _infinite),
     "masked": ("-infinity in half of the inputs", _masked),
 }
-"""What an operator may say its inputs hold, with a result that is defined: in words, and made of seeded inputs."""
+"""Kinds of special inputs that an operator may allow: a description, and a function of seeded inputs."""
 
 
 def special_inputs_of(problem: Operator) -> list[str]:
-    """The kinds that any input of a problem may have; raises UsageError for an unknown one."""
+    """Return the kinds that any input of a problem may have; raise UsageError for an unknown kind."""
     from opbench.kernels.tensors import INTEGERS
 
     asked = [kind for kinds in problem.special_inputs.values() for kind in kinds]
@@ -71,7 +71,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
 
 
 def with_special_inputs(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
-    """Seeded inputs, those that may be so made of one kind."""
+    """Return the inputs with those that allow this kind replaced by special inputs."""
     from opbench.kernels.tensors import from_storage, to_storage
 
     made = dict(arrays)

@@ -1,4 +1,4 @@
-"""Tensor maps: what a TMA copy knows of a tensor, as a header describes it and with every number known."""
+"""Tensor maps, the tensor descriptors of TMA copies: as in a header, and with all numbers evaluated."""
 
 from __future__ import annotations
 
@@ -10,67 +10,66 @@ from typing import TYPE_CHECKING
 from opbench.errors import LaunchError, UsageError, unknown
 from opbench.kernels import expression
 
-if TYPE_CHECKING:  # it imports NumPy, which reading headers can do without
+if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
     from opbench.kernels.tensors import Tensor
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
-"""Bytes of each type of element; tf32 reads float32 and rounds it to TF32, to nearest even, on its way."""
+"""Bytes of each element type; tf32 reads float32 and rounds it to the nearest TF32, ties to even, while copying."""
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
-"""Bytes within which each swizzle trades pieces of 16 bytes."""
+"""Bytes of the span within which each swizzle mode permutes chunks of 16 bytes."""
 PROMOTIONS = (0, 64, 128, 256)
-"""Bytes that a miss of L2 may fetch."""
+"""Bytes that L2 may fetch on a miss (L2 promotion)."""
 ALIGNMENT = 16
-"""Bytes that an address and all strides are multiples of."""
+"""Alignment in bytes of addresses and strides."""
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a kernel's `const __grid_constant__ TensorMap` parameter stands for; all lists begin with the innermost
-    dimension."""
+    """The value of a kernel's `const __grid_constant__ TensorMap` parameter; lists start with the inner dimension."""
 
     name: str
     tensor: str
-    """The buffer."""
+    """The buffer's name."""
     type: str
-    """One of ELEMENT_BYTES."""
+    """The element type, a key of ELEMENT_BYTES."""
     dims: tuple[int, ...]
     strides: tuple[int, ...]
-    """Bytes from one element to the next in every dimension but the innermost."""
+    """Stride in bytes of every dimension except the innermost."""
     box: tuple[int, ...] = ()
-    """Elements that one copy takes of every dimension; empty of an im2col map."""
+    """Elements of one copy in every dimension; empty for an im2col map."""
     element_strides: tuple[int, ...] = ()
-    """Of every dimension; each n-th element is taken."""
+    """Element stride of every dimension: every n-th element is copied."""
     swizzle: str = "128B"
     l2: int = 256
     offset: int = 0
     """Bytes from the buffer's start to the first element."""
     lower: tuple[int, ...] = ()
-    """im2col: the first pixel that a filter's first element meets, relative to the image's first; w, h."""
+    """im2col: the first pixel of a filter's first element, relative to the image's first pixel; w, h."""
     upper: tuple[int, ...] = ()
-    """im2col: the last such pixel, relative to the image's last."""
+    """im2col: the last pixel of a filter's first element, relative to the image's last pixel."""
     channels: int = 0
-    """im2col: elements of a pixel that one copy takes."""
+    """im2col: channels per pixel of one copy."""
     pixels: int = 0
-    """im2col: pixels that one copy takes, along w, then h, then n."""
+    """im2col: pixels of one copy, along w, then h, then n."""
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element."""
+        """Return the bytes of one element."""
         return ELEMENT_BYTES[self.type]
 
     @property
     def is_im2col(self) -> bool:
-        """Whether copies walk over pixels of an image instead of a box."""
+        """Return whether copies take pixels of an image instead of a box."""
         return bool(self.lower)
 
     @property
     def row_bytes(self) -> int:
-        """Of the box's innermost dimension, or of a pixel's channels."""
+        """Return the bytes of the box's innermost dimension, or of a pixel's channels."""
         return (self.channels if self.is_im2col else self.box[0]) * self.element_bytes
 
     @property
     def copy_bytes(self) -> int:
-        """What one copy counts on a barrier, whether or not part of it lies outside the tensor."""
+        """Return the bytes that one copy signals to a barrier, including any part outside the tensor."""
         if self.is_im2col:
             return self.row_bytes * self.pixels
         steps = zip(self.box[1:], self.element_strides[1:], strict=True)
@@ -78,19 +77,22 @@ class TensorMap:
 
     @property
     def extent_bytes(self) -> int:
-        """From the first byte of the first element to the last byte of the last."""
+        """Return the bytes from the first byte of the first element to the last byte of the last."""
         outer = sum((size - 1) * stride for size, stride in zip(self.dims[1:], self.strides, strict=True))
         return outer + self.dims[0] * self.element_bytes
 
     def check(self, address: int, nbytes: int) -> None:
-        """Refuse in words, for a buffer of so many bytes at this address, what the driver calls an invalid value."""
+        """Raise LaunchError with an explanation for what the driver would only report as an invalid value.
+
+        `address` and `nbytes` describe the buffer.
+        """
         for faults in (self._faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
             for wrong, words in faults():
                 if wrong:
                     raise LaunchError(f"tensor map '{self.name}' of '{self.tensor}': {words}")
 
     def _faults(self) -> list[tuple[object, str]]:
-        """What may be wrong with the tensor that it describes."""
+        """Return possible faults of the tensor's description, each with a condition."""
         rank, least = len(self.dims), 3 if self.is_im2col else 1
         odd = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
         elements = ALIGNMENT // self.element_bytes
@@ -111,7 +113,7 @@ class TensorMap:
         ]
 
     def _faults_of_copies(self) -> list[tuple[object, str]]:
-        """What may be wrong with the box or the walk over pixels."""
+        """Return possible faults of the box or of the im2col parameters, each with a condition."""
         row, span = self.row_bytes if self.box or self.is_im2col else 0, SPANS[self.swizzle]
         wide = self.swizzle != "none" and row > span
         rows = [
@@ -147,7 +149,7 @@ class TensorMap:
         ]
 
     def _faults_of_place(self, address: int, nbytes: int) -> list[tuple[object, str]]:
-        """What may be wrong with the memory that it lies in."""
+        """Return possible faults of the memory range, each with a condition."""
         at, last = address + self.offset, self.offset + self.extent_bytes
         return [
             (at % ALIGNMENT, f"begins at {at:#x}; tensor maps need multiples of {ALIGNMENT}"),
@@ -160,18 +162,18 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class TensorMapTemplate:
-    """A tensor map as a header has it: expressions over axes and tunables."""
+    """A tensor map as in a header: expressions over axes and tunables."""
 
     name: str
     tensor: str
     type: str = ""
-    """A type or an expression that gives one; the tensor's own unless told."""
+    """A type or an expression for one; empty for the tensor's own."""
     dims: tuple[str, ...] = ()
     strides: tuple[str, ...] = ()
     box: tuple[str, ...] = ()
     element_strides: tuple[str, ...] = ()
     swizzle: str = "128B"
-    """One of SPANS or an expression that gives one."""
+    """A key of SPANS or an expression for one."""
     l2: int = 256
     offset: str = "0"
     lower: tuple[str, ...] = ()
@@ -180,7 +182,7 @@ class TensorMapTemplate:
     pixels: str = "0"
 
     def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> TensorMap:
-        """The map with every number known; raises UsageError for a tensor, a type or a name that is not known."""
+        """Return the map with all numbers evaluated; raise UsageError for an unknown tensor, type or name."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:
             raise UsageError(f"tensor map '{self.name}': {unknown('tensor', self.tensor, found)}")

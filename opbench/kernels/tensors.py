@@ -1,4 +1,4 @@
-"""Tensors: their names, shapes and dtypes, how their numbers are stored, and how far results may deviate."""
+"""Tensors: names, shapes and dtypes, the storage of their numbers, and tolerances of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES: dict[str, np.dtype] = {
     "i32": np.dtype(np.int32),
     "u8": np.dtype(np.uint8),
 }
-"""Storage of each dtype on the host; bf16 travels as its 16 bits."""
+"""Storage of each dtype on the host; bf16 is stored as its 16 bits."""
 INTEGERS = ("i32", "u8")
 """Dtypes of whole numbers: no gradient, no rounding."""
 
@@ -34,28 +34,29 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes."""
+        """Return the size in bytes."""
         return self.elements * DTYPES[self.dtype].itemsize
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds whole numbers."""
+        """Return whether the tensor contains whole numbers."""
         return self.dtype in INTEGERS
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a right result may deviate from the float64 reference.
+    """The largest allowed deviation of a result from the float64 reference.
 
     `elementwise`: |out - reference| <= elementwise * magnitude, element by element, where magnitude is the reference
-    computed on absolute values. `norm`: ||out - reference|| <= norm * ||reference||. Both 0 means bit-exact.
-    Source: the standard forward error bound of an inner product (Higham, Accuracy and Stability, 2002, ch. 3), with the
-    length's square root in place of the length, as errors of zero-mean data do not add up.
+    computed on absolute values. `norm`: ||out - reference|| <= norm * ||reference||. If both are 0, results must be
+    bit-exact. Source: the standard forward error bound of an inner product (Higham, Accuracy and Stability, 2002, ch.
+    3),
+    with the square root of the length instead of the length, because errors of zero-mean data partly cancel.
     """
 
     elementwise: float
@@ -63,7 +64,7 @@ class Tolerance:
 
     @property
     def exact(self) -> bool:
-        """Whether only the very bits of the reference will do."""
+        """Return whether results must equal the reference bit for bit."""
         return self.elementwise == 0 and self.norm == 0
 
 
@@ -73,20 +74,21 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Stored values as float32 or float64."""
+    """Return stored values as numbers: bf16 as float32, other dtypes unchanged."""
     return by_pieces(array, from_bf16, "f4") if dtype == "bf16" else array
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Values as `dtype` stores them, in float64."""
+    """Return values rounded to `dtype`, as float64."""
     return from_storage(to_storage(values.astype(np.float32), dtype), dtype).astype(np.float64)
 
 
 def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: float, dtype: str) -> np.ndarray:
-    """Scale of the allowance of a result that is stored a second time, rounded to a coarser `dtype`.
+    """Return the tolerance's scale for a result that is also stored in a coarser `dtype`.
 
-    The result itself may be off by elementwise * magnitude: where that reaches over a tie, the number on either side is
-    right, elsewhere only the nearest.
+    The result itself may deviate by elementwise * magnitude. If that range contains a tie, the numbers on both sides
+    are
+    right; otherwise only the nearest is.
     """
     middle, allowed = rounded(exact, dtype), elementwise * magnitude
     off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))

@@ -1,4 +1,4 @@
-"""Textures and surfaces: how a kernel's `cudaTextureObject_t` or `cudaSurfaceObject_t` sees a tensor."""
+"""Textures and surfaces: how a kernel's `cudaTextureObject_t` or `cudaSurfaceObject_t` accesses a tensor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from opbench.errors import LaunchError, UsageError, unknown
 from opbench.kernels import expression
 
-if TYPE_CHECKING:  # it imports NumPy, which reading headers can do without
+if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
     from opbench.kernels.tensors import Tensor
 
 TYPES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
-"""Bytes of each type of a texel's component."""
+"""Bytes of each component type of a texel."""
 CHANNELS = (1, 2, 4)
 CHOICES = {
     "filter": ("point", "linear"),
@@ -21,26 +21,26 @@ CHOICES = {
     "read": ("element", "normalized"),
     "memory": ("array", "linear"),
 }
-"""Values of each word; the first is the default."""
+"""The allowed values of each setting; the first is the default."""
 MOST = {1: (131072, 1), 2: (131072, 65536)}
-"""Texels along each dimension that a GPU's array may have."""
+"""Most texels along each dimension of a CUDA array, by number of dimensions."""
 
 
 @dataclass(frozen=True)
 class Texture:
-    """A texture or surface with every number known."""
+    """A texture or surface with all numbers evaluated."""
 
     name: str
     tensor: str
     type: str
     size: tuple[int, ...]
-    """Texels: the width, and the height of one with two dimensions."""
+    """Width and, for two dimensions, height, in texels."""
     channels: int = 1
     is_surface: bool = False
     filter: str = "point"
     address: str = "clamp"
     normalized: bool = False
-    """Whether coordinates go from 0 to 1."""
+    """Whether coordinates range from 0 to 1."""
     read: str = "element"
     """"normalized" where whole numbers are read as floats from 0 to 1."""
     memory: str = "array"
@@ -48,16 +48,16 @@ class Texture:
 
     @property
     def texel_bytes(self) -> int:
-        """Bytes of one texel."""
+        """Return the bytes of one texel."""
         return TYPES[self.type] * self.channels
 
     @property
     def rows(self) -> int:
-        """Its height; 1 of one dimension."""
+        """Return the height; 1 for one dimension."""
         return self.size[1] if len(self.size) > 1 else 1
 
     def check(self, nbytes: int) -> None:
-        """Refuse in words what the hardware has not; raises LaunchError."""
+        """Raise LaunchError with an explanation for what the hardware does not support."""
         kind = "surface" if self.is_surface else "texture"
         integers, words = self.type in ("i32", "u8"), ""
         if self.memory == "array" and any(n > most for n, most in zip(self.size, MOST[len(self.size)], strict=False)):
@@ -78,7 +78,7 @@ class Texture:
 
 @dataclass(frozen=True)
 class TextureTemplate:
-    """A texture or surface as a header has it."""
+    """A texture or surface as in a header."""
 
     name: str
     tensor: str
@@ -87,10 +87,10 @@ class TextureTemplate:
     is_surface: bool = False
     normalized: bool = False
     words: tuple[tuple[str, str], ...] = ()
-    """Those of CHOICES that are told."""
+    """The settings of CHOICES that the header states."""
 
     def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
-        """With every number known; raises UsageError for a tensor that is not there or has no such type."""
+        """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:
             raise UsageError(f"texture '{self.name}': {unknown('tensor', self.tensor, found)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Tile:
-    """What one block computes of a matrix product; 0 where the header does not say."""
+    """The part of a matrix product that one block computes; 0 if the header does not state a size."""
 
     m: int = 0
     """Rows of the tile."""
@@ -16,11 +16,11 @@ class Tile:
     k: int = 0
     """Depth of one step of the reduction, in elements."""
     split: int = 1
-    """Blocks that share the reduction of one tile."""
+    """Number of blocks over which the reduction of one tile is split."""
     slices: int = 1
-    """Parts of a block that share the reduction of one tile."""
+    """Number of parts of a block over which the reduction of one tile is split."""
     patch_height: int = 0
-    """Rows of pixels, of a convolution whose tile is a patch of the image."""
+    """Rows of pixels, for a convolution whose tile is a patch of the image."""
     patch_width: int = 0
     """Columns of pixels of that patch."""
 

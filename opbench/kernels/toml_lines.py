@@ -1,7 +1,7 @@
-"""The line of each key and list item of a TOML text, which tomllib does not keep.
+"""Finds the line of each key and list item of a TOML text, which tomllib does not report.
 
-tomlkit keeps the layout of a text but has no line numbers, and tree-sitter would be a compiled dependency for error
-messages alone. So tomllib reads the values, and this scanner reads the lines of a text that tomllib accepts. It runs
+tomlkit preserves the layout of a text but has no line numbers, and tree-sitter would be a compiled dependency only for
+error messages. So tomllib reads the values, and this scanner finds the lines in a text that tomllib accepts. It runs
 only when an error needs a line.
 """
 
@@ -34,10 +34,10 @@ class _Scanner:
         self._text, self._at = text, 0
 
     def document(self) -> Iterator[tuple[KeyPath, int]]:
-        """Yield the path and the offset of everything that has a value, and of each table."""
+        """Yield the path and the offset of every value and of each table."""
         table: KeyPath = ()
         tables: dict[KeyPath, int] = {}
-        """How many tables each `[[list]]` has so far."""
+        """The number of tables of each `[[list]]` so far."""
         while self._skip():
             start = self._at
             brackets = 2 if self._text.startswith("[[", start) else int(self._next() == "[")
@@ -61,7 +61,7 @@ class _Scanner:
         return self._text[self._at : self._at + 1]
 
     def _skip(self) -> bool:
-        """Pass blanks and comments; return whether anything follows."""
+        """Skip blanks and comments; return whether anything follows."""
         self._at = self._pass(_BLANK).end()
         return self._at < len(self._text)
 
@@ -72,7 +72,7 @@ class _Scanner:
         return match
 
     def _keys(self) -> list[str]:
-        """The parts of a dotted key."""
+        """Return the parts of a dotted key."""
         keys: list[str] = []
         while not keys or self._next() == ".":
             self._at += bool(keys)

@@ -1,4 +1,4 @@
-"""A variant: a file with a TOML header that says how it is built, tuned and launched, or one of several in a file."""
+"""A variant: a file, or one of several in a file, whose TOML header defines its build, tunables and launches."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Config", "ConstantTemplate", "LaunchTemplate", "Variant", "print_config", "read_config"]
 
 SPREAD = 7
-"""Configs of a variant with ranges that a run and a check take beside its default."""
+"""For a variant with ranges: configs that a run and a check take in addition to the default."""
 
 
 @dataclass(frozen=True)
 class ConstantTemplate:
-    """A `__constant__` variable and what it holds: a tensor's content, or numbers."""
+    """A `__constant__` variable and its value: a tensor's content, or numbers."""
 
     name: str
     tensor: str = ""
@@ -46,10 +46,10 @@ class LaunchTemplate:
     block: tuple[str, ...] = ()
     shared: str = "0"
     args: tuple[str | Scalar | Struct, ...] | None = None
-    """The arguments in the kernel's order, none of them where it is empty; None for the operator's own order."""
+    """The arguments in the kernel's order, () for no arguments; None for the operator's default order."""
     zero: str = ""
     value: str | float = 0
-    """What `zero` is filled with."""
+    """The number that fills the buffer `zero`."""
     cluster: tuple[str, ...] = ()
     programmatic: str = "False"
     cooperative: bool = False
@@ -69,76 +69,76 @@ class Variant:
     why: str
     builds_on: str = ""
     mechanism: tuple[str, ...] = ()
-    """All mechanisms that it uses, of `opbench.kernels.mechanism.MECHANISMS`, also those of the variants below it."""
+    """All mechanisms that it uses, keys of `opbench.kernels.mechanism.MECHANISMS`, including inherited ones."""
     tile: Mapping[str, str] = field(default_factory=dict)
     """Expressions over tunables and macros for fields of `opbench.kernels.tile.Tile`."""
     precision: str = "f32"
     product: str = ""
-    """What the tensor cores multiply, of `precision.PRODUCTS`; empty where its precision class says it."""
+    """What the tensor cores multiply, a key of `precision.PRODUCTS`; empty if the precision class determines it."""
     compute_capability: str = ""
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The values of each tunable, the default first."""
     searched: bool = False
-    """Whether tunables have ranges: `opbench tune` searches them all, a run and a check take a few."""
+    """Whether tunables have ranges: `opbench tune` searches all configs, a run and a check use a few."""
     where: tuple[str, ...] = ()
     define: Mapping[str, str] = field(default_factory=dict)
-    """Macros, each after those that its expression names."""
+    """Expressions of macros, each after those of the macros that it names."""
     supports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each mode of the operator, the values it serves; of a mode not named here only the default."""
+    """For each mode of the operator, the supported values; only the default for a mode that is missing here."""
     requires: tuple[str, ...] = ()
     workspace: Mapping[str, str] = field(default_factory=dict)
     tensor_maps: tuple[TensorMapTemplate, ...] = ()
     textures: tuple[TextureTemplate, ...] = ()
-    """Which `args` may name."""
+    """Textures and surfaces that `args` may name."""
     constants: tuple[ConstantTemplate, ...] = ()
     launch: tuple[LaunchTemplate, ...] = ()
     modules: tuple[str, ...] = ()
     flops: str = ""
-    """The operations that it makes, where they are fewer or more than the problem's."""
+    """An expression for the number of operations; empty if it equals the problem's."""
     reproducible: bool = True
-    """Whether it gives the same bits every time; false where float atomics add in the order of arrival. No network
-    takes one that does not."""
+    """Whether results have the same bits every time; false if float atomics add in arbitrary order. Networks
+    use only reproducible variants."""
     in_place: bool | Mapping[str, str] = False
-    """Whether it updates what the operator lets lie in one memory: it gets that alone, already filled. Or the outputs
-    that begin as inputs, by name."""
+    """True if the variant updates the operator's `in_place` inputs: it receives only the output, which contains the
+    input. A mapping gives such outputs and their inputs by name."""
     include: tuple[Path, ...] = ()
-    """Folders that its headers are searched in."""
+    """Folders in which headers are searched."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
-    """Its file and the headers that it includes, as they were when it was read."""
+    """The file and the headers that it includes, as they were when read."""
     header: str = field(default="", repr=False, compare=False)
-    """The header that was proposed for a file that has none; empty where the file has its own."""
+    """The header proposed for a file without one; empty if the file has a header."""
     source_sha256: str = ""
-    """The checksum of `sources` without `mechanism` and `tile` keys: a result stands for this text."""
+    """The checksum of `sources` without `mechanism` and `tile` keys; results are valid for this text."""
     text_sha256: str = ""
-    """The checksum of `sources` as they are: line numbers stand for this text."""
+    """The checksum of `sources` as they are; line numbers are valid for this text."""
 
     @property
     def id(self) -> str:
-        """Its identity: operator and name, such as "matmul/tiled"."""
+        """Return operator and name, such as "matmul/tiled"."""
         return f"{self.operator}/{self.name}"
 
     @property
     def is_library(self) -> bool:
-        """Whether it is a Python file that calls a library."""
+        """Return whether this is a Python file that calls a library."""
         return self.path.suffix == ".py"
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The kernels that it launches, in order, each once."""
+        """Return the kernels that it launches, in order, each once."""
         return tuple(dict.fromkeys(step.kernel for step in self.launch if step.kernel))
 
     def location(self, *key: str | int) -> Location:
-        """Return where its header has a key or list item, such as `"launch", 0, "grid"`."""
+        """Return the location of a header's key or list item, such as `"launch", 0, "grid"`."""
         text = self.header or (self.sources[0].text if self.sources else "")
         return header_location(Path(from_here(str(self.path))), text, key, self.name)
 
     @property
     def unit(self) -> str:
-        """What bounds its multiplications where its class does not say it: "tf32/3" for three TF32 products."""
+        """Return the unit whose rate limits the product, such as "tf32/3" for three TF32 products; "" for none."""
         return PRODUCTS[self.product].unit if self.product else ""
 
     def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
-        """Its macros' values; those that need a name which the scope lacks are left out."""
+        """Return the macros' values; macros that need a name which the scope lacks are omitted."""
         found: dict[str, expression.ExpressionValue] = {}
         for name, text in self.define.items():
             known = {**found, **scope}
@@ -148,23 +148,23 @@ class Variant:
 
     @property
     def space(self) -> Space:
-        """Every combination of tunables that its `where` allows, not yet made."""
+        """Return all combinations of tunables that `where` allows, enumerated lazily."""
         return Space(self.tune, self.where, self.define)
 
     @functools.cached_property
     def configs(self) -> list[Config]:
-        """The configs that a run and a check take: all, or of ranges the default and a few from all over."""
+        """Return the configs that a run and a check use: all of them, or for ranges the default and a few others."""
         return self.space.spread(SPREAD) if self.searched else list(self.space)
 
     def rule_scope(self, problem: Operator, config: Config) -> dict[str, expression.ExpressionValue]:
-        """What the rules of `requires` may name: axes and properties of the problem, tunables and macros."""
+        """Return the names, with values, that `requires` may use: axes, properties, tunables and macros."""
         scope: dict[str, expression.ExpressionValue] = {**problem.scope, **config}
         if any(expression.names(rule) & self.define.keys() for rule in self.requires):
             scope = {**self.defines(scope), **scope}
         return scope
 
     def unmet(self, problem: Operator, config: Config) -> str | None:
-        """The first of its requirements that the problem does not meet, as a reason, else None."""
+        """Return the first requirement that the problem does not satisfy, as a reason, else None."""
         modes = problem.modes()
         for mode in self.supports:
             if mode not in modes:
@@ -184,11 +184,11 @@ class Variant:
 
 
 def print_config(config: Config) -> str:
-    """A config as printed in case names, such as "[TILE=16]"; empty for none."""
+    """Format a config as in case names, such as "[TILE=16]"; "" for an empty config."""
     return f"[{','.join(f'{k}={v}' for k, v in config.items())}]" if config else ""
 
 
 def read_config(text: str | None) -> Config:
-    """A config as printed, without its brackets; empty where it is none."""
+    """Read a printed config without its brackets; return an empty config for any other text."""
     pairs = [part.partition("=") for part in (text or "").split(",")]
     return {k: int(v) for k, _, v in pairs} if all(v.lstrip("-").isdigit() for _, _, v in pairs) else {}
