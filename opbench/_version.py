@@ -1,3 +1,3 @@
-"""The version of opbench, on the ground so that any module may write it into a record."""
+"""The version of opbench. This module imports nothing, so any other module may write the version into a record."""
 
 __version__ = "0.1.0"

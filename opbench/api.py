@@ -1,4 +1,4 @@
-"""The Python interface; the command line is a thin layer over it."""
+"""The Python interface of opbench; the command line calls these functions."""
 
 from __future__ import annotations
 
@@ -48,23 +48,28 @@ def run(
     tell: Tell = silent,
     **changes: Any,
 ) -> Run:
-    """Check and measure a suite, an operator, or .cu and .py files of your own; returns the finished run.
+    """Check and time the cases of a suite, an operator or files, and return the finished run.
 
-    `target` is a suite's file or name, an operator's name, a printed case, or a kernel's file, or several such files,
-    which are compared with each other (`opbench.results.own_variants.compare_own_variants`). `changes` are fields of
-    `RunOptions` over those of `options`: `cases` are printed names or globs; `variants` are further folders laid out as
-    variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is the run's folder; `mode` is one of
-    `timing.MODES` in place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or
-    such as "0,1": a worker on each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml",
-    whose workers run them, with `tls` for a scheduler that wants it. With `cpu_only` NVRTC compiles nothing for a run
-    without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no exception but a result.
+    `target` is the name or file of a suite, the name of an operator, a case as printed, a .cu or .py file of a kernel,
+    or a list of such files. Files are compared with each other (`opbench.results.own_variants.compare_own_variants`).
+
+    `changes` are fields of `RunOptions` and override those of `options`. `cases` are printed names or globs. `variants`
+    are extra folders, laid out as variants/. `problems` such as "(n=1000)" give the sizes for a file. `out` is the
+    folder of the run. `mode` is one of `timing.MODES` and overrides the mode of the suite. `publish` measures each case
+    in three processes. `gpus` is "all" or a list such as "0,1": each GPU gets a worker and a share of the problems.
+    `on` is "dask://HOST:PORT" or "slurm:FILE.toml" and runs the cases on the workers of that cluster; `tls` is for a
+    scheduler that requires it. With `cpu_only` a run without a GPU does not compile with NVRTC.
+
+    `tell` receives the progress. Times in the results are in seconds. Raises UsageError for an unknown name or option
+    and EnvironmentFault for a missing GPU or compiler. A case that is wrong or fails raises nothing: its result says
+    so.
     """
     chosen = replace(options or RunOptions(), **changes)
     on, gpu, variants, backend = chosen.on, chosen.gpu, chosen.variants, chosen.backend
     if on and chosen.gpus:
         raise UsageError(f"--on {on} has workers of its own; leave --gpus {chosen.gpus} out, each worker has one GPU")
     if on and backend == "auto":
-        backend = "cuda"  # what the workers have, whatever is here
+        backend = "cuda"  # The backend of the remote workers, whatever this machine has.
     targets = target_names(target)
     suite, roots, backend = expand(targets, backend, chosen.cases, variants, chosen.problems)
     timing = replace(suite.timing, mode=chosen.mode or suite.timing.mode)
@@ -72,7 +77,7 @@ def run(
     folder = chosen.out or paths.new_run(f"{suite.name}-{backend}")
     processes = PROCESSES if chosen.publish else 1
     if chosen.report and backend == "cpu":
-        committed(gpu)  # an unknown GPU is refused before anything runs
+        committed(gpu)  # An unknown GPU raises UsageError before anything runs.
     setup = RunSetup(
         backend,
         folder,
@@ -91,7 +96,7 @@ def run(
     )
 
     if chosen.report:
-        # This process waits while workers measure; what the report imports, seconds of it, comes in that time.
+        # This process waits while workers measure. Import the report's modules, which take seconds, during that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
@@ -115,7 +120,7 @@ def run(
 
 
 def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return targets as they were typed."""
+    """Return the targets as text, as the user typed them."""
     return [str(target)] if isinstance(target, (str, Path)) else [str(one) for one in target]
 
 
@@ -126,7 +131,11 @@ def expand(
     variants: Sequence[str | Path] = (),
     problems: Sequence[str] = (),
 ) -> tuple[Suite, tuple[Path, ...], str]:
-    """A target's cases, the extra variant folders as absolute paths, and the backend by name."""
+    """Return the cases of a target as a suite, the extra variant folders as absolute paths, and the name of the
+    backend.
+
+    `backend` may be "auto". Raises UsageError for an unknown target or case.
+    """
     target, *others = target_names(target)
     if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
         raise UsageError(f"'{name}' is no FILE.cu; several targets must all be files of your own")
@@ -171,20 +180,26 @@ def check(
     note: Callable[[str], None] = lambda words: None,
     **changes: Any,
 ) -> list[Result]:
-    """Verdicts only: every config of the targets on the operator's examples and on random shapes.
+    """Check every config of the targets for correctness, without timing, and return one result per case.
 
-    A target is an operator, a variant ("matmul/tiled"), a printed case or a file; none means everything. `changes` are
-    fields of `CheckOptions` over those of `options`. Where each pair of config and problem compiles a module of its
-    own, configs take turns at the problems unless `every` pair is wanted or cases are named; `note` receives the
-    reason. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
-    With `huge`, or `every` pair on the cpu backend, problems beyond 2**31 elements are tried too, on sparse memory: a
-    sample of their blocks. With `exit_first` results end with the first case that is not right.
-    On the cpu backend `gpu` is a name or a compute capability such as "8.6"; its branch of `__CUDA_ARCH__` is checked.
-    NVRTC, where it is installed, also compiles kernels for a name: what it refuses has failed. With `cpu_only` it
-    compiles nothing.
-    A .cu file without a header is checked under the header that `opbench adopt` would propose. Where no operator fits,
-    and of every file with `memory`, the launches of its host code run without a reference: a result is "no fault found"
-    or wrong; `sizes` are values of host variables by name.
+    A target is an operator, a variant ("matmul/tiled"), a case as printed or a file; no target means every operator.
+    Configs run on the examples of the operator and on random shapes. `changes` are fields of `CheckOptions` and
+    override those of `options`.
+
+    If each pair of config and problem needs its own compilation, the problems are divided among the configs, unless
+    `every` is set or cases are named; `note` receives the reason. `problems` such as "(n=1000)" replace the examples
+    and random shapes. With `huge`, or with `every` on the cpu backend, problems beyond 2**31 elements are checked too:
+    a sample of their blocks, on sparse memory. With `exit_first` the results end with the first case that is not right.
+
+    On the cpu backend `gpu` is a name or a compute capability such as "8.6" and selects the branch of `__CUDA_ARCH__`.
+    With a name, NVRTC, if it is installed, also compiles the kernels, and a kernel that does not compile fails;
+    `cpu_only` disables this.
+
+    A .cu file without a header is checked with the header that `opbench adopt` would propose. If no operator fits, and
+    for every file with `memory`, the launches in the file's host code run without a reference: the result is "no fault
+    found" or wrong. `sizes` are values of host variables by name.
+
+    Raises UsageError for an unknown name or option, EnvironmentFault for a missing GPU or compiler.
     """
     asked = replace(options or CheckOptions(), **changes)
     roots = tuple(folder.resolve() for folder in asked.variants)
@@ -236,7 +251,7 @@ def cases_checked(
     seed: int = 20260,
     note: Callable[[str], None] = lambda words: None,
 ) -> list[str]:
-    """The names of the cases among which `check` with these arguments looks for `cases`."""
+    """Return the names of the cases from which `check` with the same arguments selects `cases`."""
     catalog = Catalog(tuple(Path(v).resolve() for v in variants))
     chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
     return [case.name for case in chosen]
@@ -254,7 +269,7 @@ def _cases_of(
     memory: bool,
     sizes: Mapping[str, int],
 ) -> tuple[list[Case], list[MemoryPlans]]:
-    """The cases that a check of targets has, and what runs in memory mode."""
+    """Return the cases that a check of the targets runs, and the plans of the files that run in memory mode."""
 
     def cases_of(target: str | Path) -> list[Case]:
         return cases_to_check(catalog, target, random_shapes, seed, every, problems, note, huge)
@@ -277,5 +292,8 @@ def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:
 
 
 def _workers(backend: str) -> int:
-    """Processes to run cases in: two on one GPU would share its memory and faults, and its work waits for no core."""
+    """Return the number of processes to run cases in.
+
+    On a GPU it is 1: two processes would share its memory and its faults, and GPU work does not wait for a CPU core.
+    """
     return os.cpu_count() or 1 if backend == "cpu" else 1

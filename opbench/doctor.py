@@ -1,4 +1,4 @@
-"""`opbench doctor`: what this machine has, what is missing, and the command that mends it. No probe ever raises."""
+"""`opbench doctor`: what this machine has, what is missing, and the command that installs it. No probe raises."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ PROBE_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that was looked at."""
+    """One requirement that was probed."""
 
     name: str
     state: State
     seen: str
     remedy: str = ""
-    """The command that mends it; empty when nothing need be done."""
+    """The command that installs or repairs the requirement; empty if nothing has to be done."""
 
 
 def diagnose() -> list[Need]:
-    """Look at everything that opbench can use on this machine."""
+    """Probe everything that opbench can use on this machine."""
     probes: list[tuple[str, Callable[[], Need]]] = [
         ("Python", _python), ("opbench", _opbench), ("packages", _packages),
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
@@ -69,12 +69,12 @@ def exit_code(rows: Sequence[Need]) -> int:
 
 
 def to_json(rows: Sequence[Need]) -> list[dict[str, JSON]]:
-    """The rows as JSON."""
+    """Return the rows as JSON values."""
     return [asdict(row) for row in rows]
 
 
 def print_report(rows: Sequence[Need], console: Console) -> None:
-    """A line a row, each remedy below what it mends; no line is folded, as a remedy is there to be pasted."""
+    """Print one line per row, with each remedy below its row; no line is wrapped, so that a remedy can be pasted."""
     from rich.text import Text
 
     styles = {"ok": "green", "missing": "red", "warning": "yellow"}
@@ -94,7 +94,7 @@ def _guarded(name: str, probe: Callable[[], Need]) -> Need:
 
 
 def _backends(rows: dict[str, Need]) -> list[Need]:
-    """Which backends work, from what they need."""
+    """Return which backends work, from the rows that each backend needs."""
     needs = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
     purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
     backends = []
@@ -117,7 +117,7 @@ def _opbench() -> Need:
 
 
 def _packages() -> Need:
-    """Return the requirements in opbench's own metadata, so that no second list exists."""
+    """Return whether the Python packages that opbench's own metadata requires are installed."""
     seen, lacking = [], []
     for requirement in _requirements():
         wanted = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
@@ -153,7 +153,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _gpu() -> Need:
-    """The driver and its devices, asked through its own library: no CUDA package is needed."""
+    """Return the state of the driver and its devices, read through the driver's library; no CUDA package is needed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -246,7 +246,7 @@ def _variants() -> Need:
 
 
 def _cupy() -> Need:
-    """Looked up, not imported: importing it takes seconds and the driver's memory."""
+    """Return whether CuPy is installed, without importing it: an import takes seconds and memory on the device."""
     for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
         try:
             return Need("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
@@ -269,7 +269,7 @@ def _nvml() -> Need:
 
 
 def _compiler() -> Need:
-    """Any C++ compiler that the cpu backend can use."""
+    """Return the first C++ compiler that the cpu backend can use."""
     seen = []
     usable = False
     for name in ("g++", "clang++"):
@@ -343,7 +343,7 @@ def _terminal() -> Need:
 
 
 def _output(argv: Sequence[str]) -> str:
-    """What a program prints, both streams; empty when it cannot run."""
+    """Return what a program prints on both streams; empty if the program cannot run."""
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", timeout=PROBE_LIMIT_S, check=False

@@ -21,7 +21,7 @@ EXIT_WRONG = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_SLOWER = 1
-"""`opbench compare` alone: a confirmed regression; the other three too."""
+"""Exit code of `opbench compare` for a confirmed regression; the other codes apply to `compare` too."""
 EXIT_UNDECIDED = 4
 EXIT_BROKEN = 5
 EXIT_NOTHING = 6
@@ -40,7 +40,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something failed: what an error says and its location, as data that processes hand on."""
+    """Why something failed: the message and location of an error, as data that processes pass on."""
 
     message: str = ""
     location: Location | None = None
@@ -49,14 +49,14 @@ class Reason:
         return f"{self.location}: {self.message}" if self.location else self.message
 
     def after(self, words: str) -> Reason:
-        """Return the reason with words ahead of its message."""
+        """Return the reason with `words` before its message."""
         return Reason(f"{words}{self.message}", self.location)
 
 
 class OpbenchError(Exception):
-    """An error with a message for the user: what, the value seen, what was allowed, the next command.
+    """An error with a message for the user: what is wrong, the value seen, what is allowed, the next command.
 
-    It prints as `file:line: message` where it has a location.
+    It prints as `file:line: message` if it has a location.
     """
 
     exit_code = EXIT_WRONG
@@ -71,7 +71,7 @@ class OpbenchError(Exception):
 
     @property
     def reason(self) -> Reason:
-        """What it says and where, as data."""
+        """Return the message and location as data."""
         return Reason(self.message, self.location)
 
 
@@ -96,12 +96,12 @@ class LaunchError(OpbenchError):
 
 
 class NotFinite(LaunchError):
-    """A loss that is no number; says in which step and which node made the first such value."""
+    """A loss that is NaN or infinite; the message names the step and the node that computed the first such value."""
 
 
 @contextlib.contextmanager
 def located(locate: Callable[[], Location | None]) -> Iterator[None]:
-    """Give each error that is raised inside and has no location the one that `locate` returns."""
+    """Give each error raised inside the context the location that `locate` returns, unless it has one."""
     try:
         yield
     except OpbenchError as error:
@@ -110,7 +110,7 @@ def located(locate: Callable[[], Location | None]) -> Iterator[None]:
 
 
 def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
-    """Say that `seen` is no known `what`, name the nearest right one, else list what is known."""
+    """Return a message: `seen` is no known `what`; it names the nearest known name, or lists the known names."""
     names = sorted(known)
     near = difflib.get_close_matches(seen, names, n=1)
     tail = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
@@ -118,7 +118,7 @@ def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
 
 
 def writing_remedy(error: OSError) -> str:
-    """What would let a file be written where it could not be, such as "free some space or "; empty for no remedy."""
+    """Return what would allow a file to be written after `error`, such as "free some space or "; empty if unknown."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "free some space or "
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 DOMAIN = "opbench"
 SWITCH = "OPBENCH_NVTX"
-"""1 turns ranges on without a tool, 0 turns them off with one."""
+"""The environment variable: 1 turns ranges on without a profiler, 0 turns them off with one."""
 
 TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
 TOOL_PREFIXES = ("NV_NSIGHT_", "NV_COMPUTE_PROFILER_")
-"""What Nsight Compute, Nsight Systems and CUPTI tools set in the environment of the program that they watch."""
+"""Prefixes of the environment variables that Nsight Compute, Nsight Systems and CUPTI set in a profiled program."""
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
-"""Okabe and Ito's colours without black: told apart by every kind of colour vision."""
+"""Colours of Okabe and Ito without black, distinguishable with every kind of colour vision."""
 
 Phase = Literal["build", "check", "measure", "profile"]
 Range = contextlib.AbstractContextManager[object]
@@ -41,10 +41,12 @@ _NOTHING: Range = contextlib.nullcontext()
 
 
 def safe_name(case_name: str) -> str:
-    """A case's name as a range that needs no escape in any tool's filter, such as "matmul.tiled.TILE-16.m-64".
+    """Return a case's name as a range name that needs no escape in any tool's filter, such as
+    "matmul.tiled.TILE-16.m-64".
 
-    A name that would lose information or grow past 120 characters ends in a hash of the whole, so distinct cases keep
-    distinct names. Nsight's filters give a meaning to `@ , [ ] / * + $ \\`, and ncu's CSV to `:`.
+    A name that would lose information or exceed 120 characters ends in a hash of the full name, so distinct cases keep
+    distinct names. Filters of Nsight give `@ , [ ] / * + $` and the backslash a meaning, and the CSV of ncu gives one
+    to `:`.
     """
     parts = re.split(r"[/\[\](),]+", case_name)
     flat = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
@@ -57,31 +59,31 @@ def safe_name(case_name: str) -> str:
 
 
 def colour(operator: str) -> str:
-    """The operator's colour as "#RRGGBB": the same in every run, tool and report."""
+    """Return the colour of an operator as "#RRGGBB", the same in every run, tool and report."""
     return PALETTE[int.from_bytes(hashlib.sha256(operator.encode()).digest()[:4]) % len(PALETTE)]
 
 
 def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
-    """The environment variable that shows a profiler to be attached to this process, else None."""
+    """Return the environment variable that shows a profiler to be attached to this process, else None."""
     environment = os.environ if environment is None else environment
     found = (key for key in environment if key in TOOL_VARIABLES or key.startswith(TOOL_PREFIXES))
     return next((key for key in sorted(found) if environment[key]), None)
 
 
 def case_range(case_name: str, operator: str) -> Range:
-    """Around the launches of one case; this is the range that the commands of `opbench.insight.nsight` filter on."""
+    """Return the range around the launches of one case; the commands of `opbench.insight.nsight` filter on it."""
     domain = _domain()
     return _NOTHING if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
 
 
 def phase_range(phase: Phase) -> Range:
-    """Around one phase of a case's life."""
+    """Return the range around one phase of a case."""
     domain = _domain()
     return _NOTHING if domain is None else _PushPop(domain, phase, "#999999", phase)
 
 
 class _PushPop:
-    """A push/pop range of this thread."""
+    """A push/pop range of the current thread."""
 
     def __init__(self, domain: nvtx.Domain, message: str, rgb: str, category: str) -> None:
         self._domain = domain
@@ -98,13 +100,16 @@ class _PushPop:
 
 
 def _argb(rgb: str) -> int:
-    """An opaque NVTX colour; as an integer, because nvtx asks matplotlib for any other form."""
+    """Return a colour as an opaque ARGB integer: for any other form nvtx imports matplotlib."""
     return 0xFF000000 | int(rgb[1:], 16)
 
 
 @functools.cache
 def _domain() -> nvtx.Domain | None:
-    """The NVTX domain, or None when nobody listens; decided at the first range, as nvtx caches the answer too."""
+    """Return the NVTX domain, or None without a profiler.
+
+    Decided at the first range, because nvtx caches its answer.
+    """
     switch = os.environ.get(SWITCH, "")
     if switch == "0" or (not switch and tool_attached() is None):
         return None

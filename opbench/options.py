@@ -1,6 +1,6 @@
-"""Options as fields of a frozen dataclass: each one's name, type, default and help stand once.
+"""Options as fields of a frozen dataclass, so that each name, type, default and help text is defined in one place.
 
-`opbench.cli.fields` makes the options of a command from them; in Python the fields are keyword arguments.
+`opbench.cli.fields` builds the options of a command from them; in Python the fields are keyword arguments.
 """
 
 from __future__ import annotations
@@ -18,53 +18,56 @@ KEY = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """What a command line says of a field beyond its name, type and default."""
+    """How the command line shows a field, beyond its name, type and default."""
 
     help: str
     flags: tuple[str, ...] = ()
-    """Names on the command line where these are not the field's name; of a true field the flag that turns it off."""
+    """Names on the command line if they differ from the field's name.
+
+    For a field that is true by default, the flag that turns it off.
+    """
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     least: float | None = None
     above: float | None = None
-    """A number must be larger than this."""
+    """A number must be greater than this; None for no limit."""
     folder: bool | None = None
-    """Whether a path is a folder, or a file; None for either."""
+    """True if a path must be a folder, False if it must be a file, None for either."""
     complete: str = ""
     """The function of `opbench.cli.completion` that completes the value."""
     unit: int = 1
-    """What one of the command line is in the field: 1 << 20 for MB where the field counts bytes."""
+    """How many units of the field one unit on the command line is: 1 << 20 for MB if the field counts bytes."""
     parse: Callable[[str], object] | None = None
-    """Reads the value from text; raises ValueError, which is shown after the option's name."""
+    """Converts text to the value; raises ValueError, whose message is shown after the option's name."""
 
 
 def option(default: T, help: str, *flags: str, **details: object) -> T:
-    """Return a dataclass field with a default and what `Option` holds."""
+    """Return a dataclass field with a default and an `Option` in its metadata."""
     made: T = field(default=default, metadata={KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
     return made
 
 
 def argument(metavar: str, *, complete: str = "") -> dict[str, Option]:
-    """Return the metadata of a field without a default, which is an argument of its command."""
+    """Return the metadata of a field without a default, which is a positional argument of its command."""
     return {KEY: Option("", metavar=metavar, complete=complete)}
 
 
 def option_fields(kind: type) -> dict[str, tuple[Field[object], Option]]:
-    """Return fields that are options by name: those of the class itself first, then those of its bases."""
+    """Return the fields that are options, by name: those of the class itself first, then those of its bases."""
     known = {f.name: f for f in fields(kind)}
     order = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
     return {name: (known[name], known[name].metadata[KEY]) for name in order if KEY in known[name].metadata}
 
 
 def type_of(hint: object) -> type:
-    """Return the type of one value of a field: of `tuple[Path, ...]` and of `Path | None` it is Path."""
+    """Return the type of one value of a field: Path for both `tuple[Path, ...]` and `Path | None`."""
     if isinstance(hint, type) and not get_args(hint):
         return hint
     return next(type_of(part) for part in get_args(hint) if part not in (type(None), ...))
 
 
 def set_types(options: object) -> None:
-    """Make paths of texts and tuples of lists in an instance that is being made, so that callers may give either."""
+    """Convert text to paths and lists to tuples in an instance under construction, so that callers may pass either."""
     for name, hint in get_type_hints(type(options)).items():
         value = getattr(options, name)
         several, is_path = get_origin(hint) is tuple, _is_path(hint)
@@ -79,7 +82,7 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def read_bytes(text: str) -> int:
-    """Return the bytes that a text such as 900MB stands for; raises ValueError."""
+    """Return the number of bytes that a text such as 900MB means; raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?B)?", text.strip(), re.IGNORECASE)
     if not match:
         raise ValueError(f"{text}: is no size; such as 900MB or 1.2GB, of 10**6 and 10**9 bytes")
@@ -87,7 +90,10 @@ def read_bytes(text: str) -> int:
 
 
 def read_seconds(least_s: float) -> Callable[[str], float]:
-    """Return what reads a time such as 60s, 90, 5min or 1h in seconds; it raises ValueError for less than `least_s`."""
+    """Return a function that reads a time such as 60s, 90, 5min or 1h in seconds.
+
+    The function raises ValueError for less than `least_s`.
+    """
 
     def read(text: str) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)

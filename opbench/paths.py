@@ -1,4 +1,4 @@
-"""Where things lie: what ships with opbench, what is kept between runs, and commands that name files."""
+"""Locations of shipped files, of caches and of run folders, and commands that name files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ PACKAGE = Path(__file__).parent
 
 
 def shipped(folder: str) -> Path:
-    """A folder that travels with opbench (variants, suites, reports): inside the wheel, else beside the package."""
+    """Return a folder that ships with opbench (variants, suites, reports): in the wheel, or next to the package."""
     inside = PACKAGE / "shipped" / folder
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
 def checkout() -> Path | None:
-    """The source tree that opbench runs from; None where it was installed from a wheel."""
+    """Return the source tree that opbench runs from; None if opbench was installed from a wheel."""
     root = PACKAGE.parent
     return root if (root / "pyproject.toml").is_file() and (root / "variants").is_dir() else None
 
 
 def pip_install(extra: str) -> str:
-    """The command that installs an extra of opbench; of a checkout from its folder, as an index need not have it."""
+    """Return the command that installs an extra of opbench.
+
+    For a checkout it installs from the folder, not the index.
+    """
     root = checkout()
     if root is None:
         return f"pip install 'opbench[{extra}]'"
@@ -36,21 +39,21 @@ def pip_install(extra: str) -> str:
 
 
 def portable(path: str) -> str:
-    """A path as results name it: within what ships with opbench the same on every machine, else as it is."""
+    """Return a path as results store it: for shipped files the same on every machine, otherwise unchanged."""
     root = shipped("variants")
     return f"variants/{path.removeprefix(f'{root}/')}" if path.startswith(f"{root}/") else path
 
 
 def from_here(path: str) -> str:
-    """A path as a compiler would print it: from here, where it lies below."""
+    """Return a path relative to the current folder if it lies below, as a compiler prints it."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
 
 
 def short_path(path: str, columns: int) -> str:
-    """Return a path from here, absolute where that is shorter, by its last parts alone where it is too long.
+    """Return a path that fits into `columns`: relative, or absolute if that is shorter, or its last parts only.
 
-    The file's name is always whole; "…/" stands for the parts that are missing.
+    The file name is always complete; "…/" stands for the parts that are missing.
     """
     relative = min(from_here(path), os.path.relpath(path), key=len)
     if len(relative) <= columns:
@@ -65,8 +68,8 @@ def short_path(path: str, columns: int) -> str:
 def next_command(words: str, *targets: str | Path, variants: Iterable[str | Path] = (), **options: object) -> str:
     """Return `opbench WORDS TARGETS --variants DIR … --option value …`, quoted for a shell in the current folder.
 
-    `variants` are the extra folders in which the targets were looked for. An option that is True is a flag; one that is
-    empty, None or False is not printed.
+    `variants` are the extra folders that were searched for the targets. An option that is True becomes a flag; one that
+    is empty, None or False is not printed.
     """
     parts = [from_here(str(target)) for target in targets]
     for folder in variants:
@@ -80,25 +83,28 @@ def next_command(words: str, *targets: str | Path, variants: Iterable[str | Path
 
 
 def python(*words: str) -> list[str]:
-    """A command line of this very Python; -P: a user's folder may hold an operator.py, which is not the library's."""
+    """Return a command line of the running Python.
+
+    It uses -P: the user's folder may contain an operator.py that would shadow the library's.
+    """
     return [sys.executable, "-P", *words]
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process of our own, with `more`: it imports what this one does, from the same places."""
+    """Return the environment for a child process, with `more` added: it imports from the same places."""
     return {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def new_run(name: str) -> Path:
-    """A new folder for a run, named by time so that runs sort."""
+    """Create a new folder for a run, named by time so that runs sort, and return its path."""
     return Path("reports") / f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{name}"
 
 
 def cache_folder(name: str = "") -> Path:
-    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder.
+    """Return a writable cache folder: $OPBENCH_CACHE, else ~/.cache/opbench, else the user's own in the temp folder.
 
-    Code is loaded from there, so a folder that others may have made or may write under a name that can be guessed is
-    passed by; one that the user names is the user's choice.
+    opbench loads code from there. A folder that others may have created or may write to under a predictable name is
+    therefore skipped, unless the user names it.
     """
     for root, is_ours in _roots():
         path = (root / name).absolute()
@@ -116,7 +122,7 @@ def cache_folder(name: str = "") -> Path:
 
 
 def _roots() -> list[tuple[Path, Callable[[Path], bool]]]:
-    """Where a cache may lie, best first, and whether a folder found there can be trusted."""
+    """Return the possible cache folders, best first, each with a function that tells whether to trust one."""
     chosen = os.environ.get("OPBENCH_CACHE")
     if chosen:
         return [(Path(chosen), lambda path: True)]
@@ -129,7 +135,7 @@ def _is_owned(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else made it, can write into it or made it point elsewhere."""
+    """Return whether no other user created the folder, can write into it or redirected it."""
     mode = folder.lstat().st_mode
     return stat.S_ISDIR(mode) and not mode & (stat.S_IWGRP | stat.S_IWOTH) and _is_owned(folder)
 
@@ -140,7 +146,7 @@ def _last_resort() -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees half of it, whatever dies in between, the machine too."""
+    """Write a file so that no reader ever sees a part of it, even if the process or the machine stops midway."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -154,7 +160,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def publish(made: Path, final: Path) -> None:
-    """Move a complete file to its place on the same file system in one step; file and name are then on disk."""
+    """Move a complete file to its final path on the same file system in one step, and sync the file and its name to
+    disk.
+    """
     _sync(made, os.O_RDONLY)
     made.replace(final)
     _sync(final.parent, os.O_RDONLY | os.O_DIRECTORY)

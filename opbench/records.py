@@ -1,4 +1,4 @@
-"""Dataclasses from JSON values and files, checked by their declared types, and back."""
+"""Convert JSON values and files to dataclasses, checked by their declared types, and back."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | No
 T = TypeVar("T")
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-"""One step of a place as msgspec prints it: a field, an index, or some value of a mapping."""
+"""One step of a path as msgspec prints it: a field, an index, or some value of a mapping."""
 
 
 def from_json(kind: type[T], value: object) -> T:
     """Return a value of a declared type: dataclasses from objects, tuples from lists, enumerations from their values.
 
-    Keys that a dataclass does not know are ignored: a later version wrote them. Raises ValueError that names the
-    place, the value and what is allowed there.
+    Keys that a dataclass does not know are ignored, because a later version may write more. Raises ValueError with the
+    path in the JSON, the value and what is allowed.
     """
     try:
         return msgspec.convert(value, kind)
@@ -35,7 +35,7 @@ def from_json(kind: type[T], value: object) -> T:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Return the JSON value of a file; raises UsageError, which ends with `remedy`, for a file that has none."""
+    """Return the JSON value of a file; raises UsageError, ending with `remedy`, if the file is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -53,10 +53,10 @@ def read_record(
     key: str = "format",
     decode: Callable[[Mapping[str, Any]], T] | None = None,
 ) -> T:
-    """Return the record of a JSON file whose `key` holds its format's version.
+    """Return the record of a JSON file whose `key` holds the version of its format.
 
-    `decode` makes it of the file's content, which raises ValueError; without one `from_json` does. Raises UsageError,
-    which ends with `remedy`, for a file that cannot be read, of another format or not whole.
+    `decode` builds the record from the content and raises ValueError; without it `from_json` does. Raises UsageError,
+    ending with `remedy`, for a file that is unreadable, incomplete or of another version.
     """
     value = read_json(path, remedy)
     seen = value.get(key) if isinstance(value, dict) else type(value).__name__
@@ -71,7 +71,7 @@ def read_record(
 def to_json(value: object, *, sparse: bool = False) -> Any:
     """Return the inverse of `from_json`: dataclasses as objects, tuples as lists.
 
-    With `sparse`, fields of dataclasses that have their default are left out.
+    With `sparse`, fields that have their default are omitted.
     """
     if isinstance(value, enum.Enum):
         return value.value
@@ -86,12 +86,12 @@ def to_json(value: object, *, sparse: bool = False) -> Any:
 
 
 def _default(member: Field[Any]) -> object:
-    """Return a field's default; MISSING where it has none."""
+    """Return the default of a field; MISSING if it has none."""
     return member.default if member.default_factory is MISSING else member.default_factory()
 
 
 def _refusal(kind: Any, value: Any, message: str) -> str:
-    """Return msgspec's message with the place, the value that is there and what is allowed."""
+    """Return the message of msgspec with the path, the value and what is allowed."""
     text, _, path = message.partition(" - at `$")
     place = ""
     for field, index in _STEP.findall(path):
@@ -114,7 +114,7 @@ def _options(kind: Any) -> tuple[Any, ...]:
 
 
 def _part(kind: Any, field: str) -> Any:
-    """Return the type of a dataclass's field, or of the items of a collection."""
+    """Return the type of a field of a dataclass, or of the items of a collection."""
     for option in _options(kind):
         if field and is_dataclass(option):
             return get_type_hints(option)[field]
@@ -124,7 +124,7 @@ def _part(kind: Any, field: str) -> Any:
 
 
 def _refused_key(kind: Any, value: Mapping[str, object]) -> str:
-    """Return the first key whose value is not of a type; msgspec does not name it."""
+    """Return the first key whose value has the wrong type; msgspec does not name it."""
     for key, of in value.items():
         try:
             msgspec.convert(of, kind)
@@ -134,7 +134,7 @@ def _refused_key(kind: Any, value: Mapping[str, object]) -> str:
 
 
 def _closed_list(kind: Any) -> list[str]:
-    """Return what a Literal or an enumeration allows."""
+    """Return the values that a Literal or an enumeration allows."""
     allowed: list[str] = []
     for option in _options(kind):
         if get_origin(option) is Literal:

@@ -1,4 +1,4 @@
-"""`import opbench.torch`: opbench's operators in PyTorch, with the variants that a book says are fastest."""
+"""`import opbench.torch`: opbench's operators in PyTorch, with the variants that a winners file lists as fastest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them: SI prefixes, GB = 10**9 bytes, three significant digits."""
+"""Format numbers for readers: SI prefixes, GB = 10**9 bytes, three significant digits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T",
 
 
 def si(value: float | None, unit: str, digits: int = 3) -> str:
-    """A value with the SI prefix that fits, such as "4.28 TB/s"; "–" when missing."""
+    """Return a value with the SI prefix that fits, such as "4.28 TB/s"; "–" for None."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0:
@@ -22,12 +22,12 @@ def si(value: float | None, unit: str, digits: int = 3) -> str:
 
 
 def time(seconds: float | None) -> str:
-    """A time, such as "12.5 µs"."""
+    """Return a time, such as "12.5 µs"; "–" for None."""
     return si(seconds, "s")
 
 
 def interval(least: float | None, most: float | None, unit: str = "s") -> str:
-    """Two quantities with as many digits as tell them apart, such as "3.990–3.993 ms"; "–" when one is missing."""
+    """Return two quantities with enough digits to differ, such as "3.990–3.993 ms"; "–" if one is None."""
     if least is None or most is None:
         return "–"
     low, high = next(
@@ -40,31 +40,31 @@ def interval(least: float | None, most: float | None, unit: str = "s") -> str:
 
 
 def byte_rate(bytes_per_s: float | None) -> str:
-    """A bandwidth, such as "4.28 TB/s"."""
+    """Return a bandwidth, such as "4.28 TB/s"; "–" for None."""
     return si(bytes_per_s, "B/s")
 
 
 def flop_rate(flops_per_s: float | None) -> str:
-    """An arithmetic rate, such as "51.4 TFLOP/s"."""
+    """Return an arithmetic rate, such as "51.4 TFLOP/s"; "–" for None."""
     return si(flops_per_s, "FLOP/s")
 
 
 def percent(share: float | None) -> str:
-    """A share, such as "91 %"."""
+    """Return a share as a percentage, such as "91 %"; "–" for None."""
     if share is None or not math.isfinite(share):
         return "–"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
 def ratio(value: float | None) -> str:
-    """A speed-up, such as "1.83×"."""
+    """Return a speedup, such as "1.83×"; "–" for None."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×" if value < 100 else f"{value:.0f}×"
 
 
 def duration(seconds: float) -> str:
-    """A wall time, such as "48 ms", "2.3 s" or "4 min 19 s"."""
+    """Return a wall time, such as "48 ms", "2.3 s" or "4 min 19 s"."""
     if seconds >= 120:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest} s"
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def unit(name: str) -> str:
-    """What multiplies, in words: "f32" is fp32, "tf32/3" three tf32 products in place of one."""
+    """Return the name of an arithmetic unit: "f32" gives fp32, "tf32/3" three tf32 products in place of one."""
     kind, _, products = name.partition("/")
     kind = {"f32": "fp32", "f64": "fp64", "i32": "int32"}.get(kind, kind)
     return f"{products}×{kind}" if products else kind

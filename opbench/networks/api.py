@@ -1,4 +1,4 @@
-"""What `import opbench` offers of networks, and of runs of either kind."""
+"""The functions and classes for networks, and for runs of either kind, that `import opbench` exports."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | Path) -> pandas.DataFrame:
-    """A run as a pandas frame, one row a case; see `opbench.results.rows.frame` for the columns.
+    """Return a run as a pandas frame with one row per case; `opbench.results.rows.frame` lists the columns.
 
-    Of a network's run the first row is the whole, and each other one a node.
+    For the run of a network, the first row is the whole network and each other row is a node. Times are in seconds.
+    Raises UsageError if `folder` holds no run.
     """
     return read_run(folder).frame()
 
 
 def read_run(folder: str | Path) -> Run:
-    """A run from its folder, also one of a network; a notebook shows it as a table. Raises UsageError."""
+    """Return the run in a folder, also that of a network, as a `Run`, which a notebook shows as a table.
+
+    Raises UsageError if `folder` holds no run.
+    """
     from opbench.networks.records.network_run import read_any_run
 
     return read_any_run(Path(folder))
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
-    """The figures of a run's report by name, such as "matmul-1": the same that its report has as PNG.
+    """Return the figures of a run's report by name, such as "matmul-1"; the report saves the same figures as PNG.
 
-    Of a network's run they are those of its page, "timeline" and "memory", read from its folder.
+    For a network they are "timeline" and "memory", read from the folder of the run. `gpu` names the model whose peaks
+    are used if the run has no measured ones.
     """
     from opbench import report
 
@@ -63,13 +68,13 @@ def train(
     progress: Tell = silent,
     **changes: Any,
 ) -> TrainingRecord:
-    """Train a network of one input and one output; returns the record, with weights and page in the folder `out`.
+    """Train a network of one input and one output; return the record and write weights and page into the folder `out`.
 
-    `data` is a name as `opbench net train --data` takes it, or a `DataSet`, which `opbench.networks.plan.data.own_data`
-    makes of arrays. `changes` are fields of `TrainOptions`, such as `epochs=3`, over those of `options`. `tell` is
-    called with the progress of the training, `progress` with that of `tune`. Raises UsageError for options that do not
-    fit together, before anything runs, NotFinite for a loss that is no number, RankLost where one of several processes
-    dies.
+    `data` is a name as `opbench net train --data` accepts, or a `DataSet`, which `opbench.networks.plan.data.own_data`
+    builds from arrays: float32 images (items, c, h, w) with int32 classes or float32 arrays as targets. `changes` are
+    fields of `TrainOptions`, such as `epochs=3`, and override those of `options`. `tell` receives the progress of the
+    training and `progress` that of `tune`. Raises UsageError for options that exclude each other, before anything runs;
+    NotFinite for a loss that is NaN or infinite; RankLost if one of several processes dies.
     """
     from opbench.networks.plan.data import load_data
     from opbench.networks.report.training import write_training

@@ -1,4 +1,4 @@
-"""What runs and how: passes, layouts, fusion and the variant of every node, by results or by a plan."""
+"""Choose how a network runs: passes, layouts, fusion and the variant of every node, from results or from a plan."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
 
 TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
-"""Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
+"""Short, because differences between the few cases that matter exceed the uncertainty of such brief measurements."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One step from the network as built to the network as run."""
+    """One transformation of the network, from the graph as built to the graph as run."""
 
     name: str
     on: bool
     said: tuple[str, ...]
-    """What it did."""
+    """Notes on what the transformation changed."""
 
 
 def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
-    """The graph after the passes that are on, and what each of them did."""
+    """Return the graph after the enabled passes, and what each pass changed."""
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE)):
             raise UsageError(f"--without: {unknown('pass', name, known)}")
@@ -81,7 +81,9 @@ def planned(
     catalog: Catalog | None = None,
     device: ChosenFor | None = None,
 ) -> tuple[Graph, Plan, list[Rewrite]]:
-    """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
+    """Return the graph to run, the variant of every node and the decisions, from a plan file or, without one, from
+    results.
+    """
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
         graph, said = _as_planned(graph, options, plan)
@@ -108,9 +110,9 @@ def planned(
 def laid_out(
     graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
 ) -> tuple[Graph, Rewrite]:
-    """The graph with a layout for every node that has the choice; where nothing was measured, nhwc on a GPU.
+    """Return the graph with a layout for every node that can use either one.
 
-    That is what tensor cores read.
+    Where nothing was measured the layout on a GPU is nhwc, which tensor cores read.
     """
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     if options.layout in ("nchw", "nhwc"):
@@ -131,7 +133,7 @@ def laid_out(
 
 
 def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
-    """The nodes that no result serves in any layout."""
+    """Return the nodes that no result covers in any layout."""
     cost = cheaper_way(_cost(results, options))
 
     def problems_of(node: Node) -> list[Operator]:
@@ -143,7 +145,7 @@ def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
 
 
 def _require_fitting_results(graph: Graph, options: NetOptions, results: Results) -> None:
-    """Refuse runs of which no case serves any node, with what would."""
+    """Raise UsageError, with the command that measures them, if no case of the given runs covers any node."""
     if options.tune or not options.results or len(uncovered(graph, options, results)) < len(graph.nodes):
         return
     node = graph.nodes[0]
@@ -168,7 +170,10 @@ def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
 
 
 def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
-    """The layouts that a plan's cases are for, unless the user names one, and apart what has two cases in it."""
+    """Return the graph in the layouts that the cases of a plan require, with the fused nodes split that have two cases.
+
+    A layout that the user names takes precedence.
+    """
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     cases = {name: choice.case for name, choice in plan.choices.items()}
     chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
@@ -177,9 +182,9 @@ def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, R
 
 
 def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
-    """The graph with those fused nodes apart whose parts are faster, by more than the measurements are unsure of.
+    """Return the graph with those fused nodes split whose parts are faster by more than the measurement uncertainty.
 
-    Parts need memory for what lies between them: where a limit leaves none, a node stays as it is.
+    The parts need memory for the values between them; a node stays fused if the memory limit leaves no room.
     """
     said: list[str] = []
     apart: list[str] = []
@@ -217,14 +222,14 @@ def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float |
 
 
 def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """What the runs named say, and what is measured on the spot; refuses runs that say nothing of any node."""
+    """Return the results of the given runs and of cases measured now; raises UsageError for runs that cover no node."""
     results = gather(options.results, catalog)
     _require_fitting_results(graph, options, results)
     return {**results, **_tuned(graph, options, backend, tell, catalog)} if options.tune else results
 
 
 def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
-    """Timed cases of some runs; of a case in several the one named last counts. Cases that are gone since do not."""
+    """Return the timed cases of some runs; the run named last wins, and cases that no longer exist are skipped."""
     found: dict[str, tuple[Result, str]] = {}
     for folder in folders:
         found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
@@ -236,7 +241,7 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
 
 
 def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """Measure what could serve the network's nodes, in every layout in question."""
+    """Measure the cases that could serve the network's nodes, in every layout that is possible."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
     for layout in layouts:
@@ -248,7 +253,9 @@ def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog:
 def measured_here(
     graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: Tell, catalog: Catalog
 ) -> Results:
-    """Measure what could serve some graphs' nodes, as a run in the folder `tuning` of `out`, or go on with that."""
+    """Measure the cases that could serve the nodes of some graphs, as a run in the folder `tuning` of `out`, or resume
+    it.
+    """
     cases: dict[str, Case] = {}
     for graph in graphs:
         found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)

@@ -1,4 +1,4 @@
-"""What networks are trained with: images and their targets, those held out among them."""
+"""Data sets for training: images with their targets, split into a training set and a test set."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from opbench.paths import pip_install
 TEXTURES = ("grass", "brick")
 """Photographs of 512 x 512 that scikit-image ships; the second is where the mask is 1."""
 PHOTO = 512
-"""Rows and columns of each of them."""
+"""Rows and columns of each texture."""
 TRAINED_ROWS = 384
-"""Of a texture: those below are trained with, the others held out."""
+"""Rows of a texture used for training; the rows below them are the test set."""
 DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures"}
-"""What each shipped network is usually trained with."""
+"""The default data set of each shipped network."""
 NETWORK_OF = {"digits": "lenet", "textures": "unet"}
 """The smallest shipped network that each named data set fits."""
 MOST_BYTES = 2 << 30
-"""Of all pictures to train with, which lie on the device together."""
+"""Most bytes of all training pictures, which are on the device together."""
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
 
 
@@ -38,9 +38,9 @@ class DataSet:
     held_images: np.ndarray = field(repr=False)
     held_targets: np.ndarray = field(repr=False)
     variants: int = 1
-    """Each picture of `images` stands so many times behind itself, altered: an epoch takes one of them."""
+    """Number of altered versions of each picture in `images`, stored one after the other; an epoch uses one of them."""
     loss: str = "cross_entropy"
-    """What is usual for it."""
+    """The usual loss for this data."""
 
     def __post_init__(self) -> None:
         for what, images, targets in (
@@ -54,19 +54,19 @@ class DataSet:
 
     @property
     def items(self) -> int:
-        """Pictures to train with, their variants not counted."""
+        """Return the number of training pictures, without their variants."""
         return len(self.images) // self.variants
 
     @property
     def sha256(self) -> str:
-        """A checksum of all of it."""
+        """Return a checksum of all images and targets."""
         digest = hashlib.sha256()
         for array in (self.images, self.targets, self.held_images, self.held_targets):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
-        """Numbers into `images` for whole batches of each epoch: every picture once, one of its variants."""
+        """Return indices into `images` for whole batches of each epoch: every picture once, in one of its variants."""
         found = []
         whole = self.items // batch * batch
         for epoch in range(epochs):
@@ -175,7 +175,7 @@ def _number(name: str, text: str) -> int:
 
 
 def digit_set(shift: int, size: int, name: str) -> DataSet:
-    """Return 1437 digits to train with and 360 held out, of 28 x 28 pixels or enlarged to `size`."""
+    """Return 1437 training digits and 360 test digits, of 28 x 28 pixels or enlarged to `size`."""
     images, classes = digits()
     held = np.arange(len(images)) % TEST_EVERY == 0
     trained, variants = images[~held], 1
@@ -195,10 +195,11 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
 
 
 def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:
-    """Pictures of two textures joined along random blobs, each as bright as the other; the target is the mask.
+    """Return pictures of two textures joined along random blobs, both equally bright; the target is the mask.
 
-    The textures are photographs whose grey values are replaced by their rank, so that brightness tells nothing.
-    Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged photographs.
+    The textures are photographs whose grey values are replaced by their rank, so that brightness carries no
+    information. Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged
+    photographs.
     """
     _require_moderate(name, 2 * count, size)
     try:
@@ -233,7 +234,7 @@ def _ranked(image: np.ndarray) -> np.ndarray:
 
 
 def _blob(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A mask of about half the pixels: where a sum of a few long waves is above its median."""
+    """Return a mask of about half the pixels: those where a sum of a few long waves is above its median."""
     y, x = np.mgrid[0:size, 0:size] / size
     total = np.zeros((size, size))
     for _ in range(6):
@@ -269,14 +270,14 @@ def _usual(targets: np.ndarray) -> str:
 
 
 def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
-    """Images (items, c, h, w) and their classes or arrays, each fifth held out."""
+    """Return a data set of images (items, c, h, w) and their classes or arrays; each fifth item is in the test set."""
     images, targets = np.asarray(images, np.float32), _targets(targets)
     held = np.arange(len(images)) % TEST_EVERY == 0
     return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual(targets))
 
 
 def _folder(path: Path) -> DataSet:
-    """Pictures by class, in the order of the subfolders' names; grey values from 0 to 1."""
+    """Return pictures by class, in the order of the subfolders' names; grey values from 0 to 1."""
     kinds = sorted(folder for folder in path.iterdir() if folder.is_dir())
     images: list[np.ndarray] = []
     targets: list[int] = []

@@ -1,4 +1,4 @@
-"""Runs a network: one copy of its weights on the device, and any number of contexts with activations of their own."""
+"""Run a network: one copy of its weights on the device, and any number of contexts with their own activations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opbench.networks.plan.preparing import prepared_once, workspace_of
 from opbench.timing.clock import Launch
 
 _ONE_AT_A_TIME = threading.RLock()
-"""The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
+"""Contexts of several threads take turns: the session's stream and the cpu runtime accept one caller at a time."""
 
 
 NOTHING: Mapping[str, str] = {}
@@ -45,17 +45,17 @@ class Network:
     weights: dict[str, Buffer] = field(default_factory=dict)
     state: dict[str, Buffer] = field(default_factory=dict)
     sm_counts: Mapping[str, int] = field(default_factory=dict)
-    """Multiprocessors that nodes' grids are sized by, where that is not the backend's: others run beside them."""
+    """Multiprocessors by which a node's grid is sized, for nodes that share the GPU with another kernel."""
     prepare: bool = True
-    """Whether launches that read nothing but weights run once, when these are written, in place of each time."""
+    """Whether setup launches, which read only weights, run once when weights are written instead of in each run."""
     _prepared: dict[str, dict[str, Buffer]] = field(default_factory=dict, init=False, repr=False)
-    """What they filled, by node and workspace."""
+    """The buffers that setup launches filled, by node and workspace."""
 
     def __repr__(self) -> str:
         return f"<Network {self._title()}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return HTML for a notebook."""
         served = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
         return self.graph.to_html(self._title(), served)
 
@@ -78,26 +78,29 @@ class Network:
             raise
 
     def sm_count(self, node: Node) -> int:
-        """Multiprocessors that a node's grids are sized by."""
+        """Return the number of multiprocessors by which a node's grids are sized."""
         return self.sm_counts.get(node.name, self.backend.sm_count)
 
     def workspaces(self, node: Node) -> list[Tensor]:
-        """The extra buffers that a node's variant fills anew each time, each at a place of its own."""
+        """Return the extra buffers that a node's variant fills in each run; each has its own place in the arena."""
         return workspace_of(self.graph, node, self.cases[node.name], self.sm_count(node), self.prepare)
 
     # What runs once -----------------------------------------------------------------------------------------------
 
     def preparation(self, node: Node) -> Setup:
-        """What a node's variant prepares once from the weights."""
+        """Return the setup launches of a node's variant, which read only weights."""
         return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
-        """What of that is kept: memory of the network's, beside the weights."""
+        """Return the buffers that hold the results of setup launches; the network owns them, as it owns the weights."""
         kept = self.preparation(node).kept
         return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in kept]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
-        """What a node's variant has once, prepared when it is asked for first; raises LaunchError where that fails."""
+        """Return the results of a node's setup launches, run at the first call.
+
+        Raises LaunchError if a launch fails.
+        """
         if node.name not in self._prepared:
             self._prepared[node.name] = allocate(self.backend, self.prepared_tensors(node))
             try:
@@ -123,7 +126,7 @@ class Network:
             self.backend.free(scratch)
 
     def _weight(self, name: str) -> Buffer:
-        """The memory of a weight, or of a part of one."""
+        """Return the memory of a weight, or of a part of one."""
         base, start, _ = self.graph.place(name)
         value, whole = self.graph.values[name], self.weights[base]
         if base == name:
@@ -132,7 +135,7 @@ class Network:
         return self.backend.view(whole, tensor, start * DTYPES[value.dtype].itemsize)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Set some of the weights, each as its value is stored, and prepare anew what was made of them."""
+        """Set some of the weights, each in its stored form, and run the setup launches that depend on them again."""
         with _ONE_AT_A_TIME:
             for name, array in weights.items():
                 self.weights[name].write(np.ascontiguousarray(array))
@@ -143,21 +146,21 @@ class Network:
     # Memory and state ---------------------------------------------------------------------------------------------
 
     def memory(self, parallel: bool = False) -> MemoryPlan:
-        """Where activations and workspaces lie in one arena."""
+        """Return where activations and workspaces are placed in one arena."""
         sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
         return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Set some of the state, each array as its value is stored."""
+        """Set some of the state, each array in its stored form."""
         for name, array in state.items():
             self.state[name].write(np.ascontiguousarray(array))
 
     def read_state(self, *names: str) -> Arrays:
-        """The state as it is now, all of it unless named."""
+        """Return the current state: the named arrays, or all without names."""
         return {name: self.state[name].read() for name in names or self.state}
 
     def close(self) -> None:
-        """Give the weights and the state back."""
+        """Free the weights and the state."""
         self.backend.free(self.weights | self.state)
         for buffers in self._prepared.values():
             self.backend.free(buffers)
@@ -182,17 +185,17 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
 
 
 class Context:
-    """Activations of one user of a network, and its launches bound to them.
+    """Activations of one user of a network, and the launches bound to them.
 
-    On `cuda` all activations share one arena; with `graph` the whole network is one CUDA graph, in which branches that
-    do not depend on each other may run at the same time where `parallel`. On `cpu` every value has a buffer of its own
-    between guard bands, so that whatever is written outside is seen.
+    On `cuda` all activations share one arena. With `graph` the whole network is one CUDA graph; with `parallel`,
+    branches that do not depend on each other may run at the same time. On `cpu` every value has its own buffer between
+    guard bands, so that writes outside it are detected.
     """
 
     def __init__(
         self, network: Network, *, graph: bool = True, parallel: bool = False, left_out: Collection[str] = ()
     ) -> None:
-        """`left_out` are nodes that are not bound: what is left can be timed, but not run as a network."""
+        """Create a context; nodes in `left_out` are not bound, so the rest can be timed but not run as a network."""
         self.network = network
         nodes = [node for node in network.graph.nodes if node.name not in left_out]
         self.memory = network.memory(parallel)
@@ -227,9 +230,9 @@ class Context:
         return {**given, **placed}
 
     def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
-        """Where a value lies: memory of its own, that of what it is a view of or updates, or a part of that.
+        """Return where a value is: its own memory, that of the value that it views or updates, or a part of that.
 
-        `instead` names for some memory the state that stands in for it.
+        `instead` maps the names of some memory to the state used in its place.
         """
         base, start = self.network.graph.memory(name)
         base = instead.get(base, base)
@@ -260,7 +263,7 @@ class Context:
     # Launches -----------------------------------------------------------------------------------------------------
 
     def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
-        """The node's launch, on its values' memory, or on other states `instead`."""
+        """Return the node's launch, bound to its values' memory, or to other states given by `instead`."""
         buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
         graph = self.network.graph
         written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
@@ -273,7 +276,7 @@ class Context:
             raise LaunchError(f"{node.name}: {error}") from None
 
     def _recorded(self, backend: Recorder, parallel: bool) -> Recording:
-        """Every node once outside of the graph, to load its code; then all of them in one."""
+        """Run every node once outside the graph, to load its code; then record all of them as one graph."""
         graph = self.network.graph
         order = {node.name: index for index, node in enumerate(graph.nodes)}
         steps = []
@@ -289,7 +292,7 @@ class Context:
         return backend.graph(steps)
 
     def launch(self) -> None:
-        """Enqueue the whole network on the backend's stream; node by node each is in an NVTX range of its own."""
+        """Enqueue the whole network on the backend's stream; without a graph, each node has its own NVTX range."""
         if self._graph is not None:
             self._graph.launch()
             return
@@ -300,14 +303,14 @@ class Context:
     # Use ----------------------------------------------------------------------------------------------------------
 
     def write(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Put the inputs, float32 in the network's own shapes, where the first nodes read them."""
+        """Copy the inputs, float32 in the network's own shapes, to where the first nodes read them."""
         graph = self.network.graph
         graph.check_inputs(inputs)
         for name, array in inputs.items():
             self.buffer(name).write(np.ascontiguousarray(to_storage(array, graph.values[name].dtype)))
 
     def read(self) -> Arrays:
-        """The outputs in float32."""
+        """Return the outputs in float32."""
         graph = self.network.graph
         found = {}
         for name in graph.outputs:
@@ -317,7 +320,10 @@ class Context:
         return found
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Outputs for inputs, from any thread; raises UsageError for inputs that do not fit, before anything runs."""
+        """Return the outputs for some inputs, from any thread.
+
+        Raises UsageError, before anything runs, for unfit inputs.
+        """
         self.network.graph.check_inputs(inputs)
         with _ONE_AT_A_TIME:
             if isinstance(self.network.backend, Recorder):
@@ -332,18 +338,18 @@ class Context:
             return self.read()
 
     def poison(self) -> None:
-        """Fill the memory of all activations and workspaces, inputs and outputs among them, with 0xFF bytes."""
+        """Fill the memory of all activations and workspaces, including inputs and outputs, with 0xFF bytes."""
         for buffer in self._owned.values():
             buffer.poison()
 
     def settle(self) -> None:
-        """Wait for all launches; raises LaunchError for what was seen of them."""
+        """Wait for all launches; raises LaunchError for faults found in them."""
         findings = self.network.backend.synchronize()
         if findings:
             raise LaunchError(f"{self.network.graph.name}: {headline(findings[0])}")
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         if self._graph is not None:
             self._graph.close()
             self._graph = None

@@ -1,4 +1,4 @@
-"""Fusion where it pays: a node that does the work of two is taken apart where the two cost less."""
+"""Fusion where it pays: a fused node is split into two nodes if they are faster together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opbench.kernels.operator import Operator
 
 
 def parts(problem: Operator) -> tuple[Operator, Operator] | None:
-    """The two problems that do a fused one's work, one after the other; None for one that is not fused of two."""
+    """Return the two problems that a fused problem combines, in order; None for one that is not a fusion of two."""
     if problem.name != "upsample_concat_conv2d":
         return None
     axes, catalog = problem.axes, Catalog()
@@ -28,7 +28,7 @@ def parts(problem: Operator) -> tuple[Operator, Operator] | None:
 
 
 def cheaper_way(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
-    """The cost of a problem fused or in its parts, whichever is less; None where neither can be computed."""
+    """Return a function that gives the lower cost of a problem fused or split; None if neither cost is known."""
 
     def either(problem: Operator) -> float | None:
         fused, two = cost(problem), parts(problem)
@@ -42,12 +42,12 @@ def cheaper_way(cost: Callable[[Operator], float | None]) -> Callable[[Operator]
 
 
 def fused_nodes(graph: Graph) -> list[str]:
-    """The nodes that could be taken apart."""
+    """Return the names of the fused nodes, which can be split."""
     return [node.name for node in graph.nodes if parts(node.problem)]
 
 
 def taken_apart(graph: Graph, names: Collection[str]) -> Graph:
-    """The network with these nodes as two each: NAME.joined, whose result has that name too, and NAME."""
+    """Return the network with each of these nodes split in two: NAME.joined, with a result of that name, and NAME."""
     nodes, values = [], dict(graph.values)
     for node in graph.nodes:
         two = parts(node.problem) if node.name in names else None

@@ -1,4 +1,4 @@
-"""Real input: digits that scikit-learn ships and photographs that scikit-image ships, as networks take them."""
+"""Real inputs in a network's format: digits from scikit-learn and photographs from scikit-image."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.paths import pip_install
 
 PHOTOGRAPHS = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
-"""Those of scikit-image that come with the package; the rest it downloads."""
+"""The photographs that are included in the package of scikit-image; it downloads the others."""
 LENET_WEIGHTS = Path(__file__).parent / "weights" / "lenet_digits.safetensors"
 TEST_EVERY = 5
-"""Each fifth digit is a test image, the others are there to train with."""
+"""Each fifth digit is in the test set; the others are for training."""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """All 1797 handwritten digits as images (n, 1, 28, 28) from 0 to 1, and their classes (n).
+    """Return all 1797 handwritten digits as images (n, 1, 28, 28) from 0 to 1, and their classes (n).
 
     scikit-learn has them with 8 x 8 pixels of 0 to 16 (Alpaydin and Kaynak 1998); each pixel becomes 3 x 3, with a
     border of two pixels of 0 around.
@@ -28,7 +28,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}")
     file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():  # what load_digits reads; to import scikit-learn for it takes seconds
+    if file.is_file():  # load_digits reads this file; to import scikit-learn for it takes seconds
         table = np.loadtxt(file, delimiter=",")
         pixels, classes = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
     else:
@@ -42,7 +42,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Images and classes of those digits that no network was trained with; `count` of them, in turn if it is more."""
+    """Return images and classes of the test digits; `count` of them, repeated in turn if there are fewer."""
     images, classes = digits()
     chosen = np.arange(0, len(images), TEST_EVERY)
     chosen = chosen if count is None else np.resize(chosen, count)
@@ -56,9 +56,9 @@ def enlarged(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def photographs(shape: tuple[int, ...]) -> np.ndarray:
-    """A batch (n, c, h, w) of photographs from 0 to 1, in turn if n is larger than their number.
+    """Return a batch (n, c, h, w) of photographs from 0 to 1, repeated in turn if n exceeds their number.
 
-    The middle square of each, resized with smoothing; grey where c is 1, red, green and blue where it is 3.
+    Each is the middle square, resized with smoothing; grey if c is 1, red, green and blue if c is 3.
     """
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise UsageError(f"photographs of shape {shape} are not there; (n, 1, h, w) and (n, 3, h, w) are")
@@ -68,7 +68,7 @@ def photographs(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
-    """One photograph as (channels, h, w)."""
+    """Return one photograph as (channels, h, w)."""
     try:
         import skimage.color
         import skimage.data
@@ -90,7 +90,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
 
 
 def trained_lenet() -> dict[str, np.ndarray]:
-    """LeNet's weights as PyTorch found them on the digits, 99 % right (tests/networks/train_lenet.py)."""
+    """Return LeNet's weights, trained with PyTorch on the digits, 99 % accuracy (tests/networks/train_lenet.py)."""
     from safetensors.numpy import load_file
 
     weights: dict[str, np.ndarray] = load_file(LENET_WEIGHTS)

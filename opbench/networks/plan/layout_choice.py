@@ -1,4 +1,4 @@
-"""The choice of layouts that costs least over the whole network, conversions counted."""
+"""Choose the layouts with the least total time over the network, including conversions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Cost = Callable[[Operator], float | None]
 
 
 def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
-    """Layout of each node that works on images, so that the sum over nodes and conversions is least.
+    """Return the layout of each node that works on images, with the least sum over nodes and conversions.
 
-    An exact minimum: two labels and costs of which none rewards a difference are a minimum s-t cut (Boykov, Veksler
-    and Zabih 2001). A conversion is paid once a value, however many read it: a vertex for "anyone reads nhwc" and one
-    for "anyone reads nchw" stand between a value's producer and its readers.
+    The minimum is exact: with two labels and costs of which none rewards a difference, it is a minimum s-t cut (Boykov,
+    Veksler and Zabih 2001). A conversion costs once per value, however many nodes read it: between a value's producer
+    and its readers there is a vertex for "any node reads nhwc" and one for "any node reads nchw".
     """
     import networkx
 
@@ -38,7 +38,10 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     cut.add_nodes_from(["nchw", "nhwc"])
 
     def pay(source: str, sink: str, seconds: float | None) -> None:
-        """Cost of `source` being nchw while `sink` is nhwc; None for never. Whole femtoseconds: a cut is exact then."""
+        """Add the cost of `source` being nchw while `sink` is nhwc; None forbids it.
+
+        Costs are whole femtoseconds, so that the cut is exact.
+        """
         if source == sink or seconds == 0:
             return
         now = cut.edges[source, sink] if cut.has_edge(source, sink) else {"capacity": 0}
@@ -81,7 +84,10 @@ def _vertex(node: Node) -> str:
 
 
 def _readers(graph: Graph) -> dict[str, set[str]]:
-    """For each image the vertices of those that need it in their layout; "nchw" for those that have no choice."""
+    """Return, for each image, the vertices of the nodes that need it in their layout.
+
+    "nchw" for nodes without a choice.
+    """
     readers: dict[str, set[str]] = {}
 
     def reads(name: str, vertex: str) -> None:

@@ -1,7 +1,7 @@
-"""Memory plan: where each activation and workspace of a network lies in one arena, shared by those never live together.
+"""Memory plan: the place of each activation and workspace in one arena; values never live together share memory.
 
-Placing largest first, each in the smallest gap that takes it, follows Pisarchyk and Lee, "Efficient memory management
-for deep neural net inference" (2020); the problem itself is NP-hard.
+Buffers are placed largest first, each in the smallest gap that fits, after Pisarchyk and Lee, "Efficient memory
+management for deep neural net inference" (2020); the problem itself is NP-hard.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.kernels.expression import cdiv
 
 ALIGNMENT = 256
-"""Bytes; what cudaMalloc guarantees, so that vector loads stay aligned."""
+"""In bytes: the alignment that cudaMalloc guarantees, so that vector loads stay aligned."""
 
 
 @dataclass(frozen=True)
@@ -22,27 +22,27 @@ class MemoryPlan:
     """Offsets in bytes into one arena; all sizes are rounded up to the alignment."""
 
     offsets: Mapping[str, int]
-    """Of each value in memory of its own that is no weight or state; a view lies where its base does."""
+    """Offset of each value that has its own memory and is no weight or state; a view has the offset of its base."""
     workspaces: Mapping[str, int]
-    """Of the workspace of each node that has one."""
+    """Offset of the workspace of each node that has one."""
     peak_bytes: int
     """Size of the arena."""
     naive_bytes: int
-    """What it would take if nothing were shared."""
+    """Size of an arena without sharing."""
     lower_bound_bytes: int
-    """The most that is live at one moment when nodes run one after another: no plan for that takes less."""
+    """The most bytes live at one moment if nodes run one after another: no plan for this order needs less."""
 
 
 @dataclass(frozen=True)
 class _Buffer:
-    """What one value or workspace needs."""
+    """The size and lifetime of one value or workspace."""
 
     name: str
     size: int
     start: int
     """Index of the node that produces it; -1 for an input."""
     users: frozenset[int]
-    """Indices of all nodes that touch it."""
+    """Indices of all nodes that read or write it."""
     to_the_end: bool
     """Whether it is needed after the last node."""
 
@@ -50,11 +50,11 @@ class _Buffer:
 def plan_memory(
     graph: Graph, workspaces: Mapping[str, int] | None = None, *, parallel: bool = False, keep_inputs: bool = True
 ) -> MemoryPlan:
-    """Offsets for all values, and for `workspaces`, bytes by node.
+    """Return offsets for all values and for `workspaces`, which gives bytes by node.
 
-    `parallel`: nodes of independent branches may run at once, so two values share memory only where every user of one
-    is ordered by the graph before the producer of the other; else nodes run one after another as the graph has them.
-    `keep_inputs`: inputs stay whole to the end, so that a network can be run again without writing them again.
+    With `parallel`, nodes of independent branches may run at the same time: two values share memory only if the graph
+    orders every user of one before the producer of the other. Otherwise nodes run one after another in graph order.
+    With `keep_inputs`, inputs stay intact to the end, so that a network can run again without writing them again.
     """
     for node, size in (workspaces or {}).items():
         graph.node(node)
@@ -80,18 +80,21 @@ def plan_memory(
 
 
 def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
-    """Bytes of values that are live while each node runs, nodes one after another; workspaces come on top."""
+    """Return the bytes of the values that are live while each node runs, one after another.
+
+    Workspaces are not included.
+    """
     totals = _live(_values(graph, keep_inputs), len(graph.nodes))
     return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
 
 
 def aligned(nbytes: int) -> int:
-    """What a buffer takes in an arena: its bytes, rounded up to the alignment."""
+    """Return the size of a buffer in an arena: its bytes, rounded up to the alignment."""
     return cdiv(nbytes, ALIGNMENT) * ALIGNMENT
 
 
 def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
-    """Every value in memory of its own, in the order in which they come to be."""
+    """Return every value that has its own memory, in the order in which the values are computed."""
     users: dict[str, set[int]] = {name: set() for name in graph.inputs}
     start = dict.fromkeys(graph.inputs, -1)
     for index, node in enumerate(graph.nodes):
@@ -109,7 +112,7 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
 
 
 def _ancestors(graph: Graph) -> list[int]:
-    """For each node, as bits, the nodes that must have ended before it starts."""
+    """Return for each node a bit mask of the nodes that must end before it starts."""
     index = {node.name: i for i, node in enumerate(graph.nodes)}
     found: list[int] = []
     for node in graph.nodes:
@@ -121,7 +124,7 @@ def _ancestors(graph: Graph) -> list[int]:
 
 
 def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
-    """Whether one is done with before the other comes to be, or the other way round."""
+    """Return whether the last use of one buffer comes before the first use of the other, in either order."""
 
     def done(first: _Buffer, then: _Buffer) -> bool:
         if first.to_the_end or then.start < 0:
@@ -132,7 +135,7 @@ def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
 
 
 def _live(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
-    """Bytes that are live before, while each node runs, and after, one after another."""
+    """Return the bytes that are live before, during each node and after, with nodes one after another."""
     totals = [0] * (nodes + 2)
     for buffer in buffers:
         last = nodes if buffer.to_the_end else max(buffer.users, default=-1)
@@ -142,7 +145,7 @@ def _live(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
 
 
 def _orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
-    """Orders to place buffers in: largest first, longest lived first among them, and as they come to be."""
+    """Return orders in which to place buffers: largest first, longest lived first, and in order of creation."""
     every = range(len(buffers))
     by_size = sorted(every, key=lambda i: (-buffers[i].size, buffers[i].start))
     by_bytes_and_life = sorted(every, key=lambda i: (-buffers[i].size * len(buffers[i].users), buffers[i].start))
@@ -150,7 +153,7 @@ def _orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
 
 
 def _placed(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
-    """Offset of each buffer: the smallest gap that takes it among those placed that it may not share with."""
+    """Return the offset of each buffer: the smallest gap that fits between placed buffers that it cannot share with."""
     places = [-1] * len(buffers)
     for i in order:
         size, best, narrowest, end = buffers[i].size, -1, 0, 0

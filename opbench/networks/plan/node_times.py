@@ -1,4 +1,4 @@
-"""How long a network's nodes take among the others."""
+"""Time the nodes of a network within the whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from opbench.timing.sampling import TimingOptions
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
 CHAINS = 15
-"""How often the nodes are timed one by one; the median counts."""
+"""Number of passes over the nodes, which are timed one by one; the median counts."""
 
 
 def node_samples(context: Context, clock: DeviceClock, turns: Turns | None = None) -> dict[str, list[float]]:
-    """Each node's own times among the others, its input where the node before left it: a sample in s of each chain.
+    """Return each node's time within the network, its input left by the node before: one sample in seconds per pass.
 
-    `turns` renew the network before each chain, and may judge what it leaves.
+    `turns` renew the network before each pass, and may check its results.
     """
     chains = []
     for _ in range(CHAINS):
@@ -31,5 +31,5 @@ def node_samples(context: Context, clock: DeviceClock, turns: Turns | None = Non
 
 
 def node_times(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Each node's median of its `node_samples`."""
+    """Return the median of each node's `node_samples`, in seconds."""
     return {name: statistics.median(times) for name, times in samples.items()}

@@ -1,4 +1,4 @@
-"""A network's nodes checked as every case is, each in a worker process: one that hangs or crashes costs itself."""
+"""Check a network's nodes like cases, each in a worker process, so that one that hangs or crashes ends only itself."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from opbench.running.worker import Worker, WorkerLost
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """What came of one node on the inputs that it really has."""
+    """The check of one node on its real inputs."""
 
     status: Status
     reason: str = ""
-    """Why it is not right."""
+    """Why it is not right; empty if it is."""
     worst_error: float | None = None
     allowed_error: float | None = None
     norm_error: float | None = None
     allowed_norm_error: float | None = None
     integers: str = ""
-    """"exact" on small whole numbers, or why they were left out."""
+    """"exact" on small whole numbers, or why that run was skipped."""
 
     @property
     def right(self) -> bool:
-        """Whether the network may launch it."""
+        """Return whether the network may launch the node."""
         return self.status == "right"
 
 
@@ -46,10 +46,10 @@ def check_nodes(
     limit_s: float,
     on_start: Callable[[str], None] = lambda node: None,
 ) -> dict[str, NodeCheck]:
-    """The checks of all nodes by name, each on what the nodes before it wrote.
+    """Return the checks of all nodes by name, each on the outputs of the nodes before it.
 
-    For one that is not right the reference stands in, so that the nodes behind it are judged by what they do
-    themselves. `limit_s` is what a node may take before it counts as one that hangs.
+    For a node that is not right the reference supplies the outputs, so that later nodes are judged on their own. A node
+    that takes longer than `limit_s` seconds counts as hanging.
     """
     broken = _build(cases, worker)
     values = {name: _stored(graph, name, array) for name, array in inputs.items()}
@@ -75,7 +75,7 @@ def check_nodes(
 
 
 def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
-    """Compile all cases at once; why some of them cannot run, by case."""
+    """Compile all cases together; return by case why some of them cannot run."""
     different = list({case.name: case for case in cases.values()}.values())
     broken: dict[str, str] = {}
 
@@ -85,14 +85,14 @@ def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
         elif isinstance(notification, Built) and notification.error:
             broken.update((different[index].name, str(notification.error)) for index in notification.indices)
 
-    # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
+    # If the compiler crashes, only its own case fails: each case is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
         worker.ask(Build([pack(case) for case in different]), BUILD_LIMIT_S, listen)
     return broken
 
 
 def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
-    """The check of one node and, where it is right, what it wrote."""
+    """Return the check of one node and, if it is right, its outputs."""
     try:
         checked = worker.ask(Check(pack(case), given), limit_s)
     except EnvironmentFault:
@@ -113,7 +113,7 @@ def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple
 
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
-    """A value as stored: a weight, an input, a state, or what a node wrote; flat."""
+    """Return a value in its stored form, flat: a weight, an input, a state, or an output of a node."""
     base, start, end = graph.place(name)
     if base not in values:
         values[base] = graph.state[base] if base in graph.state else _stored(graph, base, graph.weights[base])
@@ -121,7 +121,7 @@ def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
 
 
 def _keep(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
-    """What a node wrote: a value of its own, or a part of a state."""
+    """Store an output of a node: a value of its own, or a part of a state."""
     base, start, end = graph.place(name)
     if base == name:
         values[name] = written
@@ -136,6 +136,6 @@ def _stored(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _reference(node: Node, given: Arrays) -> Arrays:
-    """What the node should have written, as stored."""
+    """Return the outputs that the node should compute, in their stored form."""
     reference = node.problem.reference_outputs(given)
     return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}

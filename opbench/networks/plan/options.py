@@ -1,4 +1,4 @@
-"""What a user may choose of a network's run, and of a training's nodes."""
+"""Options for the run of a network, and for the nodes of a training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYOUTS = ("auto", "nchw", "nhwc")
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosingOptions:
-    """How each node gets its variant and the whole its place in memory: for a run and for a training alike."""
+    """How each node gets its variant and each value its memory, for a run and for a training."""
 
     precision: str = option(
         "f32",
@@ -72,7 +72,7 @@ class ChoosingOptions:
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together, whoever asks for it."""
+        """Raise UsageError for options that exclude each other."""
         set_types(self)
         object.__setattr__(self, "variants", tuple(folder.resolve() for folder in self.variants))
         if self.precision not in ALLOWED:
@@ -85,7 +85,7 @@ class ChoosingOptions:
             raise UsageError("--leave-out names what --tune does not measure; add --tune, or leave it out")
 
     def resolved(self) -> str:
-        """The backend that it runs on; raises where one without a clock is to measure."""
+        """Return the backend to run on; raises UsageError if it has no clock and measurements are requested."""
         name, needs = backends.resolve(self.backend), self._needs_clock()
         if not needs:
             return name
@@ -105,7 +105,7 @@ class ChoosingOptions:
 
 @dataclass(frozen=True)
 class NetOptions(ChoosingOptions):
-    """What a user may choose of a network's run; travels whole."""
+    """Options for the run of a network."""
 
     network: str = field(metadata=argument("NAME|FILE.json", complete="networks"))
     """A name of `NETWORKS`, or the .json file of a saved network."""
@@ -134,12 +134,12 @@ class NetOptions(ChoosingOptions):
     seed: int = option(20260, "Seed of the inputs.", least=0)
     out: Path = Path("reports/network")
     inputs: Mapping[str, np.ndarray] | None = None
-    """Seeded normals unless given."""
+    """Inputs by name; None for seeded normal values."""
     labels: tuple[int, ...] = ()
-    """The class of each input picture, where it is known."""
+    """The class of each input picture; empty if not known."""
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together, whoever asks for it."""
+        """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.layout not in LAYOUTS:
             raise UsageError(f"--layout {self.layout} is not allowed; {', '.join(LAYOUTS)}")

@@ -1,4 +1,4 @@
-"""PyTorch on the same network, weights and input, timed as ours is: one CUDA graph, and one call from Python."""
+"""PyTorch on the same network, weights and input, timed like opbench: as one CUDA graph, and called from Python."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NAMES = ("torch",)
-"""What a network can be compared with."""
+"""The names that a network can be compared with."""
 OWN = "opbench"
 WARM_UP = 4
-"""Calls before anything is captured or timed: cuDNN tries its algorithms, the compiler compiles."""
+"""Calls before a capture or a timing: cuDNN tries its algorithms, and the compiler compiles."""
 AGREEMENT = 2.0
-"""PyTorch and opbench may each be off by what a network is allowed, in opposite directions."""
+"""Factor on the allowed difference, because PyTorch and opbench may each be off in opposite directions."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How PyTorch runs a network."""
+    """A way in which PyTorch runs a network."""
 
     channels_last: bool = False
     compiled: bool = False
-    """By `torch.compile` in its default mode."""
+    """Whether it uses `torch.compile` in its default mode."""
 
 
 WAYS = {
@@ -48,7 +48,7 @@ WAYS = {
     "PyTorch eager": Way(),
     "torch.compile": Way(compiled=True),
 }
-"""In the order in which they are made ready: if time runs out, the ways that are seldom fastest are missing."""
+"""In the order of preparation: if time runs out, the ways that are seldom fastest are missing."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Peer:
     """One of PyTorch's ways, warmed up."""
 
     call: Launch | None = None
-    """Calls the module from Python, as a user does, on the backend's stream."""
+    """Calls the module from Python, as a user does, on the backend's stream; None if it cannot be called."""
     replay: Launch | None = None
-    """Enqueues the same call, captured as one CUDA graph."""
+    """Enqueues the same call, captured as one CUDA graph; None if it could not be captured."""
     outputs: Arrays = field(default_factory=dict)
-    """What the graph computed, in float32."""
+    """The outputs of the graph, in float32."""
     peak_bytes: int | None = None
-    """The most that a call holds of activations, inputs and outputs, without the weights."""
+    """Peak bytes of a call: activations, inputs and outputs, without the weights."""
     error: str = ""
-    """Why it is not called, or not captured."""
+    """Why it cannot be called or captured; empty if it can."""
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -76,12 +76,12 @@ def require_known(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, Peer]]:
-    """Make PyTorch's ways of running a network ready, all of them at the same time, so that samples can alternate.
+    """Prepare PyTorch's ways of running a network, all at the same time, so that their samples can alternate.
 
     The network is the one that was built, in nchw. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
     convolutions) or bf16 (the module and its inputs in bfloat16). A way that fails, or is not warmed up within
-    `limit_s`, has its reason in `error` and costs nothing else. Raises UsageError for a node that PyTorch has no
-    counterpart of.
+    `limit_s` seconds, has its reason in `error`; the others continue. Raises UsageError for a node without a
+    counterpart in PyTorch.
     """
     dtype = "bfloat16" if precision == "bf16" else "float32"
     torch, found = gpu.torch, dict[str, Peer]()
@@ -92,7 +92,7 @@ def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: 
                 placed = [_formatted(gpu, inputs[name], dtype, channels_last=last) for name in graph.inputs]
                 for name, way in WAYS.items():
                     if way.channels_last == last:
-                        # A module of its own, so that the compiler does not take one way's code for another's.
+                        # A new module for each way, so that the compiler does not reuse the code of another way.
                         own = torch.fx.GraphModule(module, module.graph)
                         function = torch.compile(own) if way.compiled else own
                         found[name] = _ready(gpu, function, placed, graph.outputs, limit_s)
@@ -116,7 +116,7 @@ def _ready(
     names: Sequence[str],
     limit_s: float,
 ) -> Peer:
-    """Warm a way up, capture it, and read what the captured graph computes."""
+    """Warm a way up, capture it, and read the outputs of the captured graph."""
 
     def run() -> Sequence[Tensor]:
         return function(*inputs)
@@ -152,7 +152,7 @@ class BothTimes:
 
     total: Measurement
     host: HostTime | None
-    """Of one call from Python; None if there was no peer to compare it with."""
+    """Time of one call from Python; None without a peer."""
     peers: dict[str, PeerRecord]
 
 
@@ -165,10 +165,11 @@ def time_both(
     facts: Mapping[str, PeerRecord],
     turns: Turns | None = None,
 ) -> BothTimes:
-    """Time ours and each peer that is right: as CUDA graphs on the device's clock, then as calls on the host's.
+    """Time opbench and each peer whose outputs agree: as CUDA graphs by the device's clock, then as calls by the
+    host's.
 
-    `facts` holds what else is recorded of each peer (`facts_of`); those with an error are not timed as graphs. `turns`
-    renew the network before each of its samples.
+    `facts` holds the other recorded values of each peer (`facts_of`); peers with an error are not timed as graphs.
+    `turns` renew the network before each of its samples.
     """
     graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in found.items() if peer.call}
@@ -194,10 +195,10 @@ def time_both(
 def facts_of(
     peer: Peer, outputs: Arrays, reference: Mapping[str, np.ndarray], allowed: float, versions: Mapping[str, str]
 ) -> PeerRecord:
-    """Return what a record says of a peer besides its times: memory, versions, and whether it computes what ours does.
+    """Return a peer's record without its times: memory, versions, and whether its outputs agree with opbench's.
 
-    `allowed` is what the network's own outputs may be off, relative and in norm. Without a reference the peer's error
-    is unknown.
+    `allowed` is the tolerance of the network's own outputs, relative, in norm. Without a reference the error of the
+    peer is unknown.
     """
     record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:

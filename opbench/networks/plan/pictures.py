@@ -1,4 +1,4 @@
-"""What `--image` names as a network's input: a file of the user's, digits or photographs."""
+"""Read the input named by `--image`: a file of the user, digits or photographs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
-    """Pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
+    """Return pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
 
-    A file's picture is cut to the input's proportions around its middle and resized; one channel takes its brightness,
-    three its colours; each image of a batch is the same. A .npy file is taken as it is.
+    The picture of a file is cut to the input's proportions around its middle and resized. One channel receives its
+    brightness, three its colours; each image of a batch is the same. A .npy file is used unchanged.
     """
     n, c, h, w = image
     if source.endswith(".npy"):
@@ -35,7 +35,7 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
 
 
 def labels(source: str, count: int) -> tuple[int, ...]:
-    """The classes of `count` pictures of that source; empty where nobody knows them."""
+    """Return the classes of `count` pictures of a source; empty if they are not known."""
     if source != "digits":
         return ()
     _, classes = held_out_digits(count)
@@ -43,7 +43,7 @@ def labels(source: str, count: int) -> tuple[int, ...]:
 
 
 def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
-    """Return handwritten digits that no network was trained with, in turn, enlarged as for training."""
+    """Return test digits, repeated in turn, enlarged as for training."""
     found, _ = held_out_digits(image[0])
     if image[1] != 1 or image[2] != image[3]:
         raise UsageError(

@@ -27,12 +27,12 @@ from opbench.results.winners import entries_of, run_of, same_model
 
 FORMAT = 1
 TRIES = 8
-"""How often a plan is made for less memory than is allowed, as the gaps between buffers are known afterwards only."""
+"""Attempts to plan for less memory than is allowed: the gaps between buffers are only known afterwards."""
 
 
 @dataclass(frozen=True)
 class TimedCase:
-    """What a run says of one case: its own time and the interval of that, in seconds."""
+    """One case in a run: its own time and the 95 % interval of that time, in seconds."""
 
     case: str
     precision: str
@@ -45,36 +45,36 @@ class TimedCase:
 
 @dataclass(frozen=True)
 class Choice:
-    """A node's variant, and why."""
+    """The variant of a node, and the reason for it."""
 
     case: str
     kernel_s: float | None = None
-    """Of the case alone with cold caches; None where nobody measured it."""
+    """Time of the case alone with cold caches, in seconds; None if not measured."""
     source: str = "default"
-    """The run it was chosen from; "default" where no result was to be had."""
+    """The run with the result that decided; "default" without a result."""
     tied_with: tuple[str, ...] = ()
-    """Cases that the measurements cannot tell from it."""
+    """Cases whose 95 % intervals overlap the chosen case's."""
     lead: float | None = None
-    """How many times as long the best case takes that is not tied."""
+    """Time of the best case that is not tied, divided by the time of this one; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Choices by node, with what they hold for."""
+    """Choices by node, and the network, GPU and precision that they are for."""
 
     network: str
     gpu: str
     precision: str
     choices: Mapping[str, Choice] = field(default_factory=dict)
     again: tuple[tuple[str, int], ...] = ()
-    """Of a step of training, in their order: a value that is computed again, and behind the node of which number."""
+    """For a training step, in order: a value that is computed again, and the number of the node after which."""
 
     def case_of(self, node: str) -> str:
-        """The name of a node's case; empty for one that the plan does not cover."""
+        """Return the name of a node's case; empty for a node that the plan does not cover."""
         return self.choices[node].case if node in self.choices else ""
 
     def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
-        """The case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
+        """Return the case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
         catalog = catalog or Catalog()
         found = {}
         for node in graph.nodes:
@@ -87,7 +87,7 @@ class Plan:
 
 
 def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
-    """Right and measured cases by operator and printed problem, fastest first."""
+    """Return the right, measured cases by operator and printed problem, fastest first."""
     found: dict[tuple[str, str], list[TimedCase]] = {}
     for result in results:
         measured = result.measurement
@@ -101,7 +101,7 @@ def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[
 
 
 def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
-    """Those that a precision allows, fastest first."""
+    """Return the entries that a precision allows, fastest first."""
     allowed = ALLOWED[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
 
@@ -111,7 +111,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 
 
 def current(results: Results, catalog: Catalog) -> Results:
-    """Without the cases of earlier runs that are none today (a variant or config may have gone) and whose bits vary."""
+    """Return the results without cases that no longer exist and without cases whose bits vary from run to run."""
     known = {
         operator: {f"{v.id}{print_config(c)}" for v in _reproducible(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
@@ -124,7 +124,7 @@ def current(results: Results, catalog: Catalog) -> Results:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a plan is made for."""
+    """The conditions for which a plan is made."""
 
     precision: str = "f32"
     gpu: str = ""
@@ -132,7 +132,7 @@ class PlanOptions:
     """Whether a vendor's library may serve a node."""
     sm_count: int = 132
     memory_bytes: int | None = None
-    """The most that activations and workspaces may take; None for no limit."""
+    """The limit for activations and workspaces in bytes; None for no limit."""
     parallel: bool = False
     device: ChosenFor | None = None
     """The GPU; None without one."""
@@ -174,7 +174,10 @@ def choose(
         }
 
     def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
-        """Choices for all nodes, the fastest of what is allowed of a node and a workspace; else the node without."""
+        """Return choices for all nodes, the fastest allowed by node and workspace.
+
+        Else the name of a node without one.
+        """
         found: dict[str, Choice] = {}
         for name, entries in timed_cases.items():
             needs = workspaces[name]
@@ -263,14 +266,14 @@ def defaults(
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
-    """A network's distinct problems by operator and printed form."""
+    """Return a network's distinct problems by operator and printed form."""
     return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
 
 
 def candidates(
     graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = (), catalog: Catalog | None = None
 ) -> list[Case]:
-    """Every case that could serve a node, but for variants that a glob leaves out: what there is to measure."""
+    """Return every case that could serve a node, without variants that a glob in `leave_out` matches."""
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
@@ -287,9 +290,9 @@ def candidates(
 
 
 def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
-    """What a network may take: with a variant whose bits vary, a run could not be repeated.
+    """Return the variants that a network can use: with varying bits a run would not be reproducible.
 
-    A kernel that only updates finds nothing in a network's memory where its output is to be.
+    A kernel that only updates its output is excluded too: a network's memory has no initial value there.
     """
     return [
         variant
@@ -299,7 +302,7 @@ def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
 
 
 def _case(catalog: Catalog, node: Node, name: str) -> Case:
-    """The case that a plan names for a node."""
+    """Return the case that a plan names for a node."""
     try:
         case = catalog.case(name)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What a network does once with its weights: launches that read nothing else need not run at every image."""
+"""Setup launches of a network: they read only weights, so they need not run for every image."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import Tensor
 
 PREPARE = "prepare_weights"
-"""What `--without` calls it."""
+"""The name of this optimisation in `--without`."""
 
 
 def constants(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The inputs of a node's problem that nothing writes while the network runs."""
+    """Return the inputs of a node's problem that no node writes while the network runs."""
     return tuple(name for name, value in node.inputs.items() if graph.base(value) in graph.weights)
 
 
 def prepared_once(graph: Graph, node: Node, case: Case) -> Setup:
-    """What a node's variant prepares from weights alone; nothing where it needs anything else for that."""
+    """Return the setup of a node's variant, if it depends only on weights; otherwise an empty one."""
     setup = case.setup
     return setup if setup.serves(constants(graph, node)) else Setup()
 
 
 def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: bool = True) -> list[Tensor]:
-    """The extra buffers that a node's variant fills anew each time."""
+    """Return the extra buffers that a node's variant fills in each run."""
     kept = prepared_once(graph, node, case).workspaces if prepare else ()
     return [tensor for tensor in case.workspace(sm_count) if tensor.name not in kept]

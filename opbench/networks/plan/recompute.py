@@ -1,4 +1,4 @@
-"""Less memory for a step of training: values that cost little are computed again next to what reads them late."""
+"""Reduce the memory of a training step: cheap values are computed again just before their late readers."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 NONE: Mapping[str, int] = {}
 UNUSED: Mapping[str, tuple[str, ...]] = {"batchnorm2d_train": ("running_mean", "running_variance")}
-"""Inputs on which only those of an operator's results depend that are not computed again for."""
+"""Inputs by operator that affect only results which are never recomputed."""
 MOST_RUNS = 2
-"""Of a node beside its first, so that there is an end."""
+"""Most additional runs of a node, so that the search ends."""
 CHEAP_FLOPS_PER_BYTE = 5
-"""Nodes of at most this are bound by memory on every GPU: to do one again costs about what its bytes take."""
+"""Nodes with at most this ratio are memory-bound on every GPU, so repeating one costs about the time of its bytes."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """One value that is computed again for those of its readers that are behind a moment, a node's number."""
+    """One value that is computed again for its readers after a moment, which is the number of a node."""
 
     value: str
     moment: int
     saved_bytes: int
-    """While that node runs."""
+    """Bytes that are not live while that node runs."""
     moved_bytes: int
-    """By computing it again."""
+    """Bytes that the repeated computation moves."""
 
 
 def fitted(
@@ -46,11 +46,11 @@ def fitted(
     chosen: Callable[[Graph, int | None], Plan],
     workspaces: Callable[[Plan], Mapping[str, int]],
 ) -> Plan:
-    """A plan of the step that takes so much memory at most.
+    """Return a plan of the step that needs at most `memory_bytes`.
 
-    First as it is, then with the same variants and values computed again, so that no bit changes; where that is not
-    enough, with slower variants that need less workspace, too. Raises UsageError with the least that would do.
-    `workspaces` has the bytes of each node's under a plan.
+    First try the step unchanged; then recompute values with the same variants, so that no bit changes; then also use
+    slower variants with smaller workspaces. Raises UsageError with the least memory that suffices. `workspaces` gives
+    the bytes of each node's workspace under a plan.
     """
     plan = chosen(training.graph, None)
     sizes = workspaces(plan)
@@ -66,19 +66,19 @@ def fitted(
         if not further:
             if _most(step.graph, sizes)[0] > allowed:
                 return replace(chosen(step.graph, memory_bytes), again=tuple(again))
-            allowed -= max(excess, memory_bytes // 64)  # what lies between buffers needs room, too
+            allowed -= max(excess, memory_bytes // 64)  # Gaps between buffers need room, too.
 
 
 def recomputed(
     training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NONE
 ) -> tuple[Training, list[tuple[str, int]]]:
-    """The step with values computed again until what is live at once takes the limit at most, as far as that goes.
+    """Return the step with values recomputed until the live bytes are within the limit, as far as possible.
 
-    At the moment at which most is live, a value goes that is not needed just then and was computed by a cheap forward
-    node: the one that moves the fewest bytes for each byte saved. Its later readers read it from a second run of the
-    same problem on the same inputs, right before the first of them; the plan gives both the same variant, so no bit
-    changes. Running statistics are updated by the first run alone. `workspaces` has nodes' bytes beside their values.
-    Also returns what was done, for `replayed`.
+    At the moment with the most live bytes, choose a value that is not needed then and that a cheap forward node
+    computed: the one that moves the fewest bytes per byte saved. Later readers read it from a second run of the same
+    problem on the same inputs, just before the first of them. The plan gives both runs the same variant, so no bit
+    changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of nodes. The second
+    result lists the values for `replayed`.
     """
     done: list[tuple[str, int]] = []
     while True:
@@ -91,7 +91,7 @@ def recomputed(
 
 
 def replayed(training: Training, again: Sequence[tuple[str, int]]) -> Training:
-    """The step with the values of a plan computed again; raises UsageError for one that it has not."""
+    """Return the step with the values of a plan recomputed; raises UsageError for a value that it does not have."""
     for value, moment in again:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(f"the plan computes '{value}' again, which the step does not compute; leave out --plan")
@@ -100,14 +100,16 @@ def replayed(training: Training, again: Sequence[tuple[str, int]]) -> Training:
 
 
 def _most(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
-    """The most bytes that are live while a node runs, its workspace among them, and the number of the first such."""
+    """Return the most bytes live while a node runs, including its workspace, and the number of the first such node."""
     live = live_bytes(graph)
     totals = [live[node.name] + workspaces.get(original(node.name), 0) for node in graph.nodes]
     return max(totals), totals.index(max(totals))
 
 
 def _better(training: Training, moment: int, workspaces: Mapping[str, int]) -> tuple[Again, Training] | None:
-    """The cheapest step to less at a moment that nowhere leads to more than was live there."""
+    """Return the cheapest recomputation that lowers the live bytes at a moment and raises them nowhere above that
+    level.
+    """
     graph = training.graph
     name, before = graph.nodes[moment].name, _most(graph, workspaces)[0]
     live = live_bytes(graph)[name]
@@ -144,7 +146,7 @@ def _candidates(training: Training, moment: int) -> list[Again]:
 
 
 def _readers(graph: Graph) -> dict[str, list[int]]:
-    """Numbers of the nodes that read a value, or a view of it, in order."""
+    """Return the numbers of the nodes that read a value, or a view of it, in order."""
     found: dict[str, list[int]] = {}
     for number, node in enumerate(graph.nodes):
         for base in dict.fromkeys(graph.base(name) for name in node.inputs.values()):
@@ -153,7 +155,7 @@ def _readers(graph: Graph) -> dict[str, list[int]]:
 
 
 def _is_own(graph: Graph, value: str) -> bool:
-    """Whether it has memory of its own in the arena, of which all that is read is the whole."""
+    """Return whether a value has its own memory in the arena and all its readers read the whole of it."""
     if graph.memory(value)[0] != value or value in graph.state or graph.base(value) in map(graph.base, graph.outputs):
         return False
     parts = (v for v in graph.values.values() if v.of and graph.base(v.name) == value)
@@ -161,14 +163,14 @@ def _is_own(graph: Graph, value: str) -> bool:
 
 
 def _kept_for_it(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
-    """Bytes of the node's inputs that would live over the moment for this alone."""
+    """Return the bytes of the node's inputs that would stay live over the moment only for this recomputation."""
     bases = {graph.base(name) for name in node.inputs.values()}
     own = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
     return sum(aligned(graph.values[base].nbytes) for base in own if max(readers[base]) < moment < until)
 
 
 def _repeats(graph: Graph, node: Node, until: int) -> bool:
-    """Whether what a node reads still is what it was, as far as the value depends on it."""
+    """Return whether the inputs of a node are unchanged, as far as the value depends on them."""
     written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
     updated = {graph.values[name].updates for name in written} - {""}
     unused = UNUSED.get(node.operator, ())
@@ -182,7 +184,7 @@ def _repeats(graph: Graph, node: Node, until: int) -> bool:
 
 
 def _with(training: Training, value: str, moment: int) -> Training:
-    """The step whose nodes behind a moment read a value from a second run of the node that computes it."""
+    """Return the step in which nodes after a moment read a value from a second run of its node."""
     graph, values = training.graph, dict(training.graph.values)
     node = graph.producer(value)
     late = [number for number in _readers(graph).get(value, ()) if number > moment]
@@ -229,7 +231,7 @@ def _with(training: Training, value: str, moment: int) -> Training:
 
 
 def _names(graph: Graph, names: Collection[str]) -> dict[str, str]:
-    """Names for a second run that nothing has yet."""
+    """Return unused names for a second run."""
     taken = {*graph.values, *(node.name for node in graph.nodes)}
     ending = AGAIN
     while any(f"{name}{ending}" in taken for name in names):
@@ -238,5 +240,5 @@ def _names(graph: Graph, names: Collection[str]) -> dict[str, str]:
 
 
 def _updated(graph: Graph, name: str, before: Collection[str]) -> str:
-    """What to read in place of a state that has been updated by then, and of which nothing depends: see UNUSED."""
+    """Return the name to read in place of a state that was updated meanwhile and that does not matter: see UNUSED."""
     return next((v.name for v in graph.values.values() if v.updates == name and v.name in before), name)

@@ -1,4 +1,4 @@
-"""One network run: passes, plan, verdict of every node, times of all and of each, as one record."""
+"""Run a network once: passes, plan, verdict of every node, times of the whole and of each node, in one record."""
 
 from __future__ import annotations
 
@@ -65,17 +65,19 @@ from opbench.running.worker import Worker
 from opbench.timing.host import HostTime
 
 END_TO_END = 4.0
-"""Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
+"""Allowed error of the outputs: rounding errors add up as a random walk, so this factor times the root of the node
+count.
+"""
 
 
 def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
-    """Run a network as the options say, write `network.json` and `plan.json` into its folder, return the record.
+    """Run a network, write `network.json` and `plan.json` into its folder, and return the record.
 
-    Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
-    is not there or too small.
+    Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault for a
+    device that is missing or too small.
     """
     name = options.resolved()
-    committed(options.gpu)  # an unknown GPU is refused before anything runs
+    committed(options.gpu)  # An unknown GPU raises UsageError before anything runs.
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
@@ -96,7 +98,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         require_fitting(graph, cases)
         checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
     finally:
-        worker.stop()  # so that the GPU's memory is the network's
+        worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE not in options.without)
     decided.append(prepared_words(network))
     try:
@@ -117,7 +119,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
 
 
 def make_graph(options: NetOptions) -> Graph:
-    """The network before any pass."""
+    """Return the network before any pass."""
     if options.network.endswith(".json"):
         return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
@@ -151,7 +153,7 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
 
 
 def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
-    """Those given, else seeded normals."""
+    """Return the given inputs, or seeded normal values."""
     if options.inputs is not None:
         return dict(options.inputs)
     rng = np.random.default_rng(options.seed)
@@ -182,9 +184,10 @@ def _measured(
     checks: Mapping[str, NodeCheck],
     tell: Tell,
 ) -> Record:
-    """The record: verdicts, times and memory of one context.
+    """Return the record: verdicts, times and memory of one context.
 
-    A network of which a node is not right is not run as a whole: it might do anything. Its other nodes are timed.
+    A network with a node that is not right does not run as a whole, because its behaviour is unknown. Its other nodes
+    are timed.
     """
     graph, backend = network.graph, network.backend
     left_out = [name for name, check in checks.items() if not check.right]
@@ -267,7 +270,7 @@ def _measured(
 
 
 def prepared_words(network: Network) -> Rewrite:
-    """What is prepared once, node by node."""
+    """Return notes on the setup launches, node by node."""
     said = []
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
@@ -278,7 +281,7 @@ def prepared_words(network: Network) -> Rewrite:
 
 
 def _require_comparable(options: NetOptions, original: Graph) -> None:
-    """Refuse a comparison that could not be made at the end, before anything runs."""
+    """Raise UsageError, before anything runs, for a comparison that would not be possible at the end."""
     require_known(options.compare)
     find_torch()
     to_module(original)
@@ -288,7 +291,7 @@ def _require_comparable(options: NetOptions, original: Graph) -> None:
 def _peers(
     options: NetOptions, original: Graph, inputs: Arrays, backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
-    """Make the peers that were asked for ready, with the versions of their libraries."""
+    """Prepare the requested peers; yield them with the versions of their libraries."""
     if not options.compare or not isinstance(backend, Libraries):
         yield {}, {}
         return
@@ -298,7 +301,7 @@ def _peers(
 
 
 def _ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings | None:
-    """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
+    """Return the GPU's stored measured peaks, or those committed for its model or for the GPU named."""
     if not isinstance(backend, Timed):
         return committed(gpu)
     from opbench.running.probes import remembered
@@ -357,7 +360,7 @@ def _chosen(node: NodeRecord, plan: Plan) -> NodeRecord:
 
 
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
-    """Return what a network's outputs may be off, relative and in norm, from the roundings of its nodes."""
+    """Return the tolerance of a network's outputs, relative, in norm, from the roundings of its nodes."""
     steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
@@ -365,7 +368,7 @@ def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
 def _ends(
     graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
 ) -> dict[str, OutputVerdict]:
-    """The outputs against the float64 reference of the whole network as it was before all passes."""
+    """Compare the outputs with the float64 reference of the whole network before all passes."""
     allowed = allowed_norm(graph, cases)
     found: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():
@@ -376,7 +379,10 @@ def _ends(
 
 
 def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
-    """What each picture is taken for, the largest of its scores, and what it is; None where that is not known."""
+    """Return the recognised class of each picture, the one with the largest score, and the true class.
+
+    None if unknown.
+    """
     scores = next(iter(outputs.values()), None)
     if not labels or scores is None or scores.ndim != 2:
         return None

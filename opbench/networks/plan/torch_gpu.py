@@ -1,4 +1,4 @@
-"""PyTorch on the GPU of a cuda backend. Every line of a comparison that needs a GPU is here."""
+"""PyTorch on the GPU of a cuda backend; all code of a comparison that needs a GPU is here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 AGAIN_S = 5.0
-"""A compiler that catches the first signal to stop gets another after so long."""
+"""Seconds until a second signal, for a compiler that catches the first one."""
 
 Result = TypeVar("Result")
 
@@ -73,18 +73,21 @@ def versions_of(torch: ModuleType) -> dict[str, str]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return the first line of an error with its type: why PyTorch failed."""
+    """Return the type of an error and the first line of its message."""
     first = (str(error).strip() or "no reason given").splitlines()[0]
     return f"{type(error).__name__}: {first[:200]}"
 
 
 class TimeIsUp(BaseException):
-    """Not an Exception: a compiler that catches every Exception must not catch this one."""
+    """The time limit has passed.
+
+    It is no Exception, so that a compiler that catches every Exception does not catch it.
+    """
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp in code that runs longer; 0 is no limit, nor is there one outside of the main thread."""
+    """Raise TimeIsUp in code that runs longer than `seconds`; there is no limit for 0 or outside the main thread."""
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -132,15 +135,15 @@ class TorchGpu:
         return tensor
 
     def on_stream(self) -> contextlib.AbstractContextManager[object]:
-        """Within it, PyTorch's work goes to the backend's stream."""
+        """Return a context in which PyTorch's work goes to the backend's stream."""
         context: contextlib.AbstractContextManager[object] = self.torch.cuda.stream(self.stream)
         return context
 
     def warm_up(self, call: Callable[[], object], calls: int) -> None:
-        """Call on a new side stream, as PyTorch asks before a capture; `capture` uses the same stream.
+        """Call on a new side stream, as PyTorch requires before a capture; `capture` uses the same stream.
 
-        A stream of its own for each way: cuBLAS keeps a workspace for each stream, and one that was taken from the
-        memory of another way's graph would go with that graph.
+        Each way has its own stream: cuBLAS has one workspace per stream, and a workspace in the memory of another way's
+        graph would be freed with that graph.
         """
         cuda = self.torch.cuda
         self._side = cuda.Stream()
@@ -169,9 +172,9 @@ class TorchGpu:
         return int(self.torch.cuda.memory_allocated())
 
     def peak_bytes(self, call: Callable[[], object], before: int | None = None) -> int:
-        """Return the most memory allocated during a call, beyond `before`, or beyond what was allocated at its start.
+        """Return the most bytes allocated during a call, beyond `before`, or beyond those allocated at its start.
 
-        Libraries keep a workspace for each stream: call once on the same stream first.
+        Libraries allocate a workspace for each stream: call once on the same stream first.
         """
         self.synchronize()
         self.torch.cuda.reset_peak_memory_stats()
@@ -185,12 +188,12 @@ class TorchGpu:
         self.torch.cuda.synchronize()
 
     def release(self) -> None:
-        """Give memory back that nothing uses."""
+        """Free memory that is not in use."""
         release(self.torch)
 
 
 def release(torch: ModuleType) -> None:
-    """Give GPU memory back that nothing uses."""
+    """Free GPU memory that is not in use."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

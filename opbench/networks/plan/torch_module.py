@@ -1,4 +1,4 @@
-"""A network as a module of PyTorch: one line of plain calls, eager or compiled."""
+"""Convert a network to a PyTorch module of plain calls, to run eagerly or compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.fx import Node as Call
 
 EPSILON = 1e-5
-"""What batch norm adds to a variance."""
+"""The term that batch norm adds to a variance."""
 
 
 def to_module(
@@ -30,12 +30,12 @@ def to_module(
     training: bool = False,
     masks: Mapping[str, np.ndarray] | None = None,
 ) -> torch.fx.GraphModule:
-    """A `torch.fx.GraphModule` of a network as it was built (nchw): inputs in order to a tuple of its outputs.
+    """Return a `torch.fx.GraphModule` of a network as built (nchw), from its inputs in order to a tuple of outputs.
 
-    Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees whole. With
-    `channels_last` weights of convolutions lie in that memory format. With `training` batch norm goes by its batch's
-    statistics, dropout drops (by `masks`, factors by node, where those are given), and what is learned is a parameter,
-    which `weight_of` finds. Raises UsageError, naming the node, for an operator that has no counterpart here.
+    Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees as a whole. With
+    `channels_last` the weights of convolutions have that memory format. With `training` batch norm uses the statistics
+    of the batch, dropout is active (with `masks`, factors by node, if given), and weights are parameters, which
+    `weight_of` returns. Raises UsageError, naming the node, for an operator without a counterpart.
     """
     import torch
 
@@ -43,7 +43,7 @@ def to_module(
     known = {name: trace.placeholder(_identifier(name)) for name in graph.inputs}
 
     def place(name: str, array: np.ndarray, *, learned: bool) -> Call:
-        tensor = torch.from_numpy(np.array(array)).to(device, getattr(torch, dtype))  # never the network's own memory
+        tensor = torch.from_numpy(np.array(array)).to(device, getattr(torch, dtype))  # a copy of the network's memory
         if channels_last and tensor.dim() == 4:
             tensor = tensor.to(memory_format=torch.channels_last)
         if learned:
@@ -79,7 +79,7 @@ def to_module(
 
 
 def weight_of(module: torch.fx.GraphModule, graph: Graph, name: str) -> Tensor:
-    """The tensor of a network's weight in a module of `to_module`."""
+    """Return the tensor of a network's weight in a module of `to_module`."""
     return getattr(module, f"weight{list(graph.weights).index(name)}")
 
 
@@ -89,7 +89,7 @@ def _identifier(name: str) -> str:
 
 
 def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool) -> list[Call]:
-    """The calls that compute a node's outputs, in the order of its problem's."""
+    """Return the calls that compute a node's outputs, in the order of its problem's."""
     import torch
 
     functional, axes = torch.nn.functional, node.problem.axes
@@ -149,7 +149,7 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
 
 
 def _elementwise(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
-    """a op b in the shapes of their values where those broadcast as in NumPy, else as the operator sees them."""
+    """Return a op b in the shapes of their values if those broadcast as in NumPy, else in the operator's shapes."""
     import torch
 
     axes = node.problem.axes

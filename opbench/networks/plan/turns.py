@@ -1,4 +1,4 @@
-"""A network's timed replays: each on other inputs, over poisoned activations, and some of them judged."""
+"""Vary the inputs of a network's timed replays, poison its activations before each, and check some of the results."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from opbench.networks.plan.executor import Context
 from opbench.timing.clock import Launch
 
 CONTENTS = 3
-"""The given inputs, and as many times the same numbers moved along by a drawn number of elements."""
+"""Number of different inputs: the given ones, and rotations of them by a random number of elements."""
 
 
 class NetworkTurns:
-    """Renews a context before each timed replay, and compares drawn replays with untimed ones on the same inputs.
+    """Renews a context before each timed replay, and compares randomly chosen replays with untimed ones on the same
+    inputs.
 
-    All values that no replay may find from the one before are poisoned: activations, outputs and workspaces. State is
-    set back. Close gives the memory of the further contents back.
+    Everything that a replay must compute itself is poisoned: activations, outputs and workspaces. State is reset.
+    `close` frees the memory of the additional inputs.
     """
 
     def __init__(
@@ -34,9 +35,9 @@ class NetworkTurns:
         whole: bool = True,
         chance: random.Random | None = None,
     ) -> None:
-        """`allowed` is how far a replay may be from the untimed one, relative and in norm.
+        """Prepare the inputs; `allowed` is the tolerance between a replay and the untimed one, relative, in norm.
 
-        Without `whole`, nodes are missing: inputs change, but nothing is poisoned or judged.
+        Without `whole`, nodes are missing: inputs change, but nothing is poisoned or checked.
         """
         self._context, self._allowed, self._whole = context, allowed, whole
         self._chance = chance or secret_chance()
@@ -45,7 +46,7 @@ class NetworkTurns:
         self._content, self._number, self._comparisons = 0, 0, 0
         self._owned: list[Mapping[str, Buffer]] = []
         self.fault = ""
-        """What a judged replay got wrong."""
+        """What a checked replay computed wrongly; empty if nothing."""
         contents = [inputs, *(moved(inputs, self._chance) for _ in range(CONTENTS - 1))]
         self._state = self._kept(list(context.network.graph.state), context.network.state)
         self._inputs: list[Mapping[str, Buffer]] = []
@@ -87,7 +88,7 @@ class NetworkTurns:
         return self._context.launch
 
     def sampled(self) -> None:
-        """Count a replay, and compare its outputs where it was drawn."""
+        """Count a replay, and compare its outputs if it was chosen."""
         if self._number in self._schedule and not self.fault and self._comparisons < MOST_COMPARISONS:
             self._context.settle()
             self._comparisons += 1
@@ -102,7 +103,7 @@ class NetworkTurns:
         self._number += 1
 
     def close(self) -> None:
-        """Leave the context as after a run on the given inputs, and give the memory back; harmless twice."""
+        """Leave the context as after a run on the given inputs, and free the memory; harmless twice."""
         if self._owned:
             for name, kept in self._inputs[0].items():
                 self._context.buffer(name).copy_from(kept)
@@ -113,7 +114,7 @@ class NetworkTurns:
 
 
 def moved(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
-    """Return inputs whose elements are moved along by a drawn number each, so that they stay valid values."""
+    """Return inputs whose elements are rotated by a random number each, so that they stay valid values."""
     found = {}
     for name, array in inputs.items():
         shift = chance.randrange(1, array.size) if array.size > 1 else 0

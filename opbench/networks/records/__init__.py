@@ -1,1 +1,1 @@
-"""What network.json, train.json and checkpoints hold."""
+"""The content of network.json, train.json and checkpoints."""

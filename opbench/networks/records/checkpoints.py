@@ -1,4 +1,4 @@
-"""Checkpoints of a training: all that a step needs, in one file that is there in full or not at all."""
+"""Checkpoints of a training: everything that a step needs, in one file that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 FORMAT = 1
 
 RecipeValue = str | int | float | bool | tuple[str | float, ...] | None
-"""Of one setting of a recipe."""
+"""Value of one setting of a recipe."""
 
 
 @dataclass(frozen=True)
 class TrainingIdentity:
-    """Which training a checkpoint is of."""
+    """The training that a checkpoint belongs to."""
 
     network: str
     parameters: dict[str, tuple[int, ...]]
-    """Shapes by name."""
+    """Shapes of the parameters by name."""
     recipe: dict[str, RecipeValue]
     data: str
     """SHA-256 of the data set."""
@@ -35,46 +35,46 @@ class TrainingIdentity:
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """How far a training is, and what it goes on with to the same bits."""
+    """The progress of a training, and what a resumed training needs to compute the same bits."""
 
     identity: TrainingIdentity
     step: int
     losses_bytes: int
-    """Length of losses.jsonl that belongs to the checkpoint."""
+    """Length in bytes of the part of losses.jsonl that belongs to the checkpoint."""
     scores: tuple[tuple[int, float], ...]
     plan: str
-    """SHA-256 of what decides the bits of a step."""
+    """SHA-256 of everything that determines the bits of a step."""
     backend: str
     opbench: str = ""
     ranks: int = 1
     accumulate: int = 1
     micro_batches: int | None = None
-    """Of all ranks so far; None in older checkpoints, whose steps had one each."""
+    """Micro-batches of all ranks so far; None in older checkpoints, whose steps had one each."""
     format: int = FORMAT
 
     @property
     def seen(self) -> int:
-        """Micro-batches of all ranks so far."""
+        """Return the number of micro-batches of all ranks so far."""
         return self.step if self.micro_batches is None else self.micro_batches
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a training is, and its arrays by name."""
+    """The progress of a training, and its arrays by name."""
 
     facts: CheckpointFacts
     arrays: Mapping[str, np.ndarray]
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """The network's, by the names and in the order in which it was built."""
+        """Return the network's weights, by the names and in the order in which it was built."""
         return {n.removeprefix("weight."): a for n, a in self.arrays.items() if n.startswith("weight.")}
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the last checkpoint; the one before stays beside it. Raises EnvironmentFault where the disk refuses.
+    """Write the newest checkpoint and keep the previous one; raises EnvironmentFault if the disk refuses.
 
-    The old file gets its second name before the new one is published, so one of the two is whole at every moment.
+    The old file gets its second name before the new one is published, so one of the two is complete at every moment.
     """
     from safetensors.numpy import save
 
@@ -94,7 +94,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint that can be read whole, else the one before; None where there is none.
+    """Return the newest complete checkpoint, else the previous one; None if there is none.
 
     Raises UsageError for files that are no checkpoints of this version.
     """
@@ -130,7 +130,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def trained_weights(folder: Path) -> dict[str, np.ndarray]:
-    """The weights of the last checkpoint in a training's folder."""
+    """Return the weights of the newest checkpoint in a training's folder."""
     found = read_checkpoint(folder)
     if found is None:
         make = next_command("net train", "NETWORK", out=folder)

@@ -1,4 +1,4 @@
-"""What one run of a network left behind: network.json, read and asked."""
+"""The record of one run of a network: network.json, with functions that read it and derive values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGAIN = "run the network again: opbench net run"
 
 
 Times = Measurement | HostTime
-"""A median with its interval."""
+"""A median with its 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,16 @@ class PeerRecord:
     """One of PyTorch's ways; `error` says why it was not timed as a CUDA graph."""
 
     times: Measurement | None = None
-    """In the file its keys lie among the peer's own."""
+    """In the file, its keys are among the peer's own."""
     captured: bool = False
-    """Whether the times are those of one CUDA graph, on the clock that timed ours. Not in older records: their peers
-    were called from Python, and their times include the launches."""
+    """Whether the times are those of one CUDA graph, on the clock that timed opbench.
+
+    Not in older records: their peers were called from Python, and their times include the launches.
+    """
     host: HostTime | None = None
-    """Of one call from Python until the GPU is done."""
+    """Time of one call from Python until the GPU is done."""
     difference: float | None = None
-    """Of its outputs from ours, relative and in norm."""
+    """Difference of its outputs from opbench's, relative, in norm."""
     allowed_difference: float | None = None
     peak_bytes: int | None = None
     norm_error: float | None = None
@@ -47,14 +49,14 @@ class PeerRecord:
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known, in one table."""
+        """Return the known values in one table."""
         own = to_json(replace(self, times=None), sparse=True)
         return {**(to_json(self.times) if self.times else {}), **own}
 
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """How a node compares with its reference."""
+    """The comparison of a node with its reference."""
 
     right: bool
     status: str = ""
@@ -69,7 +71,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node: what ran, how long, and why this variant."""
+    """One node: its variant, its time, and why this variant."""
 
     name: str
     operator: str
@@ -82,38 +84,38 @@ class NodeRecord:
     unit: str = ""
     kernels: tuple[str, ...] = ()
     launches_once: int = 0
-    """How many of its launches ran once, when the weights were written, and are in no time."""
+    """Number of its setup launches, which ran when the weights were written and are in no time."""
     prepared_bytes: int = 0
-    """What those filled."""
+    """Bytes that the setup launches filled."""
     flops: int = 0
     compulsory_bytes: int = 0
     kernel_s: float | None = None
     """The median of `samples_s`."""
     samples_s: tuple[float, ...] = ()
-    """One of each chain of all nodes; empty where the device has no clock, and in older records."""
+    """One sample per pass over all nodes, in seconds; empty if the device has no clock, and in older records."""
     share: float | None = None
     bound_s: float | None = None
     bound: str | None = None
-    """What sets the least time: "memory" or "compute"."""
+    """What limits the lower bound: "memory" or "compute"."""
     memory_level: str = "dram"
-    """Whose bandwidth bounds it, as `Result.memory_level`; not in older records."""
+    """The memory level whose bandwidth bounds it, as `Result.memory_level`; not in older records."""
     roof_share: float | None = None
     check: NodeVerdict | None = None
     source: str = ""
     tied_with: tuple[str, ...] = ()
     lead: float | None = None
-    """The next best variant's time over this one's."""
+    """Time of the next best variant divided by the time of this one."""
     alone_s: float | None = None
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it was checked and is not right."""
+        """Return whether the node was checked and is not right."""
         return self.check is not None and not self.check.right
 
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """A value that nodes hand on; `of` is the one in whose memory it lies."""
+    """A value that nodes exchange; `of` is the value in whose memory it is stored."""
 
     shape: tuple[int, ...] = ()
     dtype: str = ""
@@ -124,7 +126,7 @@ class ValueRecord:
 
 @dataclass(frozen=True)
 class WorkspaceRecord:
-    """Where in the one buffer a node's workspaces lie."""
+    """Where a node's workspaces are in the one buffer."""
 
     offset: int
     bytes: int
@@ -139,14 +141,14 @@ class MemoryRecord:
     lower_bound_bytes: int | None = None
     weights_bytes: int | None = None
     prepared_bytes: int | None = None
-    """What was made of weights once and is kept beside them; not in older records."""
+    """Bytes of the results of setup launches, which stay allocated with the weights; not in older records."""
     offsets: dict[str, int] = field(default_factory=dict)
     workspaces: dict[str, WorkspaceRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """An output against the float64 reference of the whole network."""
+    """An output compared with the float64 reference of the whole network."""
 
     norm_error: float | None = None
     allowed: float | None = None
@@ -155,18 +157,18 @@ class OutputVerdict:
 
 @dataclass(frozen=True)
 class NetworkVerdict:
-    """The outputs, and the nodes for whose sake the network was not run as a whole."""
+    """The verdicts of the outputs, and the nodes because of which the network did not run as a whole."""
 
     right: bool
     outputs: dict[str, OutputVerdict] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     timed: str = ""
-    """What a timed replay got wrong, in which case there is no time of the whole; not in older records."""
+    """What a timed replay computed wrongly; then there is no time of the whole. Not in older records."""
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """What each picture is taken for, and what it is."""
+    """The recognised class of each picture, and its true class."""
 
     found: tuple[int, ...]
     labels: tuple[int, ...]
@@ -184,7 +186,7 @@ class OptionsRecord:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """A pass over the graph, and what it did."""
+    """A pass over the graph, and what it changed."""
 
     name: str
     on: bool
@@ -218,15 +220,15 @@ class Record:
     conversions: tuple[str, ...] = ()
     total: Measurement | None = None
     host: HostTime | None = None
-    """Of one call from Python until the GPU is done; only where peers were timed, not in older records."""
+    """Time of one call from Python until the GPU is done; only if peers were timed, not in older records."""
     gap_s: float | None = None
-    """The whole less the sum of its nodes."""
+    """Time of the whole minus the sum of its nodes, in seconds."""
     between_s: float | None = None
     classes: Recognised | None = None
     check: NetworkVerdict | None = None
     peers: dict[str, PeerRecord] = field(default_factory=dict)
     peer_versions: dict[str, str] = field(default_factory=dict)
-    """In older records, of all peers."""
+    """Versions in older records, for all peers."""
     passes: tuple[PassRecord, ...] = ()
 
     @classmethod
@@ -250,17 +252,17 @@ class Record:
 
 
 def is_network(path: Path) -> bool:
-    """Whether a folder, or a file, is the record of a network's run."""
+    """Return whether a folder, or a file, is the record of a network's run."""
     return path.name == FILE if path.is_file() else (path / FILE).is_file()
 
 
 def read_network(path: Path) -> Record:
-    """The record in a run's folder, or the file itself; raises UsageError for one that is not whole."""
+    """Return the record in a run's folder, or the file itself; raises UsageError for one that is not whole."""
     return read_record(Record, path if path.is_file() else path / FILE, FORMAT, AGAIN, decode=Record.from_json)
 
 
 def keep_network(record: Record, folder: Path) -> Path:
-    """Write the record into a run's folder, whole or not at all."""
+    """Write the record into a run's folder, completely or not at all."""
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -274,14 +276,14 @@ def keep_network(record: Record, folder: Path) -> Path:
 
 
 def base(record: Record, name: str) -> str:
-    """The value in whose memory a value lies: a flattened image is a view of it."""
+    """Return the value in whose memory a value is stored: a flattened image is a view of it."""
     value = record.values.get(name)
     return base(record, value.of) if value and value.of else name
 
 
 @dataclass(frozen=True)
 class Life:
-    """A value's place in time: numbers of nodes, both ends included."""
+    """The lifetime of a value, as numbers of nodes, both ends included."""
 
     value: str
     first: int
@@ -291,19 +293,19 @@ class Life:
 
 
 class Placed(Protocol):
-    """A plan of memory: offsets of values, and of nodes' workspaces."""
+    """A memory plan: offsets of values, and of nodes' workspaces."""
 
     @property
     def offsets(self) -> Mapping[str, int]:
-        """By value."""
+        """Return the offsets by value."""
 
     @property
     def workspaces(self) -> Mapping[str, WorkspaceRecord]:
-        """By node."""
+        """Return the workspaces by node."""
 
 
 def lives(record: Record) -> list[Life]:
-    """Every value and workspace that the memory plan gave a place, in the order in which they come to be."""
+    """Return the lifetime of every value and workspace in the memory plan, in order of creation."""
     nodes = [(node.name, node.inputs.values(), node.outputs.values()) for node in record.nodes]
     return lives_of(nodes, record.values, record.memory, record.inputs, record.outputs)
 
@@ -315,7 +317,7 @@ def lives_of(
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> list[Life]:
-    """The same of any nodes in their order, each its name, the values that it reads and those that it makes."""
+    """Return the lifetimes for any nodes in their order, each given as its name, its inputs and its outputs."""
 
     def place(name: str) -> str:
         value = values.get(name)
@@ -346,28 +348,28 @@ def lives_of(
 
 
 def batch(record: Record) -> int:
-    """Images in one run: the first axis of the first input."""
+    """Return the number of images in one run: the first axis of the first input."""
     first = record.values.get(record.inputs[0]) if record.inputs else None
     return first.shape[0] if first and first.shape else 1
 
 
 def by_time(record: Record) -> list[NodeRecord]:
-    """The nodes, slowest first; in their own order where there are no times."""
+    """Return the nodes, slowest first; in their own order without times."""
     return sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0))
 
 
 def node_sum(record: Record) -> float | None:
-    """Seconds of all nodes' kernels; None without a clock."""
+    """Return the sum of all nodes' kernel times in seconds; None without a clock."""
     return _sum([node.kernel_s for node in record.nodes])
 
 
 def least_time(record: Record) -> float | None:
-    """Seconds that the measured roofs allow the nodes one after the other; None where one is not known."""
+    """Return the sum of the nodes' lower bounds from measured peaks, in seconds; None if one is not known."""
     return _sum([node.bound_s for node in record.nodes])
 
 
 def alone_time(record: Record) -> float | None:
-    """Seconds of the nodes' variants where they were measured, each alone; None where one was not."""
+    """Return the sum of the variants' times measured alone, in seconds; None if one was not measured."""
     return _sum([node.alone_s for node in record.nodes])
 
 

@@ -1,7 +1,7 @@
-"""A network's run as a run of cases, so that it can be asked what a run can be asked: the whole, and each node.
+"""The run of a network as a run of cases: the whole and each node, for the commands that work on runs.
 
 Cases are named by network, sizes, precision and node, such as "lenet(batch=1,precision=f32)/conv1", and not by variant:
-what two runs of a network are compared for is which variant serves a node better.
+two runs of a network are compared to see which variant serves a node better.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from opbench.timing.clock import DeviceState
 from opbench.timing.measurement import Measurement, Warn
 
 WHOLE = "network"
-"""What stands for a variant where the case is the whole."""
+"""The name in place of a variant for the case that is the whole network."""
 CHAIN_MODE = "cold, nodes in order"
-"""The L2 cache is flushed before the first node; each other finds what the one before it left there."""
+"""The L2 cache is flushed before the first node; each other node finds the cache as the node before left it."""
 
 
 def read_any_run(place: Path) -> Run:
-    """A run of cases, or of a network as one; raises UsageError where neither is there."""
+    """Return a run of cases, or of a network as one; raises UsageError if the folder has neither."""
     if is_network(place) and not (place.is_dir() and run_file(place).exists()):
         return network_run(read_network(place), place if place.is_dir() else place.parent)
     return read_run(place)
@@ -37,8 +37,8 @@ def read_any_run(place: Path) -> Run:
 def read_case_run(place: Path) -> Run:
     """Return a run of cases, or the nodes of a network as cases.
 
-    A node's time was taken within its network: the L2 cache was flushed before the first node, and a node finds there
-    what the node before it left. Raises UsageError where no such file is there.
+    A node was timed within its network: the L2 cache was flushed before the first node only. Raises UsageError if the
+    file is missing.
     """
     if place.is_dir() and run_file(place).exists():
         return read_run(place)
@@ -53,7 +53,7 @@ def read_case_run(place: Path) -> Run:
 
 
 def network_run(record: Record, folder: Path) -> Run:
-    """A network's record as a run; a node of an older record has its median and no interval."""
+    """Return a network's record as a run; a node of an older record has its median and no interval."""
     sizes = {**record.sizes, "precision": record.precision}
     problem = f"({','.join(f'{name}={value}' for name, value in sizes.items())})"
     name = f"{record.network}{problem}"
@@ -139,7 +139,7 @@ def _node(node: NodeRecord, record: Record, name: str) -> Result:
 
 
 def _among_others(node: NodeRecord) -> Measurement | None:
-    """A node's own times in the chain of all; coverage 0 and no samples where the record has a median alone."""
+    """Return the node's times within the network; coverage 0 and no samples if the record has only a median."""
     kernel_s, samples = node.kernel_s, node.samples_s
     if kernel_s is None:
         return None

@@ -1,4 +1,4 @@
-"""What one training left behind: train.json, read and asked."""
+"""The record of one training: train.json, with functions that read it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from opbench.timing.measurement import Measurement
 FILE = "train.json"
 FORMAT = 1
 AGAIN = ".again"
-"""Ends the name of a node, and of its values, that computes once more what the node of the name before it did."""
+"""Suffix of a node that repeats the computation of the node named before it, and of its values."""
 GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
-"""What a step's nodes are for, in their order."""
+"""The purposes of a step's nodes, in their order."""
 
 
 def original(node: str) -> str:
-    """The node whose problem a node computes again; its own name for any other."""
+    """Return the node whose problem a node computes again; its own name for any other node."""
     return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
 
 
@@ -42,14 +42,14 @@ class TrainingNode:
     flops: int
     compulsory_bytes: int
     launches: int = 1
-    """In a step on one device: of several micro-batches each is one."""
+    """Launches in a step on one device: each of several micro-batches launches it once."""
     source: str = ""
-    """The run that it was chosen from; "default" where nothing was measured."""
+    """The run from which it was chosen; "default" if nothing was measured."""
 
 
 @dataclass(frozen=True)
 class PassSaving:
-    """What a step would have more of without a pass."""
+    """The additional cost of a step without a pass."""
 
     nodes: int
     compulsory_bytes: int
@@ -58,7 +58,7 @@ class PassSaving:
 
 @dataclass(frozen=True)
 class TrainingPass:
-    """One pass over the graph, and what it did."""
+    """One pass over the graph, and what it changed."""
 
     name: str
     on: bool
@@ -68,14 +68,14 @@ class TrainingPass:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What one step took; empty where there is no clock."""
+    """The times of one step; empty without a clock."""
 
     cold: Measurement | None = None
-    """From a cold L2."""
+    """Time with a cold L2."""
     hot: Measurement | None = None
-    """Steps back to back."""
+    """Time of steps back to back."""
     nodes_s: dict[str, float] = field(default_factory=dict)
-    """Each node's own, among the others."""
+    """Time of each node within the step, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -83,34 +83,37 @@ class StepPeer:
     """One of PyTorch's ways of a step; `error` says why it was not measured."""
 
     captured: bool | None = None
-    """Whether the step was one CUDA graph on a held stream, as ours is; else it was called from Python, and its times
-    include the launches. None in older records, which held the stream for ours alone."""
+    """Whether the step was one CUDA graph, enqueued completely before it began, as opbench's is.
+
+    Otherwise it was called from Python, and its times include the launches. None in older records, which did this for
+    opbench alone.
+    """
     cold: Measurement | None = None
     hot: Measurement | None = None
     peak_bytes: int | None = None
-    """The most that a step holds: parameters, gradients, moments and all between."""
+    """Peak bytes of a step: parameters, gradients, moments and everything between."""
     error: str = ""
 
 
 @dataclass(frozen=True)
 class FirstStepRecord:
-    """How far our first step is from PyTorch's eager one, from the same weights on the same batch."""
+    """The distance of opbench's first step from PyTorch's eager one, with the same weights on the same batch."""
 
     right: bool
     said: str
     loss: float | None = None
     peer_loss: float | None = None
     errors: dict[str, float] = field(default_factory=dict)
-    """Relative, in norm: loss, gradients (of the weight that is worst), what the step changes of all parameters."""
+    """Relative errors, in norm: loss, gradients (of the worst weight), and the step's change of all parameters."""
     allowed: dict[str, float] = field(default_factory=dict)
     worst_gradient: str = ""
     compared: int = 0
-    """Weights."""
+    """Number of weights compared."""
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a step holds, and where in the one arena of activations and workspaces."""
+    """The memory of a step, and its layout in the one arena of activations and workspaces."""
 
     activations_bytes: int
     state_bytes: int
@@ -121,7 +124,7 @@ class StepMemory:
 
 @dataclass(frozen=True)
 class Comparison:
-    """PyTorch compared with our step, in the same run."""
+    """PyTorch compared with opbench's step, in the same run."""
 
     first_step: FirstStepRecord
     ways: dict[str, StepPeer]
@@ -130,24 +133,24 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ExchangedPart:
-    """A range of the gradients that is exchanged by itself."""
+    """A range of the gradients that is exchanged separately."""
 
     after: str
-    """The node that finishes it."""
+    """The node that completes the range."""
     nbytes: int
     alone_s: float
 
 
 @dataclass(frozen=True)
 class ExchangeTimes:
-    """What passes between ranks, in seconds."""
+    """The times of exchanges between ranks, in seconds."""
 
     step_s: float
     ranks_without_s: tuple[float, ...]
-    """The same step without it, on each rank: together they are no faster than the slowest."""
+    """Time of the step without the exchange, on each rank: together they are as slow as the slowest."""
     alone_s: float
     parts: tuple[ExchangedPart, ...]
-    """One after the other."""
+    """The parts, in their order."""
 
 
 @dataclass(frozen=True)
@@ -187,12 +190,12 @@ class TrainingRecord:
     nodes: tuple[TrainingNode, ...]
     told: tuple[str, ...]
     revision: Revision | None = None
-    """Of the user's project, when it began."""
+    """Commit of the user's project, at the beginning."""
     values: dict[str, ValueRecord] = field(default_factory=dict)
     comparison: Comparison | None = None
-    """Where one was asked for."""
+    """The comparison, if requested."""
     exchange: ExchangeTimes | None = None
-    """Where several GPUs trained."""
+    """The exchange, if several GPUs trained."""
 
     def __getitem__(self, key: str) -> Any:
         """Return one value of the file's content: `record["losses"]` of earlier versions is `record.losses`."""
@@ -216,12 +219,12 @@ def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a folder, or a file, is a training's."""
+    """Return whether a folder, or a file, holds a training."""
     return folder.name == FILE or (folder / FILE).is_file()
 
 
 def keep_training(record: TrainingRecord, folder: Path) -> None:
-    """Write the record whole or not at all."""
+    """Write the record completely or not at all."""
     try:
         write_atomically(folder / FILE, json.dumps(record.to_json(), indent=1).encode() + b"\n")
     except OSError as error:
@@ -232,6 +235,6 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
 
 
 def read_training(folder: Path) -> TrainingRecord:
-    """A training's record; raises UsageError for a file that is none."""
+    """Return a training's record; raises UsageError for any other file."""
     path = folder / FILE if folder.is_dir() else folder
     return read_record(TrainingRecord, path, FORMAT, "a training ends with it: opbench net train --resume")
