@@ -149,7 +149,7 @@ def expand(
         )
     if is_file(target):
         own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
-        _require_other_files([(variant.id, variant.path) for variant in own])
+        _require_distinct_names([(variant.id, variant.path) for variant in own])
         try:
             suite = suite_for_variants(own, catalog, backend, problems)
         except NoFittingProblem as none:
@@ -220,7 +220,7 @@ def check(
     by_memory = run_in_memory_mode(plans, backend, seed, time_limit_s, tell, note, capability) if plans else []
     if plans and not chosen:
         return by_memory
-    _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
+    _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
     listing = next_command("check", *target_names(targets), variants=asked.variants, list=True)
     selected = tuple(select(chosen, patterns, listing))
     suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
@@ -283,7 +283,7 @@ def _cases_of(
     return chosen, plans
 
 
-def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:
+def _require_distinct_names(variants: Iterable[tuple[str, Path]]) -> None:
     """Refuse two files whose variants have one name."""
     files: dict[str, Path] = {}
     for name, path in variants:

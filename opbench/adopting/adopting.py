@@ -119,7 +119,7 @@ def header_of(path: Path, catalog: Catalog) -> Proposal:
     )
     if found.contradictions:
         raise _contradicted(path, found)
-    catalog.use_header(path, found.text)
+    catalog.set_proposed_header(path, found.text)
     return found
 
 

@@ -34,7 +34,8 @@ def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str
         names = {t.name for t in tensors}
         if tied.keys() - names or (what == "inputs" and names - tied.keys()):
             raise UsageError(
-                f"{where}: its gradient {entry.operator} ties the {what} {', '.join(tied)}; it has {', '.join(names)}"
+                f"{where}: its gradient names the {what} {', '.join(tied)} of {entry.operator}, "
+                f"which has {', '.join(names)}"
             )
     return problem
 

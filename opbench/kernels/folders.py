@@ -134,7 +134,7 @@ class Catalog:
         known = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
-    def use_header(self, path: Path, header: str) -> None:
+    def set_proposed_header(self, path: Path, header: str) -> None:
         """Use a proposed header for a file without a header."""
         self._headers[path.resolve()] = header
 

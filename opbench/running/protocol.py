@@ -61,7 +61,7 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
     """Rebuild a case from plain data; raises UsageError if its file was edited in between."""
     problem = catalog.operator(packed.operator).from_axes(packed.axes)
     if packed.header:
-        catalog.use_header(Path(packed.path), packed.header)
+        catalog.set_proposed_header(Path(packed.path), packed.header)
     variant = catalog.variant_file(Path(packed.path), packed.operator, packed.variant)
     if variant.source_sha256 != packed.source_sha256:
         raise UsageError(f"{variant.path} or a header of it was edited since the run began; start it again")

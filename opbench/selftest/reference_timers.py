@@ -80,7 +80,9 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
     """
     each, rest = divmod(len(records), samples)
     if each <= own or rest:
-        raise EnvironmentFault(f"CUPTI recorded {len(records)} kernels of {samples} samples; it dropped some")
+        raise EnvironmentFault(
+            f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again"
+        )
     groups = (records[at + place : at + place + each - own] for at in range(0, len(records), each))
     return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
 

@@ -95,7 +95,7 @@ def test_cupti_times_are_those_of_the_callables_kernels_alone(cupti: FakeCupti) 
 
 
 def test_dropped_records_and_a_refusal_are_said(cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentFault, match="0 kernels of 3 samples"):
+    with pytest.raises(EnvironmentFault, match="0 kernels in 3 samples"):
         reference_timers.kernel_times([], 3, 5, 4)
     with pytest.raises(EnvironmentFault, match="for one kernel more than"):
         reference_timers.launch_position(["fill", "drain"], ["hold"])

@@ -126,7 +126,7 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     if plain == "digits":
         found = digit_set(_number(name, shift or "0"), _number(name, option) if option else image[2], name)
     elif plain == "textures" and not shift:
-        found = texture_set(image[2], _number(name, option or "512"), seed, name)
+        found = two_texture_images(image[2], _number(name, option or "512"), seed, name)
     elif Path(name).is_dir():
         found = _folder(Path(name))
     elif name.endswith(".npz"):
@@ -194,7 +194,7 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
     return DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
 
 
-def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:
+def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
     """Return pictures of two textures joined along random blobs, both equally bright; the target is the mask.
 
     The textures are photographs whose grey values are replaced by their rank, so that brightness carries no

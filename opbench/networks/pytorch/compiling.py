@@ -25,7 +25,7 @@ from opbench.networks.pytorch.described import EPSILON
 from opbench.networks.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
 from opbench.networks.pytorch.layers import call
 from opbench.networks.pytorch.primitives import compute, eager, ordered, steps_back
-from opbench.networks.pytorch.replacing import LayerChoice, Replaced
+from opbench.networks.pytorch.replacing import LayerChoice, LayerChoices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,7 +115,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         """Nodes that a gradient comes through: all but those that only see inputs, and no parameter."""
         return {n.name for n in self.network.nodes if any(v not in self.network.inputs for v in n.inputs.values())}
 
-    def choices(self) -> Replaced:
+    def choices(self) -> LayerChoices:
         """What runs each problem, with the times that are known."""
         found = []
         for name, problem in self.problems():
@@ -127,7 +127,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             case = chosen.runner.case.name.removesuffix(text) if chosen.runner else ""
             word = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
             found.append(LayerChoice(name, f"{problem.name}{text}", word, theirs, own, case))
-        return Replaced(tuple(found))
+        return LayerChoices(tuple(found))
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The model's outputs; inputs have the example's shapes."""

@@ -115,7 +115,7 @@ class LayerChoice:
 
 
 @dataclass(frozen=True)
-class Replaced:
+class LayerChoices:
     """The layers of a model, and what was decided of each."""
 
     choices: tuple[LayerChoice, ...]
@@ -131,7 +131,7 @@ class Replaced:
 
 def replace(
     model: nn.Module, book: Book | str | Path | None = None, *, example: Tensor | Sequence[Tensor], verbose: bool = True
-) -> Replaced:
+) -> LayerChoices:
     """Swap, in place, the layers that are measured as faster by opbench than by PyTorch; returns and prints the table.
 
     `example` is what the model is called with: from one call come the shapes, types and memory formats of its layers.
@@ -148,11 +148,11 @@ def replace(
     everything = _seen(model, inputs, list(names))
     _prepare(everything)
     for module, seen in everything.items():
-        choice = _decided(names[module], module, seen)
+        choice = _choose_layer(names[module], module, seen)
         choices.append(choice)
         if choice.ours:
             _swap(model, names[module], module)
-    found = Replaced(tuple(choices))
+    found = LayerChoices(tuple(choices))
     if verbose:
         print(found)
     return found
@@ -201,7 +201,7 @@ def _seen(
     return found
 
 
-def _decided(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
+def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
     """By the times of all problems of a layer."""
     try:
         shown, needed = _needed(module, seen)

@@ -39,7 +39,7 @@ from opbench.networks.train.resuming import DATA, checkpoint_of, plan_sha256, re
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import AllReduce, Step, exchange_times
 from opbench.networks.train.train_options import RECENT, Standing
-from opbench.networks.train.training_peers import StepProblem, masks_of
+from opbench.networks.train.training_peers import StepProblem, dropout_masks
 from opbench.networks.train.training_record import first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.running.header import beginning
@@ -103,7 +103,7 @@ class Trainer(TrainingState):
         count = self.recipe.accumulate
         rows = given["order"][: count * self.batch]
         images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
-        masks = [masks_of(self.training, k + 1) for k in range(count)] if self.options.compare else []
+        masks = [dropout_masks(self.training, k + 1) for k in range(count)] if self.options.compare else []
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
         return Beside(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
 

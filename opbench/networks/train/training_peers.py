@@ -208,7 +208,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
         return found
 
 
-def masks_of(training: Training, number: int) -> Arrays:
+def dropout_masks(training: Training, number: int) -> Arrays:
     """What each dropout of a micro-batch multiplies by, from 1 in the training, as the network was built."""
     graph, found = training.graph, {}
     for node in graph.nodes:
