@@ -11,7 +11,7 @@ __all__ = ["CpuBackend"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the backend when it is first used: what builds its runtime needs no arrays, and begins the sooner."""
+    """Import the backend at its first use, so that code that only builds the runtime does not import numpy."""
     if name not in __all__:
         raise AttributeError(f"module 'opbench.emulator' has no attribute '{name}'")
     from opbench.emulator.backend import CpuBackend

@@ -1,6 +1,6 @@
-"""What Python and the C++ runtime share: report kinds, structures and constants, compared when the runtime is loaded.
+"""Define the report kinds, structures and constants that Python shares with the C++ runtime.
 
-`runtime/numbers.hpp` has the same numbers by the same names; the compiler fills in their values.
+`runtime/numbers.hpp` exports the same names with the values of the compiled runtime; loading compares both sides.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_REPORTS = 256
 MAX_SAMPLES = 16
 MAX_THREADS = 1024
 MAX_COOPERATIVE = 256
-"""Blocks of a cooperative launch."""
+"""The largest number of blocks of a cooperative launch."""
 MAX_DYNAMIC_BYTES = 232 << 10
-"""Dynamic shared memory that a kernel may ask for."""
+"""The bytes of dynamic shared memory that a module reserves for one block."""
 CANARY_BYTES = 1 << 10
-"""The canary behind the dynamic shared memory."""
+"""The bytes of known content after the dynamic shared memory; a change shows a write beyond its end."""
 GUARD_BYTES = 64 << 10
-"""The band around each buffer."""
+"""The bytes of known content before and after each buffer; a change shows a write out of bounds."""
 COUNT_SLOTS = 1 << 12
 BRANCHES = 1 << 10
 FIRST_ACCESS_EVENT = 3
@@ -40,7 +40,7 @@ UInt3 = ctypes.c_uint32 * 3
 
 
 class ReportKind(IntEnum):
-    """What a report is about: `REPORT_KINDS` of runtime/worker.hpp, such as `kReportFault`."""
+    """Number the kinds of report as `REPORT_KINDS` of runtime/worker.hpp does (`kReportFault` and so on)."""
 
     FAULT = 1
     STACK_OVERFLOW = 2
@@ -82,7 +82,7 @@ class ReportKind(IntEnum):
 
 
 class Report(ctypes.Structure):
-    """What the runtime saw: `Report` of runtime/worker.hpp."""
+    """Describe one event that the runtime reports: `Report` of runtime/worker.hpp."""
 
     _fields_ = (
         ("kind", ctypes.c_uint32),
@@ -249,7 +249,7 @@ STRUCTURES: Mapping[str, type[ctypes.Structure]] = {
     "opb_tensor_map": NativeMap,
     "opb_texture": NativeTexture,
 }
-"""The structures by their C++ names. None has padding, so that a field which one side lacks changes the size."""
+"""The structures by their C++ names. No structure has padding: a field that only one side has changes the size."""
 CONSTANTS: Mapping[str, int] = {
     "kMaxReports": MAX_REPORTS,
     "kMaxSamples": MAX_SAMPLES,
@@ -282,7 +282,7 @@ CONSTANTS: Mapping[str, int] = {
 
 
 class Number(NamedTuple):
-    """A constant, the size of a structure, or where one of its fields lies."""
+    """Describe a constant, the size of a structure, or the offset and size of a field."""
 
     value: int
     """The constant, or the field's offset."""
@@ -297,7 +297,7 @@ class NativeNumber(ctypes.Structure):
 
 
 def numbers_of_python() -> Iterator[tuple[str, Number]]:
-    """Yield each shared number by its C++ name, a field as `Report.line`."""
+    """Yield the C++ name and the number of each shared constant, structure and field (named as `Report.line`)."""
     for name, value in CONSTANTS.items():
         yield name, Number(value)
     for name, structure in STRUCTURES.items():
@@ -308,7 +308,7 @@ def numbers_of_python() -> Iterator[tuple[str, Number]]:
 
 
 def numbers_of_runtime(library: ctypes.CDLL) -> dict[str, Number]:
-    """Return the numbers with which a runtime library was compiled."""
+    """Return, by C++ name, the numbers that a runtime library was compiled with."""
     count = ctypes.c_uint32()
     library.opb_shared_numbers.restype = ctypes.POINTER(NativeNumber)
     native = library.opb_shared_numbers(ctypes.byref(count))
@@ -316,7 +316,7 @@ def numbers_of_runtime(library: ctypes.CDLL) -> dict[str, Number]:
 
 
 def require_same_numbers(library: ctypes.CDLL) -> None:
-    """Raise EnvironmentFault if a runtime library was compiled with other numbers than these."""
+    """Raise EnvironmentFault if a runtime library was compiled with other numbers than this module defines."""
     compiled, expected = numbers_of_runtime(library), dict(numbers_of_python())
     if compiled == expected:
         return

@@ -1,4 +1,4 @@
-"""Instructions of PTX that compute with any type: the function of the shim and the type that it works in."""
+"""Translate PTX arithmetic and conversions into calls of the shim's templates, which take the type as an argument."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ CONVERSION = re.compile(r"cvt(?:\.(r[nzmp]i?))?(?:\.ftz)?(?:\.sat)?\.([usf]\d+)\
 ROUNDINGS = {"rni": "nearbyint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 Words = Callable[[str], str]
-"""An operand of an instruction as a C++ expression."""
+"""Maps an operand of an instruction to a C++ expression; raises ValueError for an operand that it does not know."""
 
 
 def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
-    """The call that an instruction is; "" where it is none of these. Raises ValueError for operands that do not fit."""
+    """Return the C++ call for an arithmetic instruction, or "" for any other; raise ValueError for wrong operands."""
     function, count = _function(opcode)
     match = CONVERSION.fullmatch(opcode)
     if function:
@@ -54,7 +54,7 @@ def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
 
 
 def _function(opcode: str) -> tuple[str, int]:
-    """Return the C++ function of an instruction and how many operands it reads; no name where there is none."""
+    """Return the C++ function of an opcode and the number of operands that it reads; ("", 0) if there is none."""
     operation, _, kind = opcode.rpartition(".")
     if (integer := INTEGERS.get(operation)) and kind in integer.types:
         return f"{function_name(operation)}<{TYPES[kind]}>", len(integer.operands)
@@ -70,7 +70,7 @@ def _conversion(rounding: str, to: str, source: str, given: Sequence[str]) -> st
     if to[0] != "f" and source[0] == "f":
         _require(rounding in ROUNDINGS)
         kind = f"{TYPES[to]}, {TYPES[source]}"
-        # Of C's functions of one name the type of the pointer tells which.
+        # floor and floorf have overloads; the parameter's type selects the one to take the address of.
         name = ROUNDINGS[rounding] + ("f" if source == "f32" else "")
         return f"::opb_ptx::rounded_to_integer<{kind}>({given[0]}, {given[1]}, &::{name})"
     _require(rounding in ("", "rn"))

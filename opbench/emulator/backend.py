@@ -1,4 +1,4 @@
-"""`CpuBackend`: where cases run on a machine without a GPU."""
+"""Define `CpuBackend`, the backend that runs cases on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ BEYOND = {
     r"<<<": "launches from a kernel; opbench has none",
     r"\b(?:new\s+\w+\s*\[|malloc\s*\()": "the device's heap; give the kernel a workspace",
 }
-"""What no shim can stand in for, by how it shows in the source."""
+"""Features that the shim cannot emulate: a pattern of the source, and the text that names the feature."""
 
 ORDER_MATTERS = re.compile(
     r"opb_(mbarrier_over|named_barrier|cluster_wait|trace_atomic|trace_order)$|__tsan_(unaligned_)?volatile_"
 )
-"""Functions of the runtime that a traced module calls only if its threads meet without a barrier of the whole block."""
+"""Runtime functions that a traced module calls only if its threads synchronise by other means than __syncthreads()."""
 ORDERS = 4
-"""Threads in turn and asynchronous work as late as may be, then both drawn by lot."""
+"""Runs of an order-dependent kernel: the first schedules threads in turn and finishes asynchronous work as late as
+possible; the others choose both at random."""
 
 PROCESS_LOG = LaunchLog()
-"""As there is one runtime in a process, its reports are numbered once for all backends."""
+"""The log that all backends share, because a process has one runtime and its reports refer to kernels by number."""
 
 
 class CpuBackend:
-    """Executes kernels on the host's cores: for verdicts, never for times."""
+    """Execute kernels on the host's cores to check their results; never to time them."""
 
     name = "cpu"
     sm_count = 8
@@ -106,7 +107,7 @@ class CpuBackend:
         )
 
     def unsupported(self, request: BuildRequest) -> str | None:
-        """Why the cpu backend cannot run such a module, else None."""
+        """Return the reason why the cpu backend cannot run a module, or None if it can."""
         reason = self._lacks(request.compute_capability)
         if reason is not None:
             return reason
@@ -122,14 +123,17 @@ class CpuBackend:
         return None
 
     def _lacks(self, needed: str) -> str | None:
-        """Say which compute capability a variant needs that this backend or the GPU asked for lacks; else None."""
+        """Return why the backend or the requested GPU lacks the compute capability that a variant needs, or None."""
         if reason := _beyond_capability(needed):
             return reason
         reason = missing_capability(self.capability, needed)
         return f"{reason}; the GPU that was asked for has {self.capability[0]}.{self.capability[1]}" if reason else None
 
     def _unknown_instruction(self, request: BuildRequest) -> str | None:
-        """Preprocessed text decides: a branch for newer GPUs may hold instructions that nobody compiles."""
+        """Return where the module uses an instruction that the backend lacks, or None.
+
+        The preprocessed text is searched, because `#if` may exclude instructions for newer GPUs.
+        """
         try:
             self._traced_builder.require_instructions(request)
         except UnsupportedInstruction as problem:
@@ -143,31 +147,34 @@ class CpuBackend:
         return None
 
     def compile(self, request: BuildRequest) -> Path:
-        """Compile into the disk cache, or find it there; raises CompileError."""
+        """Return the compiled module from the disk cache, after compiling it if necessary; raise CompileError."""
         return self._builder.module(request)
 
     def compile_traced(self, request: BuildRequest) -> Path:
-        """The same with every memory access instrumented."""
+        """Return the compiled module in which every memory access is instrumented; raise CompileError."""
         return self._traced_builder.module(request)
 
     def orders(self, request: BuildRequest) -> int:
-        """More than one where the order of threads may change a result: at mbarriers, atomic and volatile accesses."""
+        """Return in how many thread orders to run a module.
+
+        The number is 1 unless the module uses mbarriers, atomic or volatile accesses, whose order may change a result.
+        """
         called = imported_symbols(self.compile_traced(request))
         return ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
 
     def architecture(self, request: BuildRequest) -> str:
-        """Whose branches of `#if __CUDA_ARCH__` are compiled, such as "sm_90"; empty where the text has none."""
+        """Return the architecture for which `__CUDA_ARCH__` selects code, such as "sm_90"; "" if no file uses it."""
         text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
         number = self._builder.architecture(request)
         return f"sm_{number[:-1]}" if re.search(rf"\b{ARCHITECTURE_MACRO}\b", text) else ""
 
     def load(self, request: BuildRequest) -> Program:
-        """Compile if need be and load."""
+        """Load a module, after compiling it if necessary."""
         path = self.compile(request)
         return CpuProgram(path, request, self._runtime, self._log, self._workers)
 
     def load_traced(self, request: BuildRequest) -> Program:
-        """The traced build, to be run without a trace: half as quick, and no second build is needed."""
+        """Load the traced build, to run it without a trace: twice as slow as the fast build, but no second build."""
         return CpuProgram(self.compile_traced(request), request, self._runtime, self._log, self._workers)
 
     def trace(
@@ -177,10 +184,10 @@ class CpuBackend:
         buffers: Mapping[str, Buffer],
         options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
     ) -> Trace:
-        """Run the launches once in a traced build of the module: slower, and every memory access is looked at.
+        """Run the launches once in a traced build of the module, which checks every memory access.
 
-        The buffers end as after an ordinary run. Findings that earlier launches left behind are dropped, so that the
-        trace's are its own.
+        The buffers have the same content afterwards as after an ordinary run. Reports of earlier launches are
+        discarded, so that all findings belong to this trace.
         """
         path = self.compile_traced(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
@@ -199,7 +206,10 @@ class CpuBackend:
         buffers: Mapping[str, Buffer],
         leave_out: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch, and look at where they reach and at what no `int` holds."""
+        """Run some blocks of each launch; check their accesses for bounds and their arithmetic for `int` overflow.
+
+        Bit n of `leave_out` excludes the n-th sampled block of each launch.
+        """
         path = KernelBuilder(self._toolchain, self._folder, HUGE, self.capability).module(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
@@ -209,14 +219,14 @@ class CpuBackend:
             return Trace(found, traffic, completed, tracing.accesses, tracing.cut_short)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
-        """A poisoned buffer that takes memory where it is written only; raises UsageError beyond what can be mapped."""
+        """Allocate a poisoned buffer whose pages take memory only once written; raise UsageError if it is too large."""
         try:
             return SparseBuffer(name, shape, dtype)
-        except EnvironmentFault as refused:  # others fit: it is this problem that is too large
+        except EnvironmentFault as refused:  # the problem is too large, not the machine too small: others may fit
             raise UsageError(str(refused)) from None
 
     def doubts(self, request: BuildRequest) -> list[Finding]:
-        """What the compiler thinks may be read before it is written: it may be wrong, so these are hints."""
+        """Return the compiler's warnings of uninitialised local variables, as hints because they may be wrong."""
         try:
             noted = json.loads(doubts_of(self.compile(request)).read_text())
         except (OSError, ValueError):
@@ -227,27 +237,27 @@ class CpuBackend:
         ]
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """A new poisoned buffer; raises EnvironmentFault when memory is short."""
+        """Allocate a buffer filled with poison (0xFF bytes); raise EnvironmentFault if memory is short."""
         return CpuBuffer(name, shape, dtype)
 
     def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
-        """A tensor in the memory of a buffer, at an offset in bytes."""
+        """Return a tensor that shares a buffer's memory, from an offset in bytes on."""
         return cast(CpuArray, buffer).part(tensor.name, tensor.shape, tensor.dtype, offset)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
-        """Give the memory back."""
+        """Unmap the memory of the buffers."""
         for buffer in buffers.values():
             if isinstance(buffer, CpuBuffer):
                 buffer.free()
         self._log.buffers = []
 
     def synchronize(self) -> list[Finding]:
-        """Launches have ended when they return; this hands out what the runtime saw since the last call."""
+        """Return the findings since the last call; there is nothing to wait for, as launches are synchronous."""
         return to_findings(self._runtime.take_reports(), self._log)
 
 
 def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
-    """What of a module's own part no shim can stand in for, with its line."""
+    """Return the line and the first feature of `BEYOND` that the module's device code uses, or None."""
     part = device_part(read, request.roots)
     for source in read:
         text = without_idle_macros(plain_code(part.texts[source.path]))

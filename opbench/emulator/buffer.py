@@ -1,4 +1,4 @@
-"""Device memory as own mappings: guard bands with a known pattern around the content, fences around those."""
+"""Allocate device memory: each buffer is a mapping with guard bytes around the content and unmapped pages outside."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.kernels.scalar import element
 
 FENCE = 1 << 30
-"""Addresses cost nothing: a wide fence keeps a far access from reaching someone else's memory."""
+"""Bytes of inaccessible address space on each side of a buffer. The fence is wide, so that an access far out of bounds
+faults instead of reaching other memory of the process; address space alone takes no memory."""
 PATTERN = 0xFFFE
-"""A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
+"""The 16-bit content of guard bytes: a NaN in every float format, and different from poison (0xFF bytes), so that a
+write of poison into a guard is detected, too."""
 GUARD = np.full((GUARD_BYTES + mmap.PAGESIZE) // 2 + 1, PATTERN, np.uint16).view(np.uint8)
-"""The longest band that can follow a content, and a byte more, as a content may end at an odd one."""
+"""The longest guard that can follow a content, plus one 16-bit element, because a content may end at an odd byte."""
 DTYPES: dict[str, Any] = {
     "f64": np.float64,
     "f32": np.float32,
@@ -49,18 +51,19 @@ PROT_NONE = 0
 MAP_NORESERVE = 0x4000
 MAP_FIXED = 0x10
 SPARSE_BYTES = 16 << 20
-"""Of the file that is mapped again and again in a sparse buffer."""
+"""The size of the file that a sparse buffer maps repeatedly."""
 SPARSE_PIECES = 1 << 14
-"""Of a buffer at most: a process has 65,530 mappings (vm.max_map_count); without one left nothing is allocated."""
+"""The largest number of mappings of one buffer. Linux allows a process 65,530 (vm.max_map_count); beyond that, every
+allocation fails."""
 PAGEMAP_ENTRY = 8
 PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
 
 class CpuArray:
-    """A tensor's place in memory that someone else has, such as a part of a buffer."""
+    """Give access to a tensor in memory that another object owns, such as a part of a buffer."""
 
     initialised = True
-    """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""
+    """Whether the content was written since it was poisoned; a traced kernel that reads it before that is wrong."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, memory: np.ndarray) -> None:
         self.name, self.shape = name, tuple(shape)
@@ -71,22 +74,22 @@ class CpuArray:
 
     @property
     def address(self) -> int:
-        """Where the content begins."""
+        """The address of the first byte of the content."""
         return int(self._bytes.ctypes.data)
 
     def part(self, name: str, shape: tuple[int, ...], dtype: str, offset: int) -> CpuArray:
-        """A tensor in this memory, at an offset in bytes."""
+        """Return a tensor that shares this memory, from an offset in bytes on."""
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         return CpuArray(name, shape, dtype, self._bytes[offset : offset + size])
 
     def write(self, array: np.ndarray) -> None:
-        """Copy a host array of the same shape and dtype in."""
+        """Copy a host array of the same shape and dtype into the buffer."""
         self._check(array)
         self._content[...] = array
         self.initialised = True
 
     def read(self) -> np.ndarray:
-        """Copy the content out."""
+        """Return a copy of the content."""
         content: np.ndarray = self._content.copy()
         return content
 
@@ -112,20 +115,20 @@ class CpuArray:
         self.initialised = True
 
     def fill(self, value: float) -> None:
-        """Fill the content with a number, as its type holds it."""
+        """Fill the content with a number, rounded to the buffer's dtype."""
         self._content[...] = np.frombuffer(element(self.dtype, value), self.dtype)[0]
         self.initialised = True
 
     def fingerprint(self) -> int:
-        """64 bits that stand for the content."""
+        """Return a 64-bit hash of the content."""
         return int.from_bytes(hashlib.blake2b(self._bytes.data, digest_size=8).digest(), "little")
 
     def damage(self) -> int | None:
-        """None: there are no guard bands here."""
+        """Return None, because memory of another object has no guard bytes of its own."""
         return None
 
     def distance(self, address: int) -> int:
-        """How far an address lies outside of the content; 0 inside."""
+        """Return how many bytes an address lies outside of the content; 0 if it lies inside."""
         start: int = self.address
         return max(start - address, address - (start + self.bytes - 1), 0)
 
@@ -137,9 +140,9 @@ class CpuArray:
 
 
 class CpuBuffer(CpuArray):
-    """Memory for one tensor: fence, band, content, band, fence; any access to a fence faults.
+    """Allocate memory for one tensor, laid out as fence, guard, content, guard, fence; an access to a fence faults.
 
-    The content begins at a page, hence aligned for every vector type.
+    The content begins at a page, so it is aligned for every vector type.
     """
 
     _limited = True
@@ -162,7 +165,7 @@ class CpuBuffer(CpuArray):
         self._all.view(np.uint16)[(GUARD_BYTES + size) // 2 :] = PATTERN
 
     def damage(self) -> int | None:
-        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte; None if none did."""
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
         tail = self._all[GUARD_BYTES + self.bytes :]
         after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
@@ -177,7 +180,7 @@ class CpuBuffer(CpuArray):
         return min(found)[1] if found else None
 
     def free(self) -> None:
-        """Give the memory back; the buffer and its parts must not be used afterwards."""
+        """Unmap the memory; the buffer and its parts must not be used afterwards."""
         if self._base:
             del self._content, self._bytes, self._all
             _libc.munmap(self._base, self._inner + 2 * self._fence)
@@ -200,27 +203,30 @@ class CpuBuffer(CpuArray):
 
 
 class SparseBuffer(CpuBuffer):
-    """Poison, or one number, that takes memory where it is written only: it may be larger than the machine's."""
+    """Allocate a buffer whose pages take memory only once they are written, so it may exceed the machine's memory.
+
+    Pages that were not written all map one file, which contains poison or one repeated number.
+    """
 
     _limited = False
 
     def poison(self) -> None:
-        """Poison everywhere, but no page of it is taken."""
+        """Fill the content with poison without allocating a page."""
         self._map_file(_pages_of(b"\xff"))
         self.initialised = False
 
     def clear(self) -> None:
-        """Zeros everywhere, likewise."""
+        """Fill the content with zeros without allocating a page."""
         self.fill(0.0)
 
     def fill(self, value: float) -> None:
-        """A number everywhere, likewise."""
+        """Fill the content with a number without allocating a page."""
         self._map_file(_pages_of(element(self.dtype, value)))
         self.initialised = True
 
     @property
     def content(self) -> np.ndarray:
-        """The content itself, of which only what is looked at is fetched."""
+        """The content without a copy; only pages that the caller accesses are loaded."""
         content: np.ndarray = self._content
         return content
 
@@ -233,7 +239,7 @@ class SparseBuffer(CpuBuffer):
                 entries = np.frombuffer(file.read(count * PAGEMAP_ENTRY), np.uint64)
         except OSError:
             return None
-        # A page that was only read is the file's; one that was written is this process's own, in memory or swapped out.
+        # A page that was only read belongs to the file; a written page is a private copy, in memory or swapped out.
         own: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
             (entries & PAGE_SWAPPED) != 0
         )
@@ -241,7 +247,7 @@ class SparseBuffer(CpuBuffer):
         return found if entries.size == count else None
 
     def _map_file(self, file: int) -> None:
-        """Map a file as often as it takes; its pages are copied where they are written."""
+        """Map a file repeatedly over the whole content; the system copies a page when it is written."""
         if self.bytes > SPARSE_PIECES * SPARSE_BYTES:
             raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
         start = self._base + self._fence + GUARD_BYTES
@@ -253,12 +259,12 @@ class SparseBuffer(CpuBuffer):
                 raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses"))
 
     def _guard(self, size: int) -> None:
-        """No pattern: a traced launch knows where the content ends."""
+        """Write no guard bytes, because a traced launch checks bounds itself."""
 
 
 @functools.cache
 def _pages_of(number: bytes) -> int:
-    """A file in memory of one number, kept."""
+    """Return the descriptor of an in-memory file that repeats one number; it stays open for the whole process."""
     file = os.memfd_create("opbench-sparse")
     with os.fdopen(os.dup(file), "wb") as stream:
         stream.write(number * (SPARSE_BYTES // len(number)))
@@ -271,7 +277,7 @@ def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes that the machine could still give, the container's limit included; None when it does not say."""
+    """Return the available memory in bytes, limited by the container's cgroup; None if it is not known."""
     amounts = []
     try:
         free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)

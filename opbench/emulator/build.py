@@ -1,4 +1,4 @@
-"""From an unchanged `.cu` file to a shared object in the cache: preprocess, rewrite, compile, link."""
+"""Build a shared object in the cache from an unchanged `.cu` file: preprocess, rewrite, compile, link."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ NEWEST_CAPABILITY = (9, 0)
 """The newest compute capability whose code the cpu backend executes."""
 ARCHITECTURE_MACRO = "__CUDA_ARCH__"
 KEPT = 64
-"""Preprocessed texts, some 100 kB each."""
+"""The number of preprocessed texts that a builder caches; each has about 100 kB."""
 
 
 @dataclass(frozen=True)
 class Preprocessed:
-    """A translation unit ready to compile, and the user's files that it was made of."""
+    """Hold a preprocessed translation unit and the list of the user's files that it includes."""
 
     text: str
     files: tuple[Path, ...]
     empty: tuple[str, ...] = ()
-    """Headers that were not found and were replaced by nothing."""
+    """Headers that were not found and were replaced by empty files."""
 
 
 def digest(*parts: str | bytes) -> str:
-    """A key of the parts, which no concatenation of other parts shares."""
+    """Return a hash of the parts; the parts' lengths are hashed, too, so ("ab", "c") and ("a", "bc") differ."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -106,7 +106,7 @@ def digest(*parts: str | bytes) -> str:
 
 @contextlib.contextmanager
 def alone(final: Path) -> Iterator[None]:
-    """No other process makes this file meanwhile, where the file system knows locks."""
+    """Hold a file lock, so that no other process builds the same file; do nothing if the file system has no locks."""
     with (final.parent / f".{final.name}.lock").open("w") as lock:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -115,14 +115,14 @@ def alone(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A working folder next to the cache's files, on the same file system so that a rename is atomic."""
+    """Provide a temporary folder on the file system of the cache, so that renaming a file into the cache is atomic."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @functools.cache
 def shim_version() -> str:
-    """A digest of the shim, the runtime and the passes, and of where they lie: lines of a traced build name them."""
+    """Return a hash of the shim, the runtime, the text passes and their folder, whose path is part of traced builds."""
     folder = Path(__file__).parent
     own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     read = [
@@ -133,7 +133,7 @@ def shim_version() -> str:
 
 
 class KernelBuilder:
-    """Compiles modules with one toolchain into one cache folder; safe from several threads and processes."""
+    """Compile modules with one toolchain into one cache folder; threads and processes may share the folder."""
 
     def __init__(
         self, toolchain: Toolchain, folder: Path, build: CompileMode, capability: tuple[int, int] = NEWEST_CAPABILITY
@@ -142,12 +142,12 @@ class KernelBuilder:
         self.folder = folder
         self.build = build
         self.capability = capability
-        """The compute capability that `__CUDA_ARCH__` names."""
+        """The compute capability from which `__CUDA_ARCH__` is derived."""
         self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
-        """By manifest and whether it was cut down: whoever asks whether a module can be built builds it next."""
+        """Cached by manifest and `reduced`, because a build often follows the check whether a build is possible."""
 
     def module(self, request: BuildRequest) -> Path:
-        """The shared object of a request, compiled unless the cache holds it; raises CompileError."""
+        """Return the shared object of a request, compiled if the cache does not have it; raise CompileError."""
         manifest = self._manifest(request)
         if (known := _read_manifest(manifest)) is not None:
             return known
@@ -159,7 +159,7 @@ class KernelBuilder:
         try:
             return self._made(request, manifest, False)
         except CompileError as first:
-            # What keeps the file from compiling may belong to a kernel that nobody asked for.
+            # The error may be in a kernel that the request does not use: compile again without that kernel.
             if not leaves_out(request):
                 raise
             try:
@@ -171,7 +171,7 @@ class KernelBuilder:
             raise
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
-        """The object of the whole file, or of what its kernels need of it."""
+        """Build the object of the whole file or, if `reduced`, of the declarations that the request's kernels need."""
         try:
             preprocessed = self._without_ptx(request, reduced, manifest)
         except UnsupportedInstruction as problem:
@@ -183,14 +183,14 @@ class KernelBuilder:
             text = relax_initialisation(text)
         if self.build.traced:
             text = replace_built_in_copies(text, UNSEEN_COPIES[self.toolchain.family])
-        # Where the cache lies must not decide the key.
+        # The key must not depend on the path of the cache.
         key = self._key(text.replace(str(self.folder), ""))
         final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
         if not final.exists():
             try:
                 self._compile(request, text, final)
             except CompileError as error:
-                # A name that nobody declares may be one of a header that was not there.
+                # A missing header may have declared the undeclared name.
                 if preprocessed.empty and UNDECLARED.search(str(error)):
                     sources = closure(request.source, request.include)
                     raise device_part.without_header(error, preprocessed.empty, sources) from None
@@ -200,7 +200,7 @@ class KernelBuilder:
         return final
 
     def require_instructions(self, request: BuildRequest) -> None:
-        """Raise UnsupportedInstruction for inline PTX that the kernels need and that this backend or its GPU lacks."""
+        """Raise UnsupportedInstruction if the kernels use inline PTX that the backend or the requested GPU lacks."""
         manifest = self._manifest(request)
         if _read_manifest(manifest) is not None:
             return
@@ -212,7 +212,7 @@ class KernelBuilder:
             self._without_ptx(request, True, manifest)
 
     def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
-        """The request preprocessed, with functions in place of inline PTX; kept for whoever builds it next."""
+        """Return the preprocessed request with inline PTX replaced by function calls; cache it for the next build."""
         key = (manifest.name, reduced)
         if key not in self._preprocessed:
             found = self.preprocess(request, reduced)
@@ -223,9 +223,9 @@ class KernelBuilder:
         return self._preprocessed[key]
 
     def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
-        """Expand the request's wrapper; raises CompileError.
+        """Preprocess the request's wrapper; raise CompileError.
 
-        `reduced` is whether the file is cut down to what the kernels need; unless told, where it has a host's part.
+        `reduced` keeps only the declarations that the kernels need; None does so if the file has host code.
         """
         if reduced is None:
             reduced = has_host_part_in(request)
@@ -241,7 +241,7 @@ class KernelBuilder:
             include = [*self._parsed_shim, *system, *own, *cut.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
-            # The scratch folder's random name must not decide the key.
+            # The key must not depend on the random name of the scratch folder.
             text = output.read_text().replace(str(wrapper), wrapper.name)
             for written, original in cut.originals.items():
                 text = text.replace(str(written), str(original.absolute()))
@@ -252,7 +252,7 @@ class KernelBuilder:
             return Preprocessed(text, tuple(_user_files(text)), missing)
 
     def architecture(self, request: BuildRequest) -> str:
-        """Return the value of `__CUDA_ARCH__`, such as "900"; a macro of the request's own counts first."""
+        """Return the value of `__CUDA_ARCH__`, such as "900"; a definition in the request takes precedence."""
         return dict(self._with_architecture(request).macros)[ARCHITECTURE_MACRO]
 
     def _with_architecture(self, request: BuildRequest) -> BuildRequest:
@@ -263,16 +263,16 @@ class KernelBuilder:
 
     @functools.cached_property
     def _hidden_macros(self) -> list[str]:
-        """The macros of this compiler and of the shim that kernels do not see."""
+        """Names of the compiler's and the shim's macros that are hidden from kernels."""
         answer = self._call([*self.toolchain.flags(self.build), "-dM", "-E", "-x", "c++", os.devnull])
         return macros.hidden_names(answer.stdout)
 
     @functools.cached_property
     def _parsed_shim(self) -> tuple[str, ...]:
-        """Flags that let the compiler load the shim as it was parsed once, which halves the time of most builds.
+        """Flags that let g++ load the shim as a precompiled header, which halves the time of most builds.
 
-        The preprocessed text then names the parsed file in place of the shim's lines. Where the file does not fit, as
-        with a macro that the shim uses too, the compiler reads the shim itself.
+        The preprocessed text then refers to the precompiled header instead of containing the shim's lines. If the
+        header does not fit, for example because a request defines a macro of the shim, g++ reads the shim itself.
         """
         if self.toolchain.family != "gcc":
             return ()
@@ -285,11 +285,11 @@ class KernelBuilder:
         return ("-fpch-preprocess", "-isystem", str(folder))
 
     def parse_shim(self) -> None:
-        """Have the shim parsed, if no earlier build had."""
+        """Build the shim's precompiled header if the cache does not have it."""
         _ = self._parsed_shim
 
     def runtime(self) -> Path:
-        """The runtime library, compiled once per machine and compiler."""
+        """Return the runtime library, compiled once per machine and compiler; raise EnvironmentFault."""
         final = self.folder / f"runtime-{self._key('')}.so"
         flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
         flags += QUICK if self.toolchain.family == "gcc" else ()
@@ -301,7 +301,7 @@ class KernelBuilder:
         return final
 
     def _call_once(self, final: Path, arguments: Sequence[str]) -> str:
-        """Make a file that is not there yet, in one process at a time; what the compiler says where it cannot."""
+        """Build a missing file in one process at a time; return the compiler's messages if that fails, else ""."""
         if final.exists():
             return ""
         with alone(final), scratch(self.folder) as folder:
@@ -314,7 +314,7 @@ class KernelBuilder:
         return ""
 
     def _manifest(self, request: BuildRequest) -> Path:
-        """Where it is noted which object a request led to, so that a second compile runs nothing at all."""
+        """Return the path of the JSON file that maps a request to its object, so that a second compile runs nothing."""
         try:
             sources = closure(request.source, request.include)
         except OSError as problem:
@@ -325,13 +325,13 @@ class KernelBuilder:
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
-        """Everything that decides a compiled file, the CPU's extensions included: they are flags."""
+        """Return a hash of everything that affects a compiled file; the flags include the CPU's extensions."""
         return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
 
     def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
         flags = self.toolchain.flags(self.build)
         if self.toolchain.family == "gcc" and MATRIX_CALL.search(text):
-            # Copies of the call of an interpreted instruction run no faster, and take most of the compiler's time.
+            # Unrolling a loop around an emulated instruction gains no speed and takes most of the compile time.
             flags = (*flags, *ROLLED)
         if ASYNCHRONOUS_CALL.search(text):
             flags = (*flags, *CALLS)
@@ -347,7 +347,7 @@ class KernelBuilder:
             shared, made = folder / "shared.s", folder / final.name
             names = elf.undefined_thread_locals(compiled)
             shared.write_text(_dynamic_shared(names))
-            # A linker's time goes into libraries of which most modules need nothing.
+            # Most modules need no library, and searching libraries takes most of the link time.
             needed = () if elf.needs_libraries(compiled, names) else ("-nostdlib",)
             link = (*self.toolchain.link_flags(self.build), *needed)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
@@ -379,7 +379,7 @@ class KernelBuilder:
 
 
 def prepare(folder: Path) -> None:
-    """Build what every check needs, if no earlier process of this machine has."""
+    """Build the runtime library and the shim's precompiled header if the cache folder does not have them."""
     folder.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
     with ThreadPoolExecutor(2) as pool:
@@ -399,17 +399,17 @@ def constants_of(module: Path) -> Path:
 
 
 def entry_symbol(index: int) -> str:
-    """The exported function of the request's kernel number `index`."""
+    """Return the name of the exported function that calls the request's kernel number `index`."""
     return f"opb_entry_{index}"
 
 
 def constant_symbol(index: int) -> str:
-    """The exported function that tells where the request's constant number `index` lies."""
+    """Return the name of the exported function that returns the address of the request's constant number `index`."""
     return f"opb_constant_{index}"
 
 
 def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder: Path) -> str:
-    own = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
+    own = [f"#define {name} {value}" for name, value in request.macros]  # a shim parameter may have such a name
     standard = [f"#include <{name}>" for name in implied]
     hide, show = (f'#include "{folder}/{switch}.hpp"' for switch in ("hide", "show"))
     lines = ["#include <cuda_cpu.hpp>", *standard, hide, *own, f'#include "{source}"', show, "OPB_MODULE"]
@@ -419,7 +419,7 @@ def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder
 
 
 def _dynamic_shared(names: Sequence[str]) -> str:
-    """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array."""
+    """Return assembly that defines all `extern __shared__` arrays of a module as one thread-local array."""
     lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
     for name in sorted({*names, "opb_dynamic"}):
         lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
@@ -428,7 +428,7 @@ def _dynamic_shared(names: Sequence[str]) -> str:
 
 
 def _read_manifest(manifest: Path) -> Path | None:
-    """The object that a manifest names, if it is there and no file that it was made of has changed."""
+    """Return the object that a manifest names; None if it does not exist or one of its source files has changed."""
     try:
         known = json.loads(manifest.read_text())
         unchanged = all(digest(Path(path).read_bytes()) == key for path, key in known["files"].items())
@@ -439,7 +439,7 @@ def _read_manifest(manifest: Path) -> Path | None:
 
 
 def _user_files(text: str) -> list[Path]:
-    """The files outside of system headers that preprocessed text came from."""
+    """Return the files, except system headers, that preprocessed text was read from."""
     names = dict.fromkeys(
         match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
     )

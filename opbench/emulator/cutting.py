@@ -1,4 +1,4 @@
-"""A request's files cut down to what its kernels need, written where the compiler finds them."""
+"""Reduce a request's files to the declarations that its kernels need, and refuse what nvcc would refuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbench.source.sources import closure
 
 
 def require_names(request: BuildRequest) -> None:
-    """Refuse a kernel whose name is nowhere in the text, before a compiler stumbles over it in the wrapper."""
+    """Raise CompileError for a kernel or constant that no file names; the compiler would blame the wrapper."""
     try:
         read = closure(request.source, request.include)
     except OSError:
@@ -27,7 +27,7 @@ def require_names(request: BuildRequest) -> None:
 
 
 def require_device_functions(request: BuildRequest) -> None:
-    """Refuse what nvcc refuses and no compiler here does: a kernel that calls a function of the host."""
+    """Raise CompileError if a kernel calls a host function, which nvcc refuses and a host compiler accepts."""
     found = device_part.host_function(closure(request.source, request.include), request.kernels)
     if found:
         source, function = found
@@ -38,7 +38,7 @@ def require_device_functions(request: BuildRequest) -> None:
 
 
 def require_definitions(request: BuildRequest) -> None:
-    """Refuse a variable of the GPU that another file defines: modules are built of one file and are not linked."""
+    """Raise CompileError for a device variable that another file defines; modules are single files without linking."""
     found = device_part.undefined_variable(closure(request.source, request.include), request.kernels)
     if found:
         source, variable = found
@@ -58,7 +58,7 @@ def _no_constant(request: BuildRequest, name: str) -> CompileError:
 
 
 def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
-    """Return an error that lists the kernels that the file defines, at the header's line that names another."""
+    """Return an error that lists the kernels of the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
     defined = sorted({found.qualified for found in device_part.kernels_of(text)})
     message = f"no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
@@ -66,7 +66,7 @@ def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
 
 
 def has_host_part_in(request: BuildRequest) -> bool:
-    """Whether a request's files hold what only a host's compiler takes."""
+    """Return whether a request's files have host code."""
     try:
         return device_part.has_host_part(closure(request.source, request.include))
     except OSError:
@@ -74,26 +74,27 @@ def has_host_part_in(request: BuildRequest) -> bool:
 
 
 def leaves_out(request: BuildRequest) -> bool:
-    """Whether the file has declarations that its kernels do not need."""
+    """Return whether the files have declarations or missing headers that the request's kernels do not need."""
     part = device_part.device_part(closure(request.source, request.include), request.roots)
     return bool(part.set_aside or part.empty)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A file to compile in place of the user's."""
+    """Describe the reduced file that is compiled instead of the user's."""
 
     source: Path
     flags: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
-    """Headers that are empty where no compiler has them."""
+    """Headers to replace by empty files if the compiler does not find them."""
     originals: Mapping[Path, Path] = field(default_factory=dict)
+    """The user's file of each written file."""
     implied: tuple[str, ...] = ()
-    """Standard headers to be included before it."""
+    """Standard headers to include before `source`."""
 
 
 def cut_down(request: BuildRequest, folder: Path) -> Cut:
-    """The device's part of a request in a folder."""
+    """Write the device part of a request's files into a folder and return what to compile."""
     read = closure(request.source, request.include)
     part = device_part.device_part(read, request.roots)
     written = device_part.write_texts(part, read, folder)

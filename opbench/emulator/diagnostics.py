@@ -1,4 +1,4 @@
-"""Compiler messages about a user's file, without messages about opbench's own files."""
+"""Reduce compiler output to the messages about the user's file, without those about opbench's own files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
 
 
 def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
-    """The plain word for a kernel's name that fits several functions, or a template's that has other arguments."""
+    """Return an error if a kernel's name is ambiguous or its template arguments do not fit, else None."""
     found = UNCLEAR.search(stderr)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def _is_missing(kernel: str, stderr: str) -> bool:
 
 
 def shortened(stderr: str) -> str:
-    """Return whole diagnostics only, without notes about the shim and without include chains."""
+    """Return the first 40 lines of the errors, without warnings, notes about the shim and include chains."""
     kept: list[str] = []
     noise = False
     for line in stderr.splitlines():

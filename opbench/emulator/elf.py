@@ -1,4 +1,4 @@
-"""Read and adjust the thread-local symbols of an object file, which are what `__shared__` arrays become."""
+"""Read symbols of an ELF file and adjust the thread-local ones, to which `__shared__` arrays are compiled."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SECTION_SYMBOLS = 2
 SECTION_NO_BITS = 8
 SECTION_THREAD_LOCAL = 0x400
 SECTION_WRITABLE = 3
-"""Allocated and writable; what no kernel may write holds the compiler's own constants too."""
+"""Flags of an allocated and writable section. Read-only sections are ignored, as they have compiler constants, too."""
 SYMBOL_OBJECT = 1
 SYMBOL_THREAD_LOCAL = 6
 UNDEFINED = 0
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
-"""Undefined as well, but the runtime's own, respectively the linker's."""
+"""Undefined thread-local symbols that are no `__shared__` arrays: the runtime or the linker defines them."""
 EVERYWHERE = re.compile(
     r"(?:opb|__tsan|__ubsan_handle|__sanitizer_cov)_\w+|mem(?:cpy|move|set|cmp)"
     r"|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_"
@@ -33,7 +33,7 @@ GAP = 1024
 
 @dataclass(frozen=True)
 class ElfSection:
-    """A section header, and where it stands in the file."""
+    """Hold a section header and its position in the file (bytes)."""
 
     position: int
     kind: int
@@ -45,42 +45,45 @@ class ElfSection:
 
 @dataclass(frozen=True)
 class SharedArray:
-    """A `__shared__` array, by its place in a thread's block of shared memory; or a variable, by that in its module."""
+    """Describe a `__shared__` array or a module variable.
+
+    `offset` counts bytes from the start of shared memory for an array, from the module's base for a variable.
+    """
 
     name: str
     offset: int
     bytes: int
     owner: str = ""
-    """The kernel or function that declares it, where its symbol tells."""
+    """The kernel or function that declares the array; "" if the symbol does not contain a function name."""
     constant: bool = False
-    """Whether it is a `__constant__` variable, which no kernel may write."""
+    """Whether the variable is `__constant__`, so that no kernel may write it."""
 
     def distance(self, address: int) -> int:
-        """How far an address lies outside of the array; 0 inside."""
+        """Return how many bytes an address lies outside of the array; 0 if it lies inside."""
         return max(self.offset - address, address - (self.offset + self.bytes - 1), 0)
 
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
-    """Names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
+    """Return the names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
     names = [name for name, _, _, section in _symbols(_read(object_file), SYMBOL_THREAD_LOCAL) if section == UNDEFINED]
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
 def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
-    """Whether an object needs more than `arrays` and what the runtime and every process have."""
+    """Return whether an object refers to a symbol that is neither in `arrays` nor defined in every process."""
     names = (name for name, _, _, section in _symbols(_read(object_file)) if section == UNDEFINED and name)
     return any(name not in arrays and not EVERYWHERE.fullmatch(name) for name in names)
 
 
 @functools.lru_cache(64)
 def imported_symbols(module: Path) -> frozenset[str]:
-    """Names of what a linked module calls or refers to and does not define: the runtime's functions among them."""
+    """Return the names of the undefined symbols of a linked module, such as the runtime's functions."""
     return frozenset(name for name, _, _, section in _symbols(_read(module)) if section == UNDEFINED and name)
 
 
 @functools.lru_cache(64)
 def shared_arrays(module: Path) -> list[SharedArray]:
-    """The arrays that a linked module defines; the dynamic one has no size of its own."""
+    """Return the `__shared__` arrays that a linked module defines; the dynamic array has size 0."""
     found = {
         (offset, size): SharedArray(plain_name(name), offset, size, owner_of(name))
         for name, offset, size, section in _symbols(_read(module), SYMBOL_THREAD_LOCAL)
@@ -91,7 +94,7 @@ def shared_arrays(module: Path) -> list[SharedArray]:
 
 @functools.lru_cache(64)
 def module_variables(module: Path) -> list[SharedArray]:
-    """The writable variables that a linked module defines, `__device__` and `__constant__` ones; no two overlap."""
+    """Return the `__device__` and `__constant__` variables of a linked module, sorted by offset; no two overlap."""
     data = _read(module)
     writable = {
         index
@@ -106,7 +109,7 @@ def module_variables(module: Path) -> list[SharedArray]:
 
 
 def symbol_offset(module: Path, wanted: str) -> int:
-    """Where a symbol of a linked module stands, counted from the start of the module; raises ValueError."""
+    """Return the offset in bytes of a symbol from the start of its linked module; raise ValueError if undefined."""
     for name, offset, _, section in _symbols(_read(module)):
         if name == wanted and section != UNDEFINED:
             return offset
@@ -114,9 +117,10 @@ def symbol_offset(module: Path, wanted: str) -> int:
 
 
 def widen_arrays(object_file: Path) -> None:
-    """Leave a gap after every array: sections of zeros have no content, so growing one is a matter of its header.
+    """Add a gap after every zero-initialised array, so that an index past its end does not reach the next array.
 
-    What is initialised has none: an index past its end may land in another variable, unseen.
+    A section of zeros has no content in the file, so only the size in its header changes. Initialised variables get
+    no gap: an index past the end of one may reach another variable undetected.
     """
     data = bytearray(_read(object_file))
     for section in _sections(bytes(data)):
@@ -126,7 +130,7 @@ def widen_arrays(object_file: Path) -> None:
 
 
 def owner_of(symbol: str) -> str:
-    """The function that a mangled name says a variable stands in: `_ZZ12matmul_tiledE4tile` → `matmul_tiled`."""
+    """Return the function in which a mangled variable is declared: `_ZZ12matmul_tiledE4tile` → `matmul_tiled`."""
     match = re.match(r"_ZZ(?:N\d+\w+?)?(\d+)", symbol)
     if match is None:
         return ""
@@ -151,7 +155,7 @@ def _sections(data: bytes) -> list[ElfSection]:
 
 
 def _symbols(data: bytes, wanted: int | None = None) -> list[tuple[str, int, int, int]]:
-    """Name, value, size and section index of every symbol of one type, or of all."""
+    """Return name, value, size and section index of every symbol of type `wanted`; None means all types."""
     sections = _sections(data)
     found = []
     for section in sections:

@@ -28,18 +28,18 @@ PTX = (
     (re.compile(r"ldmatrix\.|mma\.sync\S*\.m16n8k8"), "7.5"),
     (re.compile(r"wmma\.|mma\.sync|fence\.|(ld|st|atom|red)\.\S*(relaxed|acquire|release|acq_rel)|nanosleep"), "7.0"),
 )
-"""Opcodes with the least compute capability that has them: PTX ISA, target ISA notes; the newest first."""
+"""The minimum compute capability of opcodes (PTX ISA, "Target ISA Notes"), the newest first."""
 FUNCTIONS = (
     (re.compile(r"\b(?:this_cluster|cluster_group|map_shared_rank|__cluster\w+)\b"), "9.0"),
     (re.compile(r"\b__reduce_(?:add|min|max|and|or|xor)_sync\b"), "8.0"),
 )
-"""Functions of CUDA C++ with the least compute capability that has them: CUDA C++ Programming Guide."""
+"""The minimum compute capability of CUDA C++ functions (CUDA C++ Programming Guide)."""
 OLDEST_WITHOUT = (9, 0)
-"""From this compute capability on only features of one architecture can be missing."""
+"""From this compute capability on, only architecture-specific features (such as 9.0a) can be missing."""
 
 
 class MissingFeature(UnsupportedInstruction):
-    """A feature that GPUs of the compute capability asked for do not have."""
+    """Report a feature that GPUs of the requested compute capability do not have."""
 
     def __init__(self, feature: str, reason: str, capability: tuple[int, int], file: str, line: int) -> None:
         super().__init__(feature, file, line)
@@ -48,7 +48,7 @@ class MissingFeature(UnsupportedInstruction):
 
 
 def require_capability(text: str, capability: tuple[int, int]) -> None:
-    """Raise MissingFeature for what kernels in preprocessed text use and GPUs of a compute capability lack."""
+    """Raise MissingFeature if preprocessed text uses a feature that GPUs of a compute capability lack."""
     if capability == OLDEST_WITHOUT:
         return
     for instruction, position in instructions_of(text):

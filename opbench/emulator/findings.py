@@ -1,4 +1,4 @@
-"""The runtime's reports as findings: which buffer, which line, which thread."""
+"""Convert the runtime's reports to findings that name the buffer, the source line and the thread."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from opbench.emulator.reports import (
 from opbench.emulator.toolchain import INCLUDE
 
 NEAR = 1 << 30
-"""An address farther than this from every buffer is not attributed to a buffer."""
+"""An address farther than this (in bytes) from every buffer is not attributed to a buffer."""
 MENTIONED = re.compile(r"@([0-9a-f]+)@")
-"""Where a text of the runtime names a place by the address that its call returns to."""
+"""A source position in a runtime message, as the return address of the call (hexadecimal)."""
 LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
-"""Where it names a location of shared memory, of the module, or anywhere."""
+"""An address in a runtime message: in shared memory (s), in the module (m) or in global memory (g), hexadecimal."""
 
 OBJECT_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)[ \t]+([^/\n]+)", re.MULTILINE)
 """A macro without parameters, and its value."""
 FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])")
-"""An index from an array's first row on."""
+"""An index expression whose first subscript is 0 and whose second is no number, such as tile[0][i]."""
 
 
 class Launched(NamedTuple):
-    """A kernel as it was launched."""
+    """Identify a launched kernel by its name, module, source and macros."""
 
     kernel: str
     module: Path
     source: Path
     """The kernel's own file."""
     macros: tuple[tuple[str, str], ...] = ()
-    """Those that its build defines."""
+    """The macros that the build defines, as name and value."""
 
 
 @dataclass
 class LaunchLog:
-    """What findings need to know of the launches: each tag's kernel and module, and the buffers in use."""
+    """Record what findings need about launches: the kernel and module of each tag, and the buffers in use."""
 
     tags: dict[Launched, int] = field(default_factory=dict)
     buffers: list[CpuArray] = field(default_factory=list)
@@ -64,12 +64,15 @@ class LaunchLog:
         return self.tags.setdefault(launched, len(self.tags))
 
     def launched(self, tag: int) -> Launched:
-        """Return the kernel of a number."""
+        """Return the kernel that was registered under a number."""
         return list(self.tags)[tag]
 
 
 def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
-    """Name each report's buffer and line; reports of one kind at one line become one finding. A hang comes first."""
+    """Return findings with the buffer and line of each report; merge reports of one kind at one line.
+
+    Deadlocks come first.
+    """
     reports = list(reports)
     lines = _all_lines(reports, log)
     reports = _without_rows(_causes_first(reports, log, lines), log, lines)
@@ -85,7 +88,7 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
 
 
 def _call_site(report: Report) -> int:
-    """A traced report holds return addresses; the call before them is what happened."""
+    """Return the address of the reported instruction; in a traced report, the call before the return address."""
     counter: int = report.program_counter
     return counter - 1 if report.kind >= FIRST_TRACED else counter
 
@@ -106,8 +109,10 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
 
 
 def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
-    """Without what a race explains: a thread that reads an array before another has written it, for want of a
-    barrier, reads what nobody has written. The races of an array come before its other reads of that kind."""
+    """Drop uninitialised reads that a race explains, and move the other uninitialised reads behind the races.
+
+    Without a barrier, a thread may read an array before another thread writes it; the race is the cause to fix.
+    """
 
     def place(report: Report, counter: int) -> tuple[object, ...]:
         module = log.launched(report.tag).module
@@ -129,7 +134,7 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
-    """Without indices that the address explains better, or that only run on through the rows of one array."""
+    """Drop index reports on lines with an out-of-bounds address, and indices that may run through all rows."""
 
     def place(report: Report) -> Place:
         return lines.get((log.launched(report.tag).module, _call_site(report)), NOWHERE)
@@ -144,8 +149,10 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _may_run_on(report: Report, place: Place) -> bool:
-    """Whether an index is meant for all rows at once: from the first row on, its zero written, as in tile[0][i], on a
-    line whose arrays all have rows."""
+    """Return whether an index may address all rows of an array on purpose, as tile[0][i] does.
+
+    This needs an explicit first row 0 and a line on which all declared arrays have at least two dimensions.
+    """
     if _text(report).count("[") > 1:
         return False
     try:
@@ -169,10 +176,10 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     other = Place(place.file, report.other_line) if report.other_line else other
     if place.line and not place.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), NOWHERE)
-        itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic's function has the line of its call
-        if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # there the kernel's own is called
+        itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic function has its caller's line
+        if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # the shim calls the kernel itself
             place = place._replace(called_from=caller.entry or caller.line)
-    # An instruction stands in a function of its own more often than not.
+    # A PTX instruction is usually wrapped in a function; the caller's line says more.
     place = place._replace(called_from=place.entry) if report.instructions & 1 else place
     other = other._replace(called_from=other.entry) if report.instructions & 2 else other
     spot = _spot(report, log, module)
@@ -215,7 +222,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 
 
 def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Place:
-    """Return a place with its column in the file as written; the compiler counted in the preprocessed line."""
+    """Return a place with its column in the user's file; the compiler reports the column in the preprocessed line."""
     if not place.column:
         return place
     own = dict(OBJECT_MACRO.findall("\n".join(source_lines(place.file))))
@@ -236,7 +243,10 @@ def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
 
 
 def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> Spot:
-    """What lies at an address of shared memory (s), of the module (m) or anywhere (g)."""
+    """Return the array, variable or buffer nearest to an address in shared memory (s), the module (m) or globally (g).
+
+    The Spot is empty if no buffer is near a global address.
+    """
     if where == "s":
         return _shared_spot(report, address, shared_arrays(module))
     if where == "m":
@@ -249,7 +259,7 @@ def _location(where: str, address: int, report: Report, log: LaunchLog, module: 
 
 
 def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> Spot:
-    """The array nearest to an address: its index was too large or below 0."""
+    """Return the shared array nearest to an address, whose index may have been too large or negative."""
     dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
     if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC_BYTES:
         return Spot("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)

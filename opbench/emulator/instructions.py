@@ -1,4 +1,4 @@
-"""The template of an asm statement as C++: its registers, guards and labels, and a call for each instruction."""
+"""Translate the template of an asm statement to C++: registers, predicates, labels, and a call per instruction."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ORDERS = {
 HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "volatile", "relaxed", "acquire", "release"))
 SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))
 SHARED = re.compile(r"\.shared::(?:cta|cluster)\b")
-"""One address space here: the upper byte of an address of another block says whose it is."""
+"""Both state spaces are one here: the upper byte of a shared address encodes the block of the cluster."""
 MEMORY = re.compile(r"^(ld|st|red|atom|mbarrier)$")
 ORDERED = frozenset(("ld", "st", "red", "atom"))
 SPACES = frozenset(("global", "shared", "const", "param", "local"))
 
-# Families of instructions whose qualifiers are arguments here.
+# Families of instructions whose qualifiers become arguments of one C++ function.
 LOAD_TENSOR = re.compile(
     r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(\.tile|\.im2col)?"
     r"\.mbarrier::complete_tx::bytes(\.multicast::cluster)?(\.L2::cache_hint)?"
@@ -61,7 +61,7 @@ IDLE = re.compile(
     r"(cp\.async\.bulk\.prefetch(\.tensor\.[1-5]d)?\.L2\.global\S*|prefetch\.(tensormap|\S+\.tensormap)|"
     r"createpolicy\.\S+|griddepcontrol\.launch_dependents|fence\.mbarrier_init\S*)"
 )
-"""What changes no result here."""
+"""Instructions that cannot change a result and are translated to nothing: prefetches and hints."""
 PRODUCT = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(bf16|f16|tf32|e4m3|e5m2)\.(bf16|f16|tf32|e4m3|e5m2)"
 )
@@ -78,11 +78,11 @@ SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)"
 
 
 class UnknownInstruction(Exception):
-    """An instruction that the cpu backend has no function for."""
+    """Report an instruction for which the cpu backend has no function."""
 
 
 def translate(template: str, expressions: Sequence[str]) -> str:
-    """C++ statements that do what a template does with these operands; raises UnknownInstruction."""
+    """Return C++ statements equivalent to an asm template with these operands; raise UnknownInstruction."""
     scopes: list[dict[str, str]] = [{}]
     labels: list[str] = []
     written: list[str] = []
@@ -118,7 +118,7 @@ def _declare(type_name: str, names: str, scope: dict[str, str]) -> str:
         for number in range(int(count)) if count else ("",):
             scope[f"{name}{number}"] = f"opb_{name}{number}"
             made.append(f"opb_{name}{number}")
-    # No initialiser: a branch may pass it by.
+    # No initialiser: C++ does not allow a goto to jump over one.
     return f"{REGISTER_TYPES[type_name]} {', '.join(made)};"
 
 
@@ -157,14 +157,14 @@ def _call(opcode: str, rest: str, words: Words) -> str:
 
 
 def memory_order(opcode: str) -> str:
-    """The `opb_access_word` of a load, store or atomic operation; empty for a plain one, whose scope is the device."""
+    """Return the C++ `opb_access_word` of a load, store or atomic operation; "" for no qualifier (device scope)."""
     first, *parts = SHARED.sub(".shared", opcode).split(".")
     words = [ORDERS[part] for part in parts if part in ORDERS]
     return " | ".join(words) if first in ORDERED else ""
 
 
 def _is_register(operand: str, words: Words) -> bool:
-    """Whether an operand names a register of the block; else it is one of the machine's."""
+    """Return whether an operand is a declared register or asm operand, rather than a special register of PTX."""
     try:
         return bool(words(operand))
     except ValueError:
@@ -172,7 +172,7 @@ def _is_register(operand: str, words: Words) -> bool:
 
 
 def _words_of(operand: str, words: Words) -> list[str]:
-    """The C++ arguments of an operand: each element of a vector, both halves of `d|p`, an address with its offset."""
+    """Return the C++ arguments of an operand: the elements of a vector, both parts of `d|p`, an address or a value."""
     if operand.startswith("{"):
         return [words(part) for part in re.findall(r"[^,{}\s]+", operand)]
     if "|" in operand:
@@ -203,16 +203,17 @@ def _operand(operand: str, names: dict[str, str], expressions: Sequence[str]) ->
 
 
 def function_name(opcode: str) -> str:
-    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: hints do not change what an instruction does."""
+    """Return the C++ function name of an opcode without hints: `ld.global.nc.L1::no_allocate.v4.f32` →
+    `ld_global_v4_f32`."""
     parts = SHARED.sub(".shared", CACHE_QUALIFIER.sub("", opcode)).split(".")
     if MEMORY.match(parts[0]):
         parts = [part for part in parts if part not in HINTS | SCOPES | {"acq_rel"}]
     if parts[0] in ORDERED and not SPACES & set(parts):
-        parts.insert(1, "global")  # a generic address, which is an ordinary pointer here
+        parts.insert(1, "global")  # generic addresses are ordinary pointers here
     if parts[0] == "mbarrier":
         parts = [part for part in parts if part not in {"shared", "b64"}]
     if parts[0] in ("ldmatrix", "stmatrix"):
-        # Their qualifiers come in any order.
+        # PTX allows their qualifiers in any order; the function names have one.
         order = ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "b16")
         parts[1:] = sorted(parts[1:], key=lambda part: order.index(part) if part in order else len(order))
     return re.sub(r"\W+", "_", "_".join(parts))
@@ -226,7 +227,7 @@ def _numbers(elements: Sequence[str], words: Words) -> str:
 
 
 def _tensor(operand: str, words: Words) -> tuple[str, str, int]:
-    """Map, coordinates and how many of `[map, {x, y}]`."""
+    """Return the map, the coordinates and the number of coordinates of an operand `[map, {x, y}]`."""
     first, *rest = re.findall(r"[^,{}\s\[\]]+", operand)
     return f"::opb_ptx::address({words(first)})", _numbers(rest, words), len(rest)
 

@@ -1,4 +1,4 @@
-"""The runtime library as Python sees it: loading it, launching through it."""
+"""Load the C++ runtime library and launch kernels through it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from opbench.kernels.launch import Dim3
 
 
 class Runtime:
-    """The loaded runtime."""
+    """Wrap the loaded runtime library."""
 
     def __init__(self, path: Path) -> None:
         for name in ("m", "pthread"):
-            # Modules are linked against no library: what they call has to be in the process already.
+            # Modules are not linked against libraries: the process must already have every function that they call.
             library_file = find_library(name) or f"lib{name}.so.{6 if name == 'm' else 0}"
             try:
                 ctypes.CDLL(library_file, mode=ctypes.RTLD_GLOBAL)
@@ -36,7 +36,7 @@ class Runtime:
         try:
             library = ctypes.CDLL(str(path))
             require_same_numbers(library)
-            # Only now do modules find its functions: another layout must answer no launch of this process.
+            # Modules find the functions only from here on, so no launch can reach a runtime with another layout.
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
             raise EnvironmentFault(
@@ -53,7 +53,7 @@ class Runtime:
         self._take.restype = ctypes.c_uint32
 
     def launch(self, launch: LaunchArguments) -> bool:
-        """Run a launch to its end; False when it was abandoned."""
+        """Run a launch; return False if the runtime abandoned it. Raise EnvironmentFault without memory or threads."""
         answer = self._launch(ctypes.byref(launch))
         self.require_memory()
         if answer == LAUNCH_WITHOUT_THREAD:
@@ -61,7 +61,7 @@ class Runtime:
         return bool(answer == LAUNCH_DONE)
 
     def require_memory(self) -> None:
-        """Raise EnvironmentFault if the system has refused memory, as the runtime's findings are incomplete then."""
+        """Raise EnvironmentFault if the system refused memory to the runtime, whose findings are then incomplete."""
         if refused := self._refused_bytes():
             self.take_reports()
             raise EnvironmentFault(
@@ -70,7 +70,7 @@ class Runtime:
             )
 
     def take_reports(self) -> list[Report]:
-        """What the runtime saw since the last call."""
+        """Return the runtime's reports since the last call."""
         reports = (Report * MAX_REPORTS)()
         return list(reports[: self._take(reports)])
 
@@ -79,10 +79,10 @@ _loaded: list[Runtime] = []
 
 
 def load_runtime(build: Callable[[], Path]) -> Runtime:
-    """The process's one runtime, built and loaded at the first call.
+    """Return the only runtime of the process, built and loaded at the first call.
 
-    Modules find its functions by name among the process's global symbols, so that a second copy (of a backend with
-    another cache or compiler) would have its launches answered by the first.
+    Modules resolve the runtime's functions by name among the process's global symbols. A second copy, for example of
+    a backend with another cache or compiler, would therefore not be used by its own modules.
     """
     if not _loaded:
         _loaded.append(Runtime(build()))
@@ -90,18 +90,19 @@ def load_runtime(build: Callable[[], Path]) -> Runtime:
 
 
 def thread_order(run: int) -> int:
-    """The seed of a run's lots: who goes on where threads wait for asynchronous work, and how soon that is done.
+    """Return the seed of a run, which decides the order of threads and when asynchronous work completes.
 
-    0 stands for threads in turn and work as late as it may be; $OPBENCH_CPU_ORDER=random:SEED draws in every run.
+    Seed 0 runs threads in turn and completes work as late as possible. $OPBENCH_CPU_ORDER=random:SEED makes the order
+    of every run random.
     """
     wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "").partition(":")
     return run + (int(seed) + 1) * 1_000 if wanted == "random" and seed.isdigit() else run
 
 
 def block_order(grid: Dim3) -> tuple[int, int]:
-    """The multiplier and offset that turn a counter into block indices, as $OPBENCH_CPU_ORDER asks.
+    """Return the multiplier and offset that turn a counter into block indices in the order of $OPBENCH_CPU_ORDER.
 
-    An order that changes the result shows a race between blocks: a cheap fuzzer.
+    If another order changes the result, blocks race. Raise UsageError for an unknown order.
     """
     count = grid[0] * grid[1] * grid[2]
     wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "forward").partition(":")

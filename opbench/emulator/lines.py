@@ -1,4 +1,4 @@
-"""Which line of which file an instruction of a compiled module belongs to, from the module's own DWARF tables."""
+"""Find the source file and line of an instruction in a compiled module, from the module's DWARF tables."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 CACHED_MODULES = 64
 WRAPPER = "wrapper.cpp"
-"""The source of the functions that call kernels, as a build names it."""
+"""The file name of the generated source whose functions call the kernels."""
 KERNEL_SUFFIX = ".cu"
-"""Of the files that hold kernels; those of headers have another."""
+"""The suffix of files with kernels; headers have another."""
 
 
 class Place(NamedTuple):
-    """A position in a source; the column, from 1 on, tells accesses of one line apart; 0 where it is not known."""
+    """Describe a source position. Lines and columns count from 1; 0 means unknown."""
 
     file: str
     line: int
     column: int = 0
     called_from: int = 0
-    """Of a place in a header: the line of the kernel's own file whose inlined call leads there; 0 where none does."""
+    """For a position in a header: the line of the kernel's file whose inlined call leads to it; 0 if there is none."""
     entry: int = 0
-    """Of an instruction in a function of its own: the line of the kernel's file that calls it; 0 where none does."""
+    """For a position in an inlined function: the line of the kernel's file that calls the function; 0 if none does."""
 
 
 NOWHERE = Place("", 0)
 SHIM_MACRO = "(::opb_coordinates_of(0))"
-"""Replacements of threadIdx, blockIdx, blockDim and gridDim in a traced build; each has its own number."""
+"""The expansion of threadIdx, blockIdx, blockDim and gridDim in a traced build; each has another number."""
 COORDINATES = dict.fromkeys(("threadIdx", "blockIdx", "blockDim", "gridDim"), SHIM_MACRO)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class _Inlined:
-    """A call that the compiler replaced by the callee's instructions."""
+    """Describe an inlined call: the callee's address range [start, end), nesting depth and caller."""
 
     start: int
     end: int
@@ -56,24 +56,27 @@ class _Inlined:
 
 @dataclass(frozen=True)
 class _Table:
-    """Where each run of instructions begins and its line, the shim's included; NOWHERE ends a function's last run."""
+    """Hold a module's line table: sorted start addresses, and the position of each range of instructions.
+
+    Positions include lines of the shim. NOWHERE marks the end of a function's last range.
+    """
 
     starts: list[int]
     places: list[Place]
     calls: list[_Inlined]
-    """The innermost first."""
+    """The inlined calls, the innermost first."""
 
 
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
-    """For each address the innermost position outside of the shim; `NOWHERE` where nothing is known."""
+    """Return for each address the innermost source position outside of the shim; `NOWHERE` if it is not known."""
     table = _table(module)
     return {address: _place(table, address) for address in addresses}
 
 
 def source_column(text: str, column: int, macros: Mapping[str, str]) -> int:
-    """Return where in a line the expression stands that the compiler saw at `column` of the preprocessed line.
+    """Convert a column of a preprocessed line to the column in the source line `text`; both count from 1.
 
-    `macros` are the names that the preprocessor replaced. 0 where the column lies inside of a replaced word.
+    `macros` maps each replaced name to its expansion. Return 0 if the column lies inside of an expansion.
     """
     shift = 0
     for word in _WORD.finditer(text):
@@ -102,16 +105,16 @@ def _place(table: _Table, address: int) -> Place:
             entry = (callers or chain)[0].line if len(chain) > 1 else 0
             return inner._replace(called_from=outer.line if below else 0, entry=entry)
         if Path(table.places[row].file).name == WRAPPER:
-            break  # what stands before it is the end of some other function
-        row -= 1  # the instruction before tells as much
+            break  # the instructions before belong to another function
+        row -= 1  # all positions are in the shim: take the instruction before
         address = table.starts[row]
     return NOWHERE
 
 
 @functools.lru_cache(CACHED_MODULES)
 def _table(module: Path) -> _Table:
-    """A module's name holds the digest of its content, so that one is read once."""
-    from elftools.elf.elffile import ELFFile  # a tenth of a second, which nobody spends before there is a need
+    """Read a module's line table; cached by path, because the file name has a hash of the content."""
+    from elftools.elf.elffile import ELFFile  # imported here because the import takes 0.1 s
 
     rows: dict[int, Place] = {}
     calls: list[_Inlined] = []
@@ -125,8 +128,8 @@ def _table(module: Path) -> _Table:
             calls += _inlined(dwarf, unit, files)
             for state in (entry.state for entry in program.get_entries()):
                 if state is not None and state.end_sequence:
-                    rows.setdefault(state.address, NOWHERE)  # where another function may begin
-                elif state is not None and state.line:  # instructions that stand for several lines have none
+                    rows.setdefault(state.address, NOWHERE)  # unless another function begins here
+                elif state is not None and state.line:  # line 0: no single line
                     rows[state.address] = Place(files.get(state.file, ""), state.line, state.column)
     starts = sorted(rows)
     calls.sort(key=lambda call: call.depth, reverse=True)
@@ -134,7 +137,7 @@ def _table(module: Path) -> _Table:
 
 
 def _files(header: Container, unit: CompileUnit) -> dict[int, str]:
-    """The paths that the numbers of a line table's files stand for: from 1 on up to DWARF 4, from 0 on after it."""
+    """Return the path of each file number of a line table; numbers start at 1 up to DWARF 4, at 0 since DWARF 5."""
     base = 0 if header.version >= 5 else 1
     built_in = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
     home = Path(built_in.value.decode() if built_in else "")
@@ -158,7 +161,7 @@ def _inlined(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iter
 
 
 def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[int, int]]:
-    """The instructions of a debugging entry: one run of them, or a list whose pairs count from a base address."""
+    """Yield the address ranges [start, end) of a debugging entry, which has one range or a list of ranges."""
     attributes = entry.attributes
     if "DW_AT_ranges" in attributes:
         base = unit.get_top_DIE().attributes["DW_AT_low_pc"].value
@@ -175,5 +178,5 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
 
 
 def _is_users(file: str) -> bool:
-    """Whether a file is neither the shim's nor what opbench puts around the user's own."""
+    """Return whether a file is the user's, that is, neither part of the shim nor the generated wrapper."""
     return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != WRAPPER

@@ -1,7 +1,7 @@
-"""Hide the host's macros from a kernel's own text, so that it compiles the branches that a GPU's compiler takes.
+"""Hide the host compiler's macros from kernel code, so that its `#if` branches are those that nvcc would take.
 
-The wrapper of a module hides them between the shim and the kernel's file. Headers of the system and of the shim need
-them: each has a stand-in that shows the macros, includes the header and hides them again.
+The wrapper of a module hides the macros after the shim and before the kernel's file. Headers of the system and the
+shim need the macros: each gets a stand-in that shows the macros, includes the header and hides the macros again.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from opbench.emulator.toolchain import INCLUDE
 from opbench.source.standard_names import STANDARD_NAMES
 
 OF_NVRTC = re.compile(r"__STDC\w*|__cplusplus|__cpp_\w+|__LP64__|__EXCEPTIONS")
-"""Predefined macros that NVRTC 13.5 defines, too."""
+"""Predefined macros of the host compiler that NVRTC 13.5 defines, too; they stay visible."""
 OF_LIBCPP = re.compile(r"_LIBCPP_\w+")
-"""How zig configures its C++ library, which reads these at its first header alone."""
+"""Macros that configure zig's C++ library; they stay visible, as only its first header reads them."""
 OF_LIMITS = re.compile(
     r"__\w*(?:MAX|MIN|WIDTH|EPSILON|DIG|EXP|DENORM|NORM_MAX|INFINITY|QUIET_NAN|RADIX|CHAR_BIT|TYPE|EVAL_METHOD\w*)__|__U?INT\w+_C"
 )
-"""Expansions of FLT_MAX, INT_MAX, INT64_C and similar macros of standard headers."""
+"""Macros to which FLT_MAX, INT_MAX, INT64_C and similar macros of standard headers expand; they stay visible."""
 OF_LIBRARIES = ["__GLIBC__", "__GLIBC_MINOR__", "__GNU_LIBRARY__", "__GLIBCXX__", "_GLIBCXX_RELEASE"]
 SHOWN = "OPB_MACROS_SHOWN"
-"""Defined by the shim, and while the host's macros are visible."""
+"""A macro that is defined while the host's macros are visible."""
 PREDEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 OF_SHIM = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(OPB_\w+)", re.MULTILINE)
 INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([\w./+-]+)[>\"]", re.MULTILINE)
@@ -133,7 +133,7 @@ STANDARD = frozenset({*STANDARD_NAMES, *OF_C, *OF_CPP})
 
 
 def hidden_names(predefined: str) -> list[str]:
-    """The macros that a kernel must not see, of a compiler that prints its predefined ones as `predefined`."""
+    """Return the sorted names of the macros to hide; `predefined` is the compiler's output of `-dM -E`."""
     shim = {
         name
         for path in INCLUDE.rglob("*")
@@ -146,7 +146,7 @@ def hidden_names(predefined: str) -> list[str]:
 
 
 def write_switches(folder: Path, names: Iterable[str]) -> None:
-    """Write `hide.hpp` and `show.hpp`, which hide the macros of these names and show them again."""
+    """Write `hide.hpp`, which undefines the named macros, and `show.hpp`, which restores them."""
     hide = [f'#pragma push_macro("{name}")\n#undef {name}' for name in names]
     show = [f'#pragma pop_macro("{name}")' for name in names]
     (folder / "hide.hpp").write_text("\n".join([*hide, f"#undef {SHOWN}"]) + "\n")
@@ -154,7 +154,7 @@ def write_switches(folder: Path, names: Iterable[str]) -> None:
 
 
 def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
-    """Write a stand-in of each header of the system or of the shim that one of the files includes."""
+    """Write a stand-in for each system or shim header that one of the files includes."""
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     for name in sorted({name for text in texts for name in INCLUDED.findall(text)}):
         inside = ".." not in Path(name).parts and not Path(name).is_absolute()
@@ -175,5 +175,5 @@ def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
 
 
 def without_switches(text: str, folder: Path) -> str:
-    """Preprocessed text without what the switches left in it; its lines stay."""
+    """Return preprocessed text without the pragmas of `hide.hpp` and `show.hpp`; line numbers do not change."""
     return SWITCH.sub("", text).replace(str(folder), "")

@@ -1,4 +1,4 @@
-"""A loaded module: its kernels' signatures, the GPU's launch limits, and launches bound to buffers."""
+"""Load a compiled module, check launches against a GPU's limits, bind them to buffers and run them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
 PARTIAL_BARRIERS = frozenset({"opb_mbarrier_over", "opb_named_barrier", "opb_cluster_wait", "opb_trace_fence"})
-"""What a module calls to let some threads of a block meet, and not all."""
+"""Runtime functions with which a module synchronises a part of a block's threads."""
 BLOCK_MILLISECONDS = 50
-"""Of a block of a sample: its first threads are done by then, or have shown what they do."""
+"""Time limit in milliseconds of one sampled block; by then its first threads have executed most of their code."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
-"""Memory that holds an argument as the kernel takes it."""
+"""The memory of one kernel argument."""
 LETTERS = {
     "p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct", "b": "bool",
     "c": "1-byte integer", "s": "2-byte integer",
@@ -47,28 +47,28 @@ SCALARS = {
 }  # fmt: skip
 """The letter of a scalar's type."""
 WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"}}
-"""Numbers without a type of their own take a parameter's, where it is of the same kind."""
+"""Types to which an untyped integer ("i") or float ("f") of a launch is converted, by the parameter's letter."""
 WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
 
 
 TOUCH = "opb_touch_shared"
 NOT_THE_KERNELS = ("opb_", "__", "completed.")
-"""How variables of the runtime and of the compiler begin."""
+"""Prefixes of the names of variables that belong to the runtime or the compiler."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a module: its address and a letter per parameter."""
+    """Describe one kernel of a module: its address, and a letter (`LETTERS`) per parameter."""
 
     name: str
     entry: int
     signature: str
     sizes: Sequence[int]
-    """Bytes of each parameter."""
+    """The bytes of each parameter."""
 
 
 class CpuProgram:
-    """A compiled module, loaded."""
+    """Run the kernels of a loaded module."""
 
     machine_code_sha256 = ""
     uses_device_heap = False
@@ -90,7 +90,7 @@ class CpuProgram:
         self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
-        """Return a callable that runs all launches in order; raises LaunchError for what a GPU would refuse."""
+        """Return a callable that runs all launches in order; raise LaunchError for a launch that a GPU would refuse."""
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         steps = [self._step(launch, memory) for launch in launches]
         bound = list(memory.values())
@@ -108,7 +108,7 @@ class CpuProgram:
         return run
 
     def variables(self) -> dict[str, Buffer]:
-        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie in memory."""
+        """Return the module's `__device__` and `__constant__` variables by name, as byte arrays without a copy."""
         start = self._touch - symbol_offset(self._path, TOUCH)
         found: dict[str, Buffer] = {}
         for place in module_variables(self._path):
@@ -127,10 +127,10 @@ class CpuProgram:
         leave_out: int = 0,
         options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
     ) -> bool:
-        """Run all launches of a traced module in order and gather what they did; False when one was abandoned.
+        """Run all launches of a traced module in order and collect counts; return False if one was abandoned.
 
-        `sampled`: the first and last blocks of each and some between, and of each block what a moment allows; but not
-        those whose bits are set in `leave_out`.
+        `sampled` runs only the first, the last and some random blocks of each launch, each for a limited time. Bit n
+        of `leave_out` excludes the n-th of these blocks.
         """
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
@@ -145,7 +145,7 @@ class CpuProgram:
                 continue
             bound = self._launch(launch, memory)
             native = bound.fresh(0)
-            # One worker: what is seen, and in which order, must not depend on the machine's load.
+            # One worker: the findings and their order must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
             native.undefined_line, native.undefined_fill = options.undefined_line, options.undefined_fill
             if sampled:
@@ -189,14 +189,14 @@ class CpuProgram:
         return lambda number: self._runtime.launch(bound.fresh(number))
 
     def _constant(self, index: int) -> tuple[int, int]:
-        """Where a constant lies, and its size."""
+        """Return the address and the size in bytes of the request's constant number `index`."""
         address = getattr(self._library, constant_symbol(index))
         size = getattr(self._library, f"{constant_symbol(index)}_bytes")
         address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64
         return int(address()), int(size())
 
     def _filled(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
-        """A step that runs no kernel: a buffer that is filled, or a constant that is written."""
+        """Return a callable for a step without a kernel, which fills a buffer or writes a constant."""
         if launch.zero:
             target, value = _buffer(buffers, launch.zero, "zero"), launch.value
             return (lambda: target.fill(value)) if value else target.clear
@@ -228,7 +228,7 @@ class CpuProgram:
         native.dynamic_shared = self._dynamic
         native.grid = UInt3(*launch.grid)
         native.block = UInt3(*launch.block)
-        # Blocks that wait for each other are a cluster here.
+        # The blocks of a cooperative launch may wait for each other, so they run as one cluster.
         native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
         native.cooperative = launch.cooperative
         native.meets_in_parts = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
@@ -253,7 +253,7 @@ def _sample(native: LaunchArguments, launch: KernelLaunch, leave_out: int) -> No
 
 @dataclass
 class BoundLaunch:
-    """A launch whose memory is kept alive."""
+    """Hold a launch's native structure and the memory to which it points (`keep`)."""
 
     native: LaunchArguments
     grid: Dim3
@@ -261,7 +261,7 @@ class BoundLaunch:
     keep: list[object] = field(default_factory=list)
 
     def fresh(self, number: int) -> LaunchArguments:
-        """The native structure, ready for the run of a number: each has an order of threads of its own."""
+        """Return the native structure for run `number`; each run has its own order of threads."""
         self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
         self.native.seed = thread_order(number)
         self.native.workers = self.workers
@@ -269,7 +269,7 @@ class BoundLaunch:
 
 
 def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
-    """Refuse what a GPU refuses to launch; `bound` is what the kernel's __launch_bounds__ says of its threads."""
+    """Raise LaunchError for a launch that a GPU refuses; `bound` is the thread limit of __launch_bounds__, if any."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     problems = []
     if min(launch.block) < 1:
@@ -329,7 +329,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
 
 
 def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
-    """A structure, or a number that is one in C++, is as large as the kernel's."""
+    """Raise LaunchError if a structure, or a scalar such as f16 that is a struct in C++, has a wrong size."""
     given, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
     if given != taken:
         raise LaunchError(
@@ -346,7 +346,7 @@ def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callabl
 
 
 def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
-    """A number as wide as the kernel's parameter."""
+    """Return an untyped number as a scalar of the parameter's type; other arguments unchanged."""
     if isinstance(argument, (str, Scalar, Struct)):
         return argument
     kind = WIDER["i" if isinstance(argument, int) else "f"].get(letter)
@@ -401,6 +401,6 @@ def _sizes(sizes: Dim3) -> str:
 
 
 def _memory(address: int, nbytes: int) -> np.ndarray:
-    """Bytes of this process, in place."""
+    """Return an array over memory of this process, without a copy."""
     found: np.ndarray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
     return found

@@ -1,4 +1,4 @@
-"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, initialisers, inline PTX."""
+"""Rewrite preprocessed text for the host compiler: `#pragma unroll`, `__noinline__`, initialisers, inline PTX."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from opbench.emulator.instructions import UnknownInstruction, translate
 from opbench.emulator.toolchain import INCLUDE
 
 UNROLL_WITHOUT_COUNT = 8
-"""GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate: 8
-still turns register tiles into registers, and compiles in half the time of 16."""
+"""The unroll factor for a `#pragma unroll` without a count. GCC unrolls loops of unknown length by the full factor. A
+factor of 8 still puts register tiles into registers and compiles in half the time of 16."""
 
 ASM = re.compile(r"(?<![\w$])(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\(")
 LINE_MARKER = re.compile(r'^#\s+(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)', re.MULTILINE)
 SYSTEM_HEADER = "3"
-"""The flag of a line marker that says so; the shim counts as one."""
+"""The flag of a line marker for text from a system header; the shim is included as one."""
 NOINLINE = re.compile(r"\b__noinline__\b")
 UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll\b[ \t]*(.*)$", re.MULTILINE)
 CONSTANT_INITIALISATION = re.compile(
@@ -30,18 +30,18 @@ SEPARATED_BY = {separator: re.compile(f"{BRACKET.pattern}|{separator}") for sepa
 CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
 KEEP_ORDER = '__asm__ volatile("" ::: "memory");'
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
-"""A macro of the shim inside an operand, such as threadIdx, brings line markers with it."""
+"""A line marker inside an operand, which the expansion of a shim macro such as threadIdx inserts."""
 
 CONSTANT = re.compile(r"__attribute__\(\(opb_constant\)\)")
 
 
 PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 PTX_BEFORE_OPCODE = re.compile(r"^(?:\s*(?:[{}]|[$\w]+\s*:(?!:)|@!?[%$\w]+\s))+")
-"""Braces, labels and the guard in front of an instruction."""
+"""Braces, labels and the guard predicate (@p) in front of an instruction."""
 
 
 class UnsupportedInstruction(Exception):
-    """Inline PTX that the cpu backend has no function for."""
+    """Report inline PTX for which the cpu backend has no function, with its file and line."""
 
     def __init__(self, instruction: str, file: str, line: int) -> None:
         self.message = f"inline PTX '{instruction}' is not known to the cpu backend"
@@ -53,7 +53,7 @@ class UnsupportedInstruction(Exception):
 
 @dataclass(frozen=True)
 class Statement:
-    """One asm statement: where it lies in the text, its template and its operands' expressions."""
+    """Hold one asm statement: its position [start, end) in the text, its template and its operands' expressions."""
 
     start: int
     end: int
@@ -62,7 +62,7 @@ class Statement:
 
 
 def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
-    """Tell GCC what `#pragma unroll` tells nvcc; the number of lines stays."""
+    """Replace `#pragma unroll` by `#pragma GCC unroll`; line numbers do not change."""
 
     def replacement(match: re.Match[str]) -> str:
         argument = match.group(2).strip().strip("()").strip()
@@ -74,15 +74,15 @@ def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
 
 
 def relax_initialisation(text: str) -> str:
-    """Demand constant initialisation of `extern` arrays only, where it spares a wrapper at each use.
+    """Require constant initialisation only of `extern` arrays, where it avoids a wrapper call at each use.
 
-    The vectors of clang's traced builds copy themselves, hence have no constant initialiser in its eyes.
+    In clang's traced builds, vector types have their own copy constructors, so clang rejects the attribute on others.
     """
     return CONSTANT_INITIALISATION.sub(lambda match: match.group() if match.group(1) else "", text)
 
 
 def replace_noinline(text: str) -> str:
-    """CUDA's keyword as an attribute, except where it stands within an attribute already."""
+    """Replace CUDA's `__noinline__` by an attribute, unless the word already is inside an attribute."""
 
     def replacement(match: re.Match[str]) -> str:
         before = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
@@ -96,7 +96,7 @@ def replace_noinline(text: str) -> str:
 
 
 def replace_built_in_copies(text: str, names: Sequence[str]) -> str:
-    """Call `::memcpy` and the like in place of the compiler's built-in forms, which a traced build does not see."""
+    """Replace built-in functions such as `__builtin_memcpy` by calls of `::memcpy`, which a traced build can trace."""
     pieces, position = [], 0
     for match in re.finditer(rf"(?:::\s*)?\b__builtin_({'|'.join(names)})\b(?=\s*\()", text):
         marker = _marker_before(text, match.start())
@@ -118,7 +118,7 @@ def constant_variables(text: str) -> list[str]:
 
 
 def replace_ptx(text: str) -> str:
-    """Rewrite every asm statement that holds PTX; raises UnsupportedInstruction. Line numbers stay."""
+    """Replace every asm statement with PTX by C++; raise UnsupportedInstruction. Line numbers do not change."""
     pieces: list[str] = []
     position = 0
     for match in outside_strings(ASM, text):
@@ -128,7 +128,7 @@ def replace_ptx(text: str) -> str:
         if not statement.template.strip() and not statement.operands:
             continue
         try:
-            # With operands, an empty one keeps the compiler from moving a register over it: a GPU's register.
+            # An empty statement with operands pins a register on the GPU; here it only prevents reordering.
             statements = translate(statement.template, statement.operands) or KEEP_ORDER
         except UnknownInstruction as unknown:
             raise UnsupportedInstruction(str(unknown), *locate(text, statement.start)) from None
@@ -142,7 +142,7 @@ def replace_ptx(text: str) -> str:
 
 
 def instructions_of(text: str) -> Iterator[tuple[str, int]]:
-    """Each instruction of inline PTX outside of system headers, and where its statement begins in the text."""
+    """Yield each instruction of inline PTX outside of system headers, and the position of its asm statement."""
     for match in outside_strings(ASM, text):
         if is_in_system_header(text, match.start()):
             continue
@@ -153,7 +153,7 @@ def instructions_of(text: str) -> Iterator[tuple[str, int]]:
 
 
 def outside_strings(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """The pattern's matches that begin in no string or character."""
+    """Yield the pattern's matches that do not begin inside a string or character literal."""
     start = 0
     for match in pattern.finditer(text):
         line = text.rfind("\n", 0, match.start()) + 1
@@ -178,7 +178,7 @@ def is_in_system_header(text: str, position: int) -> bool:
 
 
 def locate(text: str, position: int) -> tuple[str, int]:
-    """The file and line that a position of preprocessed text comes from."""
+    """Return the source file and line of a position in preprocessed text; ("", 0) if there is no line marker."""
     marker = _marker_before(text, position)
     if marker is None:
         return "", 0
@@ -200,7 +200,7 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
 
 
 def _closing(text: str, position: int) -> int:
-    """Where the bracket closes that was opened just before `position`."""
+    """Return the position of the bracket that closes the one just before `position`; the text's length if none does."""
     depth = 1
     for found in BRACKET.finditer(text, position):
         if found.group() in OPENING:

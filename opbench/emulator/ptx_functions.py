@@ -1,6 +1,6 @@
-"""The functions of the C++ namespace `opb_ptx` that stand for one instruction of PTX each, by name.
+"""List the functions of the C++ namespace `opb_ptx` that implement one PTX instruction each.
 
-Arithmetic (`arithmetic.py`) and the families of `instructions.py` call functions of their own.
+The translations of `arithmetic.py` and the families of `instructions.py` call other functions, not listed here.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ PATTERNS = (
     "getctarank_shared_u32",
     "{elect_sync,bar_warp_sync,trap,nanosleep_u32,griddepcontrol_wait}",
 )
-"""Names of functions; each braces stand for one of the texts in them."""
+"""Patterns of function names; `{a,b}` matches each of the listed texts."""
 
 
 def _names(pattern: str) -> Iterator[str]:
-    """Yield each name that a pattern stands for."""
+    """Yield each function name that a pattern describes."""
     pieces = CHOICE.split(pattern)  # text, choice, text, ...
     for chosen in itertools.product(*(piece.split(",") if at % 2 else [piece] for at, piece in enumerate(pieces))):
         yield "".join(chosen)

@@ -1,4 +1,4 @@
-"""What a GPU's compiler or driver refuses and the host's does not see, and how a launch is to be watched."""
+"""Check limits that nvcc or the CUDA driver enforces, and inspect a module's source for how to run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPIN = re.compile(
     r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic(?:CAS|Exch|Add|Or)\w*\s*\(|__nanosleep|atomic_ref"
     r"|ld\.(?:volatile|acquire|relaxed)"
 )
-"""Words without which no thread waits for another one in a loop."""
+"""Source text that any kernel with a spin-wait loop contains."""
 
 
 @functools.lru_cache(64)
@@ -36,17 +36,17 @@ def _code(request: BuildRequest) -> str:
 
 
 def waits_in_loops(request: BuildRequest) -> bool:
-    """Whether threads of the module may wait for each other without a barrier."""
+    """Return whether threads of the module may wait for each other in a loop, without a barrier."""
     return bool(SPIN.search(_code(request)))
 
 
 def is_interpreted(request: BuildRequest) -> bool:
-    """Whether instructions of the module's own are done lane by lane, which takes long."""
+    """Return whether the module has inline PTX, which is emulated lane by lane and takes longer."""
     return bool(re.search(r"\basm\b", _code(request)))
 
 
 def thread_bound(request: BuildRequest, kernel: str) -> int | None:
-    """The threads that the kernel's __launch_bounds__ allows, where it is a number once macros are in their places."""
+    """Return the thread limit of the kernel's __launch_bounds__; None without one or if it is not a constant number."""
     text = _code(request)
     for match in BOUNDS.finditer(text):
         behind = re.match(r"[^;{}()]*?(\w+)\s*\(", text[match.end() :])
@@ -57,7 +57,7 @@ def thread_bound(request: BuildRequest, kernel: str) -> int | None:
 
 
 def _number(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:
-    """A product, sum or difference of numbers and names of numbers; None for anything else."""
+    """Return the value of an arithmetic expression of integers and named constants; None for anything else."""
     for name in set(re.findall(r"\b[A-Za-z_]\w*", expression)):
         constant = re.search(CONSTANT.format(name), text)
         value = macros.get(name) or (constant[1] if constant else None)
@@ -74,7 +74,7 @@ def _number(expression: str, macros: dict[str, str], text: str, depth: int = 4) 
 
 
 def refuse_static_shared(launch: KernelLaunch, arrays: Sequence[SharedArray], most: int) -> None:
-    """Raise LaunchError where a kernel's own `__shared__` arrays are too large, alone or with the dynamic one."""
+    """Raise LaunchError if a kernel's static `__shared__` arrays are too large, alone or with the dynamic array."""
     own = sum(array.bytes for array in arrays if array.owner == plain_kernel(launch.kernel))
     if own > STATIC_SHARED_BYTES:
         raise LaunchError(

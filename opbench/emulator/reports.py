@@ -1,4 +1,4 @@
-"""The runtime's reports: the rule that each kind breaks, and how its message is put together."""
+"""Map each kind of runtime report to the rule that it breaks, and write its message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opbench.emulator.lines import Place
 from opbench.kernels.launch import Dim3
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
-"""Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
+"""Reports from this kind on have the return address of a call instead of the address of the instruction."""
 NOUNS = ("read", "write", "atomic update")
 """Names of `access` and `other_access`."""
 DYNAMIC_NAME = "extern __shared__"
@@ -35,7 +35,7 @@ IN_MODULE = b"module"
 
 @dataclass(frozen=True)
 class Spot:
-    """Where an access went: a buffer or shared array, and how far into it."""
+    """Describe the target of an access: a buffer, variable or shared array, and the offset in it (bytes)."""
 
     what: str = ""
     name: str = ""
@@ -43,7 +43,7 @@ class Spot:
     bytes: int = 0
 
     def phrase(self) -> str:
-        """As in "byte 12 of buffer 'out'"."""
+        """Return a phrase such as "byte 12 of buffer 'out'"."""
         if not self.name:
             return "an address far from every buffer"
         name = f" '{self.name}'" if self.name != DYNAMIC_NAME else ""
@@ -52,56 +52,56 @@ class Spot:
 
 @dataclass(frozen=True)
 class Event:
-    """A report with its addresses resolved: what it accesses, and where both sides stand in the source."""
+    """Hold a report with resolved addresses: the target of the access, and the source positions of both sides."""
 
     report: Report
     spot: Spot
     place: Place
     other: Place
-    """The other side of a race; NOWHERE where there is none."""
+    """The position of the other access of a race; NOWHERE if there is none."""
 
     @property
     def text(self) -> str:
-        """The runtime's own words."""
+        """The runtime's message."""
         return str(self.report.text.decode(errors="replace"))
 
     @property
     def access(self) -> str:
-        """As in "read of 4 bytes at byte 12 of buffer 'out'"."""
+        """The access as a phrase such as "read of 4 bytes at byte 12 of buffer 'out'"."""
         return f"{self.verb} of {self.size} at {self.spot.phrase()}"
 
     @property
     def verb(self) -> str:
-        """What this side does: "read", "write" or "atomic update"."""
+        """The kind of this access: "read", "write" or "atomic update"."""
         return NOUNS[self.report.access]
 
     @property
     def other_verb(self) -> str:
-        """What the other side of a race does."""
+        """The kind of the other access of a race."""
         return NOUNS[self.report.other_access]
 
     @property
     def size(self) -> str:
-        """As in "4 bytes"."""
+        """The size of the access, such as "4 bytes"."""
         return f"{self.report.bytes} byte{'s' if self.report.bytes > 1 else ''}"
 
     @property
     def same_warp(self) -> bool:
-        """Whether both sides of a race are lanes of one warp."""
+        """Whether both threads of a race belong to one warp."""
         return bool(self.report.warp == self.report.other_warp)
 
     @property
     def who_else(self) -> str:
-        """The thread on the other side, as in "thread (1,0,0)"."""
+        """The thread of the other access, such as "thread (1,0,0)"."""
         return f"thread {triple(dim3(self.report.other_thread))}"
 
     @property
     def other_words(self) -> str:
-        """The other side's line, as in "line 12"."""
+        """The line of the other access, such as "line 12"."""
         return words_of(self.other)
 
     def there(self, message: str) -> tuple[Related, ...]:
-        """The other side as a related place; empty where its line is not known."""
+        """Return the position of the other access as a related place; () if its line is not known."""
         other = self.other
         if not other.line:
             return ()
@@ -111,28 +111,28 @@ class Event:
 
 @dataclass(frozen=True)
 class Account:
-    """What a finding says of a report."""
+    """Hold the texts of a finding about a report."""
 
     message: str
     details: tuple[str, ...] = ()
     related: tuple[Related, ...] = ()
     remedy: str = ""
-    """Empty: the rule's own."""
+    """How to fix the kernel; "" means the remedy of the rule."""
 
 
 def dim3(value: Iterable[int]) -> Dim3:
-    """Three numbers of a report as a tuple."""
+    """Return three numbers of a report as a tuple (x, y, z)."""
     x, y, z = value
     return x, y, z
 
 
 def words_of(place: Place) -> str:
-    """Such as "line 12"."""
+    """Return a place as text, such as "line 12"."""
     return place_words(place.file, place.line, place.called_from)
 
 
 def _text(event: Event) -> Account:
-    """The runtime's own text: its first line is the message, each further line a detail."""
+    """Return the runtime's text: the first line is the message, each further line a detail."""
     message, *details = event.text.split("\n")
     return Account(message, tuple(details))
 
@@ -248,7 +248,7 @@ def _block_race(event: Event) -> Account:
 
 
 def _lock_remedy(event: Event, fence: str) -> str:
-    """Return what to do where the thread has read a flag or taken a lock; empty where it has not."""
+    """Return the remedy for a thread that has read a flag or taken a lock; "" for any other."""
     if event.report.instructions & UNACQUIRED:
         return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
     if event.report.instructions & GUARDED and _is_update(event):
@@ -260,7 +260,7 @@ def _lock_remedy(event: Event, fence: str) -> str:
 
 
 def _why_no_flag(event: Event, other: str) -> str:
-    """Why two accesses race in spite of a flag, a lock or volatile; empty where there is none."""
+    """Return why two accesses race in spite of a flag, a lock or volatile; "" if none of these is used."""
     if event.report.instructions & UNACQUIRED:
         return f"An atomic operation of this thread has seen what {other} published, but no fence follows it."
     if event.report.instructions & NARROW_SCOPE:
@@ -278,7 +278,7 @@ def _plain_read(event: Event) -> Account:
 
 
 def _is_update(event: Event) -> bool:
-    """Whether both sides of a race are one statement such as `x += v`, its reading and its writing of x."""
+    """Return whether both accesses of a race belong to one update of a variable, such as `x += v`."""
     place, other = event.place, event.other
     same_line = (place.file, place.line) == (other.file, other.line)
     accesses = (NOUNS[event.report.access], NOUNS[event.report.other_access])
@@ -318,7 +318,7 @@ def _unfinished_copy(event: Event) -> Account:
 
 
 def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
-    """A finding about one location of shared memory; without one, the runtime has the whole text."""
+    """Use `account` for a report about a location in shared memory, and the runtime's own text for any other."""
 
     def told(event: Event) -> Account:
         return account(event) if event.report.text == IN_SHARED else _text(event)
@@ -345,12 +345,12 @@ def _missing_fence(event: Event) -> Account:
 
 @dataclass(frozen=True)
 class Form:
-    """How a kind of report becomes a finding."""
+    """Describe how to convert a kind of report to a finding."""
 
     rule: Rule
     account: Callable[[Event], Account] = _text
     hint: bool = False
-    """Whether it is undefined, and harmless where nothing uses the value."""
+    """Whether the finding is a hint: the behaviour is undefined but harmless if nothing uses the value."""
 
 
 FORMS = {

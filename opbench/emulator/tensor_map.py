@@ -1,4 +1,4 @@
-"""A tensor map as the runtime reads it: the description itself, in the 128 bytes of the hardware's own."""
+"""Encode a tensor map for the runtime: its description, in the 128 bytes of a `CUtensorMap`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from opbench.emulator.abi import TENSOR_MAP_MAGIC, TENSOR_TYPES, NativeMap
 from opbench.kernels.tensor_map import SPANS, TensorMap
 
 BYTES, ALIGNMENT = 128, 64
-"""Of a kernel's parameter, which compilers read by aligned vectors."""
+"""The size and alignment in bytes of a `CUtensorMap` parameter, which compilers read by aligned vectors."""
 
 
 def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
-    """What a launch passes by value, of a buffer's memory; raises LaunchError for what no GPU would take."""
+    """Return the 128 bytes that a launch passes by value; raise LaunchError if a GPU would refuse the map.
+
+    `address` and `nbytes` describe the buffer's memory.
+    """
     tensor.check(address, nbytes)
     memory = ctypes.create_string_buffer(BYTES + ALIGNMENT)
-    # The array that is returned keeps all of the memory alive.
+    # The returned array keeps all of `memory` alive.
     room = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
     made = NativeMap.from_buffer(room)
     made.magic, made.im2col, made.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)

@@ -1,4 +1,4 @@
-"""A texture or surface as the shim reads it: the description itself, to which the object is a pointer."""
+"""Encode a texture or surface for the shim: the object is a pointer to its description."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from opbench.kernels.texture import CHOICES, TYPES, Texture
 
 
 class TextureArgument(ctypes.c_uint64):
-    """The argument, which keeps what it points to."""
+    """Hold a pointer argument and keep the description to which it points alive."""
 
     native: NativeTexture
 
 
 def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgument:
-    """What a launch passes for a buffer's memory; raises LaunchError for what no GPU would take."""
+    """Return the argument that a launch passes for a buffer's memory; raise LaunchError if a GPU would refuse it."""
     texture.check(nbytes)
     native = NativeTexture(TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
     native.channels = texture.channels

@@ -1,4 +1,4 @@
-"""Find a C++ compiler, and hold every flag that it is called with."""
+"""Find a C++ compiler and define its flags."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ INCLUDE = Path(__file__).parent / "include"
 SHIM = INCLUDE / "cuda_cpu.hpp"
 RUNTIME = Path(__file__).parent / "runtime" / "runtime.cpp"
 OLDEST_GCC = 10
-"""The first with `__constinit`, without which every use of a `__shared__` array calls a wrapper."""
+"""The first GCC with `__constinit`, without which every use of a `__shared__` array calls a wrapper."""
 
 REMEDY = f"install one with: {pip_install('compiler')}, or your distribution's g++ package; OPBENCH_CXX names another"
 
 
 @dataclass(frozen=True)
 class CompileMode:
-    """One way to compile a module: a traced build differs from the fast one in these flags only."""
+    """Describe one way to compile a module; a traced build differs from the fast build only in these flags."""
 
     name: str
     gcc: tuple[str, ...]
     clang: tuple[str, ...]
     traced: bool = False
-    """Whether the compiler inserts calls at every access, basic block and function, which our runtime answers."""
+    """Whether the compiler inserts a call of the runtime at every access, basic block and function."""
 
 
 ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-loop2_unroll")
-"""GCC's flags that leave every loop a loop, whatever `#pragma unroll` asks."""
+"""GCC's flags that disable loop unrolling, even for `#pragma unroll`."""
 QUICK = (
     "-O1",
     "-freorder-blocks-algorithm=stc",
@@ -46,19 +46,20 @@ QUICK = (
     "-falign-jumps",
     "-foptimize-sibling-calls",
 )
-"""Of GCC's -O2 what the runtime gains from: it is as quick, and compiled in half the time."""
+"""GCC's flags for the runtime: as fast as with -O2, but compiled in half the time."""
 LINES = ("-g1",)
-"""Line tables and inlined calls only."""
+"""Debug information with line tables and inlined calls only."""
 ROWS = ("-fno-aggressive-loop-optimizations",)
-"""Of GCC: a loop over all rows of an array through its first, tile[0][i], else has no end, as each row has one."""
+"""GCC's flag for a loop over all rows of an array through its first row, as in tile[0][i]. Without it, GCC assumes that
+the index stays within one row and may remove the end of the loop."""
 CALLS = ("-fno-optimize-sibling-calls",)
-"""For kernels with asynchronous work: a jump in place of a call would return to where no line of theirs is. Others keep
-the jumps, as every return after a switch of stacks is mispredicted."""
+"""Flags for kernels with asynchronous instructions: after a tail call, the return address would belong to no line of
+the kernel. Other kernels keep tail calls, because every return after a switch of stacks is mispredicted."""
 UNSEEN_COPIES = {"gcc": ("memcpy", "memmove", "memset", "memcmp"), "clang": ("memcmp",), "zig": ("memcmp",)}
-"""Functions of libc that a compiler's instrumentation does not see; include/opbench_cpu/copies.hpp has others."""
+"""Functions of libc that the compiler does not instrument; include/opbench_cpu/copies.hpp replaces them."""
 FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS), clang=("-O2", *LINES))
-# What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
-# code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
+# Each flag prevents an observed problem: vectors split into scalars or merged into wider ones, loops turned into
+# memcpy, or the end of a path placed before its beginning, which breaks the replay's order of code positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
 TRACED = CompileMode(
     "traced",
@@ -71,9 +72,9 @@ TRACED = CompileMode(
         "-fdata-sections",
         "-fsanitize=thread",
         "--param=tsan-distinguish-volatile=1",
-        # Indices of arrays whose size the compiler knows: local ones are nobody else's business.
+        # Check indices of arrays whose size the compiler knows; local arrays are checked in no other way.
         "-fsanitize=bounds",
-        # The same through a pointer into a local variable.
+        # The same check for accesses through a pointer into a local variable.
         "-fsanitize=object-size",
         "-fsanitize-coverage=trace-pc",
         *(f"-fno-builtin-{name}" for name in UNSEEN_COPIES["gcc"]),
@@ -85,17 +86,17 @@ TRACED = CompileMode(
         "-fno-reorder-blocks",
         "-fno-reorder-blocks-and-partition",
         "-fno-crossjumping",
-        # A copy of a path is another position: lanes that go through different copies never meet there.
+        # A duplicated path has another code position: lanes in different copies would not reconverge.
         "-fno-thread-jumps",
         "-fno-tree-ch",
-        # A store moved to where paths join would carry one path's line.
+        # A store that is moved to the join of two paths would have the line of one path.
         "-fno-tree-sink",
-        # These come after the calls are in place, gain nothing between them and take a third of the compiler's time.
+        # These passes run after the calls are inserted, gain nothing and take a third of the compile time.
         "-fno-ivopts",
         "-fno-schedule-insns2",
-        # Copies of a loop's body are not laid out in the order of execution: lanes that part in one meet too late.
+        # Copies of a loop's body are not laid out in execution order: lanes that diverge in one reconverge too late.
         *ROLLED,
-        # A load before the loop that it stands in would happen even where the loop does not run.
+        # A load that is moved in front of its loop would execute even if the loop has no iteration.
         "-fno-tree-loop-im",
         "-fno-tree-pre",
         "-fno-code-hoisting",
@@ -114,14 +115,14 @@ TRACED = CompileMode(
                 "-tsan-distinguish-volatile=1",
                 "-tsan-instrument-read-before-write=1",
                 "-disable-loop-idiom-memcpy",
-                # Accesses that move under a condition, out of a loop, or from both sides of a branch to their join.
+                # Do not move accesses under a condition, out of a loop, or from both sides of a branch to their join.
                 "-instcombine-code-sinking=0",
                 "-jump-threading-threshold=0",
                 "-disable-licm-promotion",
                 "-simplifycfg-hoist-common=0",
                 "-simplifycfg-sink-common=0",
-                # Blocks in the order of paths: a loop's body before what follows it, no block twice, and no loop turned
-                # so that its header comes last, to which end jumps cost nothing.
+                # Lay out basic blocks in path order: a loop's body before the code after the loop, no duplicated block,
+                # and no loop rotated so that its header comes last; for this, jumps have cost 0.
                 "-rotation-max-header-size=0",
                 "-tail-dup-placement=0",
                 "-force-precise-rotation-cost",
@@ -139,7 +140,7 @@ TRACED = CompileMode(
 
 OVERFLOW = "-fsanitize=signed-integer-overflow"
 HUGE = replace(TRACED, name="huge", gcc=(*TRACED.gcc, OVERFLOW), clang=(*TRACED.clang, OVERFLOW))
-"""For problems beyond what 32 bits can index: a sum or product that does not fit is told where it happens."""
+"""The mode for problems too large for 32-bit indices: the runtime reports each signed integer overflow."""
 
 COMMON = (
     "-std=c++17",
@@ -150,30 +151,30 @@ COMMON = (
     "-fno-rtti",
     "-fno-strict-aliasing",
     "-ffp-contract=fast",
-    # A square root is one instruction when it need not set errno.
+    # Without errno, a square root is one instruction.
     "-fno-math-errno",
-    # A frame of many pages touches each, so that it cannot step over the page that guards the stack.
+    # A large stack frame touches each of its pages, so that it cannot skip the guard page of the stack.
     "-fstack-clash-protection",
 )
 # Without -fno-gnu-unique two modules with the same template kernel share one `__shared__` array.
 GCC_ONLY = (
     "-fno-gnu-unique",
     "-fno-extern-tls-init",
-    # Some distributions' g++ checks the sizes of copies by functions of libc in place of ours.
+    # Some distributions' g++ replaces copies by checking functions of libc, which are not instrumented.
     "-U_FORTIFY_SOURCE",
     "-fdiagnostics-color=never",
     "-fmax-errors=5",
-    # What a GPU's compiler refuses.
+    # nvcc refuses variable-length arrays.
     "-Werror=vla",
-    # __constant__ is an attribute of the shim's own.
+    # The shim defines __constant__ as an attribute that g++ does not know.
     "-Wno-attributes",
-    # Stored next to the module: they explain a wrong result.
+    # These warnings are stored next to the module, because they may explain a wrong result.
     "-Wuninitialized",
     "-Wmaybe-uninitialized",
 )
 CLANG_ONLY = ("-fno-color-diagnostics", "-ferror-limit=5", "-w")
 PATTERN = "-ftrivial-auto-var-init=pattern"
-"""A local variable that is read before it is written holds a large number. GCC 12, clang."""
+"""Fills uninitialised local variables with a pattern, a large number, so that reading one shows (GCC 12, clang)."""
 PATTERN_GCC = 12
 
 X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2": "-mbmi2"}
@@ -181,19 +182,19 @@ X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2"
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C++ compiler and how to speak to it."""
+    """Describe a C++ compiler: its command, its family (gcc, clang or zig) and its version line."""
 
     command: tuple[str, ...]
     family: str
     version: str
 
     def flags(self, build: CompileMode) -> tuple[str, ...]:
-        """Every code generation flag of a build."""
+        """Return all code generation flags of a build."""
         if self.family == "gcc":
             pattern = () if self._major < PATTERN_GCC else (PATTERN,)
             return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *pattern, *build.gcc)
         pattern = () if build.traced else (PATTERN,)
-        # zig switches checks of its own on.
+        # zig enables its own undefined-behaviour checks by default.
         return (*COMMON, "-fno-sanitize=undefined", *CLANG_ONLY, *machine_flags(self.family), *pattern, *build.clang)
 
     @property
@@ -202,23 +203,23 @@ class Toolchain:
         return int(number.group(1)) if number else 0
 
     def link_flags(self, build: CompileMode) -> tuple[str, ...]:
-        """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
-        # A sanitizer's flag would link its runtime in; ours answers instead.
+        """Return the flags that link a shared object; clang and zig link no library: zig would build its own (66 s)."""
+        # A sanitizer flag would link the sanitizer's runtime; the emulator's runtime takes its place.
         flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))
         return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib", "-Wl,--no-gc-sections")
 
     def preprocessed_language(self) -> tuple[str, ...]:
-        """Preprocessed text is plain C++ to zig, which knows no `c++-cpp-output`."""
+        """Return the language flags for preprocessed text; zig does not know `c++-cpp-output`."""
         return ("-x", "c++-cpp-output") if self.family == "gcc" else ("-x", "c++")
 
     def describe(self) -> str:
-        """The compiler's name and version."""
+        """Return the compiler's name and version."""
         return self.version
 
 
 @functools.cache
 def machine_flags(family: str) -> tuple[str, ...]:
-    """What the CPU can do: above all a fused multiply-add, which otherwise is a library call."""
+    """Return flags for the CPU's extensions; the main one is fused multiply-add, which otherwise is a library call."""
     if platform.machine() != "x86_64":
         return ()
     try:
@@ -228,7 +229,7 @@ def machine_flags(family: str) -> tuple[str, ...]:
     line = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
     known = set(line.group(1).split()) if line else set()
     extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in known)
-    # zig targets the machine that it runs on unless told otherwise; the cache may be shared between machines.
+    # By default zig compiles for the host's CPU, but machines with other CPUs may share the cache.
     return ("-mcpu=x86_64", *extensions) if family == "zig" else extensions
 
 
@@ -239,7 +240,7 @@ def compiler_environment(folder: Path) -> dict[str, str]:
 
 
 def find_toolchain() -> Toolchain:
-    """The first usable compiler: $OPBENCH_CXX, g++, clang++, zig."""
+    """Return the first usable compiler of $OPBENCH_CXX, g++, clang++ and zig; raise EnvironmentFault if none is."""
     chosen = os.environ.get("OPBENCH_CXX")
     if chosen:
         usable = _probe(tuple(shlex.split(chosen)))
@@ -257,7 +258,7 @@ def _candidates() -> list[tuple[str, ...]]:
     commands: list[tuple[str, ...]] = [(path,) for path in map(shutil.which, ("g++", "clang++")) if path]
     package = importlib.util.find_spec("ziglang")
     if package is not None and package.submodule_search_locations:
-        # Calling the binary spares a start of Python for each step.
+        # Calling the binary directly avoids a start of Python per compiler call.
         zig = Path(next(iter(package.submodule_search_locations))) / "zig"
         if zig.exists():
             commands.append((str(zig), "c++"))

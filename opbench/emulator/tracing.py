@@ -1,4 +1,4 @@
-"""A trace of launches: pass its settings to the runtime, and read the counts afterwards."""
+"""Trace launches: pass the settings to the runtime, and read its counts afterwards."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from opbench.gpu.limits.occupancy import l1_size, occupancy
 from opbench.kernels.launch import KernelLaunch
 
 BEFORE_ENTRY = 7
-"""Back from where a basic block's entry returns to: over its call, into the branch that ends the block before."""
+"""Bytes from the return address of a basic block's entry call back into the branch that ends the block before."""
 
 
 COUNTED_FIELDS = tuple(field[0] for field in NativeCount._fields_[4:])
 
 
 class Tracing:
-    """The runtime's side of one trace; a context manager, because its shadow memory is several times the buffers'."""
+    """Manage one trace in the runtime; a context manager, as its shadow memory is several times the buffers' size."""
 
     def __init__(self, runtime: Runtime, buffers: Mapping[str, Buffer], options: TraceOptions) -> None:
         self._library = runtime.library
@@ -85,7 +85,7 @@ class Tracing:
         self._close()
 
     def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
-        """Tell where a module's `__shared__` arrays lie, and its `__device__` variables: those are not counted."""
+        """Pass the locations of a module's `__shared__` arrays and `__device__` variables to the runtime."""
         self._static_shared = sum(array.bytes for array in arrays)
         for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
             sized = [NativeArray(place.offset, place.bytes, place.constant) for place in places if place.bytes]
@@ -93,23 +93,23 @@ class Tracing:
         self._require_memory()
 
     def initialised(self, name: str) -> None:
-        """A buffer was filled between two launches."""
+        """Mark a buffer as initialised, because it was filled between two launches."""
         self._library.opb_trace_initialised(self.address, self._names.index(name))
 
     def use_caches(self, launch: KernelLaunch) -> None:
-        """Tell which caches the next launch finds, if a GPU's are modelled."""
+        """Set the sizes of the modelled caches for the next launch; do nothing if no GPU's caches are modelled."""
         if self._limits is None or not self._limits.l2_bytes:
             return
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         limits, shared_bytes = self._limits, self._static_shared + launch.shared_bytes
-        # Registers are not known here; they would at most make the waves smaller.
+        # The register count is not known; it could only reduce the number of resident blocks.
         resident = max(1, occupancy(limits, 1, shared_bytes, threads, 1).blocks_per_sm)
         sizes = (limits.sm_count, resident, l1_size(limits, shared_bytes, resident), limits.l2_bytes)
         self._library.opb_trace_caches(self.address, *sizes)
         self._require_memory()
 
     def _caches(self, sampled: bool) -> CacheTraffic | None:
-        """What went on in the caches in the launch that just ended; nothing is known when blocks were left out."""
+        """Return the cache traffic of the last launch; None if only some of its blocks ran or no cache is modelled."""
         native = NativeCaches()
         self._library.opb_trace_take_caches(self.address, ctypes.byref(native))
         if self._limits is None or not self._limits.l2_bytes or sampled:
@@ -117,7 +117,7 @@ class Tracing:
         return CacheTraffic(*(getattr(native, field.name) for field in fields(CacheTraffic)))
 
     def gather(self, launch: KernelLaunch, module: Path) -> None:
-        """Take what the launch that just ended was counted to do."""
+        """Add the counts of the launch that just ended to the trace."""
         counts = (NativeCount * COUNT_SLOTS)()
         totals = NativeTotals()
         found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
@@ -138,7 +138,7 @@ class Tracing:
         self.accesses += totals.accesses
 
     def _gather_branches(self, kernel: str, module: Path) -> None:
-        """Return divergent branches: the branch is the last instruction before the block that follows in the code."""
+        """Add the divergent branches of a launch; a branch is the last instruction before the next basic block."""
         native = (NativeBranch * BRANCHES)()
         found = native[: self._library.opb_trace_take_branches(self.address, native)]
         ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in found]
@@ -149,7 +149,7 @@ class Tracing:
             self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts, called_from=place.called_from))
 
     def traffic(self, completed: bool) -> Traffic:
-        """All launches together."""
+        """Return the traffic of all launches together."""
         return gather(self._lines, self._kernels, complete=completed, branches=self._branches)
 
 
