@@ -1,1 +1,1 @@
-"""Rules that read a kernel's traffic and say what limits it and what to try."""
+"""Rules that find in a kernel's traffic what limits the kernel and what to try."""

@@ -1,4 +1,4 @@
-"""Ranks the cases of a problem that nobody measured: by the ladder, and matrix products by a model of their time."""
+"""Ranks unmeasured cases of a problem: by the ladder, and matrix products by a model of their time."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from opbench.kernels.setup import Setup
 from opbench.source.precision import UNIT_ROUNDOFF
 
 STAND_IN = "h200"
-"""Whose rates stand for those of a GPU that is not known: only their ratios decide here."""
+"""The GPU whose rates are used for an unknown GPU: only ratios of rates matter here."""
 WGMMA_SHARE, TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.9, 0.52, 0.5, 0.15
-"""Of its unit's rate that kernels reach with large tiles: by wgmma, by mma.sync, on cores, and there without tiles."""
+"""Share of the unit's peak that large tiles reach: with wgmma, mma.sync, CUDA cores, and CUDA cores without tiles."""
 LARGE_TILE = 64
-"""BM * BN / (BM + BN) of a tile of 128 x 128; smaller ones move more for each product."""
+"""BM * BN / (BM + BN) of a tile of 128 x 128; smaller tiles move more bytes per product."""
 WARPS = 8
-"""Of each multiprocessor that keep its memory busy, or its ordinary cores."""
+"""Warps per multiprocessor that saturate its memory bandwidth or its CUDA cores."""
 LAUNCH_S = 1.5e-6
-"""What a further kernel costs in a graph."""
+"""Time of each additional kernel in a graph."""
 WINDOWS_SHARE = 0.7
-"""Of tensor cores' rate that filters' gradients reach whose pixels are fetched for each position of the filter."""
+"""Share of the tensor cores' rate for filter gradients that fetch pixels again for each filter position."""
 COPIED = 0.85
-"""Of DRAM's rate that tiles copied by threads reach, beside TMA's."""
+"""Share of the DRAM rate of TMA copies that copies by threads reach."""
 IN_BLOCK_SHARE = {"f16": 0.5, "f16x3": 0.7}
-"""Of its rate that a kernel keeps which splits floats into f16 itself; others get planes from a pass."""
+"""Share of the rate for kernels that split floats into f16 themselves; others read planes that a pass has split."""
 VECTOR, ONE_BY_ONE = 4, 0.2
-"""Fewer channels than so many are copied one by one; what is left of a tile's rate then."""
+"""With fewer channels than the first, elements are copied one by one; the second is the remaining share of the rate."""
 PATCH = 32
-"""Rows of the tallest patch; lower ones load filters more often for their products."""
+"""Rows of the tallest patch; lower patches load filters more often per product."""
 FEW_WARPS_SHARE = 0.8
-"""Of its rate that is left to tiles by mma.sync where a multiprocessor has half of WARPS or fewer."""
+"""Least share of the rate for mma.sync tiles with few warps per multiprocessor."""
 PARTLY = 0.8
-"""Power of the part of the GPU that few tiles of wgmma fill: those that work have its clock and L2 for themselves."""
+"""Exponent of the filled share of a GPU with few wgmma tiles: the active multiprocessors share clock and L2 less."""
 ENDLESS = 10**6
-"""Multiprocessors of a GPU on which each block has one tile."""
+"""A number of multiprocessors so large that each block has one tile."""
 
 
 @dataclass(frozen=True)
 class ChosenFor:
-    """The GPU that is chosen for."""
+    """The GPU for which cases are ranked."""
 
     ceilings: Ceilings
     sm_count: int
     capability: tuple[int, int]
     shared_per_block: int
     gpu: str = ""
-    """The driver's name of it."""
+    """The GPU's name from the driver."""
 
     def runs(self, case: Case) -> bool:
-        """Whether it has the instructions and the shared memory."""
+        """Return whether the GPU has the instructions and the shared memory that a case needs."""
         if missing_capability(self.capability, case.variant.compute_capability):
             return False
         return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
 
 
 def target(environment: Environment) -> ChosenFor | None:
-    """The GPU of a backend's environment; None where there is none."""
+    """Return the GPU of a backend's environment; None without one."""
     if environment.capability is None:
         return None
     limits = MULTIPROCESSORS.get(environment.capability)
@@ -81,37 +81,41 @@ def target(environment: Environment) -> ChosenFor | None:
 def ranked(
     fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
 ) -> list[Case]:
-    """Return the cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
+    """Return the cases that fit a node, best first; `fitting` is in the ladder's order, bottom first.
 
-    `product` says whether the operator's ladder goes on to tensor cores, `constant` which inputs never change.
-
-    By the ladder the top variant of the finest precision comes first, in its first config, and variants that need
-    special instructions come last. The cpu backend chooses so, where these are slow, and a GPU for operators that are
-    bound by memory, whose ladders end at the measured peak. A matrix product has no single top: tensor cores beat
-    ordinary ones several times and large tiles beat small ones, but a few large tiles leave most of a GPU idle.
-    There `expected_s` decides.
+    `product` says whether the operator is a matrix product whose ladder includes tensor cores; `constant` are inputs
+    that
+    never change. By the ladder, the top variant of the finest precision is first, in its first config, and variants
+    that
+    need special instructions are last. The cpu backend, where these are slow, chooses like this, and so does a GPU for
+    memory-bound operators, whose ladders end at the measured peak. For matrix products, tensor cores are several times
+    faster than CUDA cores and large tiles beat small ones, but a few large tiles leave most of a GPU idle, so
+    `expected_s`
+    decides.
     """
     able = [case for case in fitting if gpu.runs(case)] if gpu else []
     if gpu and product and able:
         made_for = [case for case in able if FEW_CHANNELS in case.variant.mechanism]
         order = {case.variant.name: number for number, case in enumerate(fitting)}
         return sorted(made_for or able, key=lambda case: (expected_s(case, gpu, constant), -order[case.variant.name]))
-    first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
+    first = {case.variant.name: case for case in reversed(fitting)}  # the top variant first
     return sorted(first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], _capability(c)))
 
 
 def _capability(case: Case) -> tuple[int, ...]:
-    """What its instructions need; of variants that need none, nothing."""
+    """Return the compute capability that the case requires; empty if it requires none."""
     return parse_capability(case.variant.compute_capability) or ()
 
 
 def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:
-    """Return the seconds that a matrix product should take, to rank cases with and not to quote.
+    """Estimate the seconds of a matrix product, only for ranking cases.
 
-    Inputs in `constant` never change, so setup launches that read only these cost nothing. The time follows from the
-    peak of the unit that the variant names, lowered by the share of the GPU that its blocks fill, by the part of its
-    tiles that lies beyond the result, and by what small tiles move. docs/networks.md states how far its choices are
-    from the fastest measured case. Of operations saved it knows what a header says in `flops`.
+    Setup launches that read only inputs in `constant`, which never change, cost nothing. The estimate uses the peak of
+    the
+    variant's unit, reduced by the share of the GPU that its blocks fill, by the part of tiles outside the result, and
+    by
+    the additional traffic of small tiles. It uses the number of operations that the header states in `flops`.
+    docs/networks.md states how far its choices are from the fastest measured case.
     """
     problem, tile = case.problem, case.tile
     setup = case.setup if case.setup.serves(constant) else Setup()
@@ -134,7 +138,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         filled = min(1.0, blocks / gpu.sm_count)
         if case.variant.unit:
             filled *= max(FEW_WARPS_SHARE, busy / filled)
-        if tile.slices > 1 and blocks > gpu.sm_count:  # each of these has its multiprocessor alone
+        if tile.slices > 1 and blocks > gpu.sm_count:  # each of these blocks occupies a whole multiprocessor
             filled = min(filled, blocks / (gpu.sm_count * -(-blocks // gpu.sm_count)))
     if tile.patch_height:
         for size, extent in zip(_covered(problem), (tile.patch_height, tile.patch_width), strict=True):
@@ -142,7 +146,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         share *= (tile.patch_height / PATCH) ** 0.1
     elif problem.name == "conv2d_wgrad" and tile.m and case.variant.unit:
         share *= WINDOWS_SHARE
-    if wgmma:  # a block to a multiprocessor takes tiles until there are none
+    if wgmma:  # persistent: one block per multiprocessor processes tiles in a loop
         filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
         if tiles < gpu.sm_count:
             filled **= PARTLY
@@ -156,14 +160,14 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
 
 
 def work(step: KernelLaunch) -> tuple[int, int]:
-    """What the launch that multiplies has the most of: dynamic shared memory, then threads."""
+    """Return a key that is largest for the launch that multiplies: dynamic shared memory, then threads."""
     return step.shared_bytes, math.prod(step.grid) * math.prod(step.block)
 
 
 def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
-    """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead.
+    """Return the remaining share of the rate if blocks split floats into f16, and the bytes that passes before it move.
 
-    Workspaces that `setup` filled are read in place of the inputs that they are made from.
+    Workspaces that `setup` has filled are read instead of the inputs that they are computed from.
     """
     every, inputs = case.workspace(sm_count), case.problem.input_tensors()
     workspace = [tensor for tensor in every if tensor.name not in setup.workspaces]
@@ -175,11 +179,13 @@ def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
     if CONVERTED_AHEAD not in case.variant.mechanism:
         return IN_BLOCK_SHARE[case.variant.product], passed_on
     converted = sum(tensor.nbytes for tensor in inputs if tensor.name not in setup.inputs)
-    return 1.0, passed_on + 2.0 * converted  # read for the largest, and to be converted
+    return 1.0, passed_on + 2.0 * converted  # read to find the largest number, and read to convert
 
 
 def _full(case: Case) -> float:
-    """What part of the rows of 128 bytes that TMA brings of each pixel are channels: of 96 in bf16, three quarters."""
+    """Return the share of channels in the 128-byte rows that TMA copies per pixel, such as 3/4 for 96 channels in
+    bf16.
+    """
     channels = int(case.problem.axes.get("k" if "dimage" in case.problem.outputs else "c", 0))
     if (
         "dweight" in case.problem.outputs
@@ -193,6 +199,8 @@ def _full(case: Case) -> float:
 
 
 def _covered(problem: Operator) -> tuple[int, int]:
-    """Rows and columns of the image that a convolution's patches lie over: the gradient's own, else the result's."""
+    """Return rows and columns of the image that a convolution's patches cover: the gradient's own, else the
+    result's.
+    """
     rows, columns = ("h", "w") if "dimage" in problem.outputs else ("p", "q")
     return int(problem.scope[rows]), int(problem.scope[columns])

@@ -243,7 +243,7 @@ def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
         f"where {entry.ideal_sectors_per_request:.1f} would hold its bytes"
     )
     cost = (entry.sectors - entry.ideal_sectors) / SECTORS_PER_PASS
-    # A line may hold a strided access and a broadcast, which halves its average: the kernel's other lines tell.
+    # A line may have a strided access and a broadcast, which halves its average, so all lines of the kernel count.
     wrong_index = any(_apart(other) for other in scene.traffic.select(kernel=entry.kernel, space="global"))
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
@@ -267,7 +267,7 @@ def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
 
 
 def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
-    """The coalesced access in the other direction, when the two are all that the kernel does: a transposition."""
+    """Return the coalesced access in the other direction if the two are all that the kernel does: a transposition."""
     other = "store" if entry.kind == "load" else "load"
     everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
     for candidate in scene.traffic.select(kernel=entry.kernel, space="global", kind=other):
@@ -347,7 +347,7 @@ def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
 def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
     least = WORTH * scene.requests(entry.kernel)
-    # One lane of a warp that writes the warp's result is an election, no divergence.
+    # One lane that writes the warp's result was elected; this is no divergence.
     if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
         return
     alike = scene.traffic.select(kernel=entry.kernel, space=entry.space)
@@ -362,7 +362,7 @@ def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
 
 def _divergent_branch(scene: CaseView, branch: BranchTraffic) -> Iterator[Diagnosis]:
     """Report a branch that often diverges; each divergence costs a pass through the path with fewer lanes."""
-    # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
+    # One lane that writes the warp's result was elected; the end of an array or a block's last step diverges only once.
     rare = branch.share < DIVERGENT or branch.divergent < WORTH * scene.requests(branch.kernel)
     if rare or branch.fewest_lanes < FEWEST * branch.divergent:
         return
@@ -385,7 +385,7 @@ def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
 
 
 def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
-    """Where the deepest `__syncthreads()` among a kernel's lines stands; line 0 when none is found."""
+    """Return the line of the deepest `__syncthreads()` within a kernel's lines; line 0 if there is none."""
     accesses = scene.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
         lines = [entry.line for entry in accesses if entry.file == path]
@@ -401,7 +401,7 @@ def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
 
 
 def _own_text(variant: Variant, path: str) -> str:
-    """The text of a variant's file or header, for a caller that gives no sources; empty for another file."""
+    """Return the text of a variant's file or header, if the caller gave no sources; "" for another file."""
     return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
 
 

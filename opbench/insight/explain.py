@@ -24,18 +24,18 @@ NAME_LENGTH = 16
 
 @dataclass(frozen=True)
 class Figure:
-    """One number about the whole case, and where it comes from."""
+    """One number about the whole case, and its source."""
 
     name: str
     value: float
     unit: str
     source: str
-    """"counted", "predicted" or "computed"; of what, in brackets, where that is not plain."""
+    """"counted", "predicted" or "computed", with an explanation in parentheses if needed."""
 
 
 @dataclass(frozen=True)
 class AnnotatedLine:
-    """A line of source with what was seen at it."""
+    """A source line with its accesses, branches, problems and findings."""
 
     number: int
     text: str
@@ -44,21 +44,21 @@ class AnnotatedLine:
     findings: tuple[Finding, ...] = ()
     branches: tuple[BranchTraffic, ...] = ()
     calls: tuple[LineTraffic, ...] = ()
-    """What headers do for this line of the kernel's own file: each header's accesses of one kind together."""
+    """For a line of the kernel's own file: accesses of the header functions that it calls, merged by kind."""
 
     @property
     def counted(self) -> bool:
-        """Whether anything was counted here."""
+        """Return whether the line has counted accesses or branches."""
         return bool(self.accesses or self.branches or self.calls)
 
     @property
     def labelled(self) -> tuple[tuple[str, LineTraffic], ...]:
-        """Its accesses and those of its calls, each with a label."""
+        """Return the line's accesses and those of its calls, each with a label."""
         own = ((self.label(entry), entry) for entry in self.accesses)
         return (*own, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
 
     def label(self, entry: LineTraffic) -> str:
-        """Such as "shared load 4 B", and of which element where the line has several such accesses."""
+        """Label an access, such as "shared load 4 B"; name the element if the line has several such accesses."""
         alike = [one for one in self.accesses if (one.kernel, one.words) == (entry.kernel, entry.words)]
         columns = sorted(one.column for one in alike)
         if len(columns) < 2:
@@ -74,13 +74,13 @@ class AnnotatedLine:
 
 @dataclass(frozen=True)
 class AnnotatedFile:
-    """A source file, whole."""
+    """A whole source file."""
 
     path: str
     lines: tuple[AnnotatedLine, ...]
 
     def around(self, rows: int) -> AnnotatedFile:
-        """Only its lines with anything to say, and so many rows above and below each."""
+        """Keep only lines with counts, problems or findings, and `rows` lines above and below each."""
         busy = [line.number for line in self.lines if line.counted or line.problems or line.findings]
         kept = {number + step for number in busy for step in range(-rows, rows + 1)}
         return replace(self, lines=tuple(line for line in self.lines if line.number in kept))
@@ -93,7 +93,7 @@ class Explanation:
     case: str
     title: str
     source: str
-    """"counted", or "predicted" when some blocks were left out of the counts."""
+    """"counted", or "predicted" if only some blocks were counted."""
     complete: bool
     figures: tuple[Figure, ...]
     problems: tuple[Diagnosis, ...]
@@ -101,22 +101,22 @@ class Explanation:
     findings: tuple[Finding, ...]
     files: tuple[AnnotatedFile, ...]
     bounds: tuple[Bound, ...] = ()
-    """What each limit of `gpu` demands of this variant by what it moves there, the tightest first. Bytes at "l1" are
-    counted, those below predicted by a model of the caches."""
+    """The lower bound of each limit of `gpu` from this variant's traffic, the tightest first. Bytes at "l1" are
+    counted; those at lower levels are predicted by a model of the caches."""
     gpu: str = ""
     elsewhere: tuple[LineTraffic, ...] = ()
-    """Accesses whose line is not known or lies in no source that was given."""
+    """Accesses whose line is unknown or in a file without a given source."""
     predicted_kernels: tuple[str, ...] = ()
-    """Kernels of which only some blocks were counted; their figures stand for all blocks."""
+    """Kernels of which only some blocks were counted; their numbers are extrapolated to all blocks."""
     next_rungs: tuple[str, ...] = ()
     """Variants that build on this one."""
 
     def mark(self, kernel: str) -> str:
-        """Whether a kernel's figures were counted or predicted."""
+        """Return whether a kernel's numbers were counted or predicted."""
         return PREDICTED if kernel in self.predicted_kernels else self.source
 
     def to_json(self) -> dict[str, JSON]:
-        """The explanation for pipes: lines without anything to say are left out, accesses come with their ratios."""
+        """Return the explanation as JSON values, without lines that have no counts; accesses include ratios."""
         return {
             **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
             "figures": [asdict(figure) for figure in self.figures],
@@ -153,7 +153,7 @@ class Explanation:
 
 
 def operands(text: str, kind: str) -> list[str]:
-    """The elements of arrays that a line loads or stores, in its order; none where one is another's index."""
+    """Return the array elements that a line loads or stores, in order; [] if an index contains another element."""
     found = []
     end = 0
     for name in re.finditer(r"[A-Za-z_]\w*(?=\[)", text):
@@ -170,7 +170,7 @@ def operands(text: str, kind: str) -> list[str]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Behind the bracket that closes the one at `start`, or the end."""
+    """Return the index after the bracket that closes the one at `start`, or the end."""
     depth = 0
     for index in range(start, len(text)):
         depth += {"[": 1, "]": -1}.get(text[index], 0)
@@ -190,10 +190,10 @@ def explain(
 ) -> Explanation:
     """Explain a case from its traffic.
 
-    `sources` are the texts of the files to annotate by the names that the traffic gives them, the kernel's own first;
-    `variants` are all of
-    the operator, among which remedies are searched; `ceilings` are the limits for the predicted time,
-    and `resources` tell the size of the code, as in `Result.resources`.
+    `sources` are the texts of the files to annotate, by the names that the traffic uses, the kernel's own file first.
+    `variants` are all variants of the operator, in which remedies are searched. `ceilings` are the peaks for lower
+    bounds,
+    and `resources` contain the code sizes, as in `Result.resources`.
     """
     estimated = traffic.estimated()
     sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
@@ -234,7 +234,7 @@ def _annotate(
 
 
 def _calls(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
-    """By line of the kernel's file, the accesses of the headers' lines that it calls."""
+    """Return the accesses in headers by the line of the kernel's file that calls them."""
     found: dict[tuple[int, str, str, str], LineTraffic] = {}
     for entry in lines:
         if entry.called_from:
@@ -247,7 +247,7 @@ def _calls(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
 
 
 def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[int, list[Any]]:
-    """Whatever has a place, of one file; if `called`, also what that file's lines call."""
+    """Group entries of one file by line; with `called`, also entries in headers by the calling line of that file."""
     found: dict[int, list[Any]] = {}
     for entry in entries:
         if line := entry.line if entry.file == path else called and entry.called_from:
@@ -256,7 +256,7 @@ def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[in
 
 
 def _totals(case: Case, traffic: Traffic) -> list[Figure]:
-    """Sums over all lines; kinds of access that the case has none of are left out."""
+    """Return sums over all lines, without kinds of access that the case lacks."""
     source = traffic.source
     shared = traffic.total("wavefronts", space="shared")
     atomics = traffic.total("lanes", kind="atomic")

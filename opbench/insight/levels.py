@@ -1,4 +1,4 @@
-"""Bytes that a case moves at each memory level, counted or modelled without a GPU, and the least time they cost."""
+"""Bytes that a case moves at each memory level, counted or modelled without a GPU, and their lower bounds of time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from opbench.gpu.limits.ceilings import Ceilings, datasheet
 from opbench.gpu.limits.resources import LaunchResources
 
 LAUNCH_BYTES = 2400
-"""What a cold launch reads beside code and data: its descriptor, parameters and constants. On an H200 2,100 to 2,700
+"""Bytes that a cold launch reads besides code and data: descriptor, parameters and constants. On an H200 2,100 to 2,700
 bytes in 53 cases (`reports/h200/counters`, the two thirds that models are built on)."""
 WAVEFRONT_BYTES = 128
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Traffic of all launches of a case. `l1_bytes` is counted, the rest predicted."""
+    """Traffic of all launches of a case; `l1_bytes` is counted, the other levels are predicted."""
 
     l1_bytes: int
-    """Sectors of global requests and wavefronts of shared memory, wgmma's operands included, in bytes; not what bulk
-    copies write to shared memory, whose passes are not known."""
+    """Sectors of global requests and wavefronts of shared memory, including wgmma's operands, in bytes; without writes
+    of bulk copies to shared memory, whose wavefronts are unknown."""
     l2_bytes: int
-    """Between the L1 caches and L2."""
+    """Bytes between the L1 caches and L2."""
     dram_bytes: int
-    """From cold caches, code and launches included."""
+    """Bytes between L2 and DRAM from cold caches, including code and launches."""
     profiled_dram_bytes: int
-    """The same with caches cold before each launch, as profilers have them."""
+    """DRAM bytes with cold caches before each launch, as in profilers."""
     code_missing: bool = False
-    """Whether the size of some kernel's code is not known, so that the DRAM bytes lack it."""
+    """Whether the code size of some kernel is unknown and therefore missing in the DRAM bytes."""
 
 
 LIMIT_NAMES = {
@@ -41,22 +41,22 @@ LIMIT_NAMES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What one limit of a GPU demands."""
+    """The least time that one limit of a GPU allows."""
 
     limit: str
     """"compute", "launch", "compulsory" (each byte of the problem once), or a memory level: "dram", "l2", "l1"."""
     time_s: float
     source: str
-    """Whether the limit was "measured" or is the "datasheet"'s."""
+    """Source of the limit: "measured" or "datasheet"."""
     moved_bytes: int | None = None
     intensity: float | None = None
-    """FLOP per byte at that level."""
+    """FLOP per byte at this level; None where it does not apply."""
 
 
 def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels | None:
-    """Bytes at each level; None when a launch was abandoned, not counted whole, or counted for no GPU's caches.
+    """Return the bytes at each level; None if a launch was abandoned, not fully counted, or counted without caches.
 
-    `resources` tell how much code each kernel has, as in `Result.resources`.
+    `resources` contain each kernel's code size, as in `Result.resources`.
     """
     if not traffic.complete or not traffic.kernels or any(kernel.caches is None for kernel in traffic.kernels):
         return None
@@ -80,10 +80,11 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
 def bounds(
     found: Levels, flops: int, precision: str, ceilings: Ceilings, compulsory_bytes: int = 0, memory_level: str = "dram"
 ) -> list[Bound]:
-    """Return what each limit of a GPU demands of a case, the tightest first; the first is the case's lower bound.
+    """Return the lower bound of each limit for a case, the tightest first; the first is the case's lower bound.
 
-    The problem's own limits are among them: a launch, its compulsory bytes at their memory level and its FLOPs. So no
-    case has a lower bound below that of its problem. The datasheet says what nobody measured.
+    The problem's own limits are included: a launch, its compulsory bytes at their memory level, and its FLOPs. So no
+    case
+    has a lower bound below that of its problem. A rate that was not measured comes from the datasheet.
     """
     sheet = datasheet(ceilings.gpu) or Ceilings()
     limits = []

@@ -1,4 +1,4 @@
-"""What a device compiler makes of a source's accesses: wider instructions, and loads only where they are used."""
+"""Corrects a source's accesses by the machine code: wider instructions, and loads moved to where they are used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbench.backend.counts import COUNTS, PREDICTED, LineTraffic, Traffic
 from opbench.gpu.limits.resources import MachineCode
 
 NEAR = 0.05
-"""How far the share of a width among the requests may lie from its share among the instructions."""
+"""Largest difference between a width's share of the requests and its share of the instructions."""
 INSTRUCTIONS = {
     ("global", "load"): "LDG",
     ("global", "store"): "STG",
@@ -19,32 +19,32 @@ INSTRUCTIONS = {
     ("shared", "store"): "STS",
 }
 MERGED = (8, 16)
-"""Bytes a lane that neighbouring accesses are merged to."""
+"""Bytes per lane to which neighbouring accesses may be merged."""
 TOO_MANY = 6
-"""Accesses of one line from which on no assignment of widths is looked for."""
+"""With more accesses than this in one line, widths are not assigned."""
 
 KERNEL_SUFFIX = ".cu"
-"""Of the files that hold kernels: their lines stand without a name in `Code`, those of headers as "tile.cuh:20"."""
+"""Suffix of kernel files: their lines in `Code` are plain numbers, lines of headers are like "tile.cuh:20"."""
 
 Code = Mapping[str, MachineCode]
-"""By kernel."""
+"""Machine code by kernel name."""
 NO_CODE = MachineCode(0)
 
 
 @dataclass(frozen=True)
 class Note:
-    """What the machine code does with the accesses of one line."""
+    """A difference between the machine code and the accesses of one line."""
 
     space: str
     kind: str
     applied: bool
-    """False when the counts could not be corrected for it."""
+    """False if the counts could not be corrected for it."""
     words: str
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """Traffic as the machine code would cause it."""
+    """Traffic as the machine code would cause it, with notes."""
 
     traffic: Traffic
     notes: tuple[Note, ...]
@@ -53,8 +53,9 @@ class Lowered:
 def lower(traffic: Traffic, code: Code) -> Lowered:
     """Correct the counts of the source by the machine code of each line.
 
-    Accesses are merged only where the machine code's widths leave no other reading; where they leave none, or several
-    widths do not add up, the count stays and a note says what the machine code has. The result is predicted.
+    Accesses are merged only if the widths in the machine code allow exactly one interpretation. If they allow none, or
+    several widths do not match, the count is unchanged and a note describes the machine code. A corrected result is
+    predicted.
     """
     lines: list[LineTraffic] = []
     notes: list[Note] = []
@@ -75,7 +76,7 @@ def lower(traffic: Traffic, code: Code) -> Lowered:
 
 
 def _widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int]:
-    """Instructions by bytes a lane; empty where there are none or others serve this space too."""
+    """Return the number of instructions by bytes per lane; empty if there are none or others may access this space."""
     name = INSTRUCTIONS.get((space, kind))
     found = {key.partition("."): count for key, count in accesses.items()}
     if name is None or any(base in ("LD", "ST", "LDGSTS", "LDSM", "STSM") for base, _, _ in found):
@@ -87,7 +88,7 @@ def _widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int
 
 
 def _merge(group: tuple[LineTraffic, ...], widths: Mapping[int, int]) -> tuple[tuple[LineTraffic, ...], Note | None]:
-    """The accesses of one line with the widths that the machine code has for them."""
+    """Return the accesses of one line with the widths in the machine code, and a note on the change."""
     if not widths or {entry.width for entry in group} == set(widths) or len(group) > TOO_MANY:
         return group, None
     space, kind = group[0].space, group[0].kind
@@ -102,7 +103,7 @@ def _merge(group: tuple[LineTraffic, ...], widths: Mapping[int, int]) -> tuple[t
 
 
 def _readings(group: Sequence[LineTraffic], widths: Mapping[int, int]) -> Iterator[tuple[LineTraffic, ...]]:
-    """Every way to give the accesses widths of the machine code, the fewest merged first."""
+    """Yield every assignment of the machine code's widths to the accesses, with the fewest merged accesses first."""
     options = []
     for entry in group:
         merged = [widened(entry, width) for width in MERGED if width in widths and saves(entry, width)]
@@ -112,19 +113,19 @@ def _readings(group: Sequence[LineTraffic], widths: Mapping[int, int]) -> Iterat
 
 
 def _matches(made: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
-    """Whether each width's share of the requests is that of the instructions, as it is in code without branches."""
+    """Return whether each width's share of requests equals that of instructions, as in code without branches."""
     requests = {width: sum(e.requests for e in made if e.width == width) for width in widths}
     total, instructions = sum(requests.values()), sum(widths.values())
     return bool(total) and all(abs(requests[w] / total - widths[w] / instructions) <= NEAR for w in widths)
 
 
 def saves(entry: LineTraffic, width: int) -> bool:
-    """Whether some accesses have neighbours that an instruction of that width could take along."""
+    """Return whether some accesses have neighbours that an instruction of that width could include."""
     return width > entry.width and bool(getattr(entry, f"requests_saved_{width}"))
 
 
 def widened(entry: LineTraffic, width: int) -> LineTraffic:
-    """An access whose neighbours are merged to `width` bytes a lane."""
+    """Return an access whose neighbours are merged to `width` bytes per lane."""
     parts = ("requests", "sectors", "wavefronts", "ideal_wavefronts")
     saved = {name: getattr(entry, f"{name}_saved_{width}") for name in parts}
     counts = {name: getattr(entry, name) - less for name, less in saved.items()}
@@ -136,9 +137,11 @@ def widened(entry: LineTraffic, width: int) -> LineTraffic:
 
 
 def _sink(traffic: Traffic, group: tuple[LineTraffic, ...], under: int) -> tuple[tuple[LineTraffic, ...], Note | None]:
-    """Loads that happen only under the condition of a later line, scaled to what that line's accesses ask for.
+    """Scale loads that the machine code executes only under the condition of a later line to that line's accesses.
 
-    Sound where the condition holds for all lanes of a request or for none: then both have as many lanes.
+    This is correct if the condition is uniform within each request; then both accesses have the same number of lanes
+    per
+    request. Otherwise the loads are unchanged.
     """
     first = group[0]
     guarded = [

@@ -1,4 +1,4 @@
-"""One case's traffic in a few numbers, and how those of two variants differ."""
+"""A summary of one case's traffic, and the differences between the summaries of two variants."""
 
 from __future__ import annotations
 
@@ -8,35 +8,39 @@ from opbench import units
 from opbench.backend.counts import Traffic
 
 EQUAL = 0.01
-"""Share up to which two counts are called equal: blocks that stand for others make counts predictions."""
+"""Relative difference up to which counts are equal, because extrapolated counts are not exact."""
 
 
 @dataclass(frozen=True)
 class TrafficSummary:
-    """Ratios and sums over all kernels of a case; None where a case has no such access."""
+    """Ratios and sums over all kernels of a case; None if the case has no such access."""
 
     sectors_per_load: float | None
     """32-byte sectors that a global load request of a warp touches."""
     ideal_sectors_per_load: float | None
-    """As many as the bytes asked for fill when they lie together."""
+    """Sectors per request if the requested bytes were contiguous."""
     sectors_per_store: float | None
     ideal_sectors_per_store: float | None
     moved_bytes: int
     """Sectors of global memory touched, in bytes."""
     asked_bytes: int
-    """What the threads ask of global memory."""
+    """Bytes of global memory that the threads request."""
     shared_wavefronts: int
     bank_conflict_share: float | None
-    """Of the wavefronts of shared memory, those that bank conflicts add."""
+    """Share of shared-memory wavefronts that bank conflicts add."""
     atomic_collision_share: float | None
-    """Of the lanes of atomics, those whose address another lane of the warp has too."""
+    """Share of the lanes of atomics whose address another lane of the warp also updates."""
     barriers_per_block: float | None
-    """Block-wide barriers of the kernel that has most."""
+    """Block-wide barriers per block of the kernel with the most."""
     source: str
-    """"counted", or "predicted" when some blocks stand for all."""
+    """"counted", or "predicted" if extrapolated from some blocks."""
 
     def ratio_to(self, base: TrafficSummary) -> float | None:
-        """Return this traffic over another's: of bytes moved or, where these are equal, of shared-memory wavefronts."""
+        """Return this traffic over another: the ratio of bytes moved or, if these are equal, of shared-memory
+        wavefronts.
+
+        Returns None if neither is known.
+        """
         for own, other in (
             (self.moved_bytes, base.moved_bytes),
             (self.shared_wavefronts, base.shared_wavefronts),

@@ -1,4 +1,4 @@
-"""Kernels that lie about their time, and their honest twins: the ones get no time, the others do."""
+"""Kernels that cheat about their time, and honest twins: cheats must get no time, twins must get one."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from opbench.results.selftest import Part
 from opbench.timing.clock import Now
 
 RIGHT = "right"
-"""Expected of an honest twin: it is right and has a time."""
+"""The expectation for an honest twin: it is right and has a time."""
 NO_GAIN = "no gain"
-"""Expected of a trick that the harness makes useless: a time no shorter than the twin's."""
+"""The expectation for a trick that the harness defeats: a time no shorter than the twin's."""
 GAIN = 0.9
 """A gain is a time below this share of the twin's; the two are measured one after the other."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a file says of itself in comments such as `// expect: …`."""
+    """The expectation that a file states in comments such as `// expect: …`."""
 
     words: tuple[str, ...]
-    """A report holds one of them; or the only one is RIGHT or NO_GAIN."""
+    """Alternatives, one of which the report must contain; or only RIGHT or NO_GAIN."""
     problems: tuple[str, ...] = ()
-    """What the file is run on; the operator's examples where this is empty."""
+    """The problems to run on; empty for the operator's examples."""
     twin: Path | None = None
     """An honest kernel that does the same work."""
 
 
 Judge = Callable[[Path, Sequence[str]], Sequence[Result]]
-"""Runs one file of a user's own on problems and returns the results of its cases."""
+"""Runs one file like a user's own on problems and returns the results of its cases."""
 
 
 def expectation(path: Path) -> Expectation:
-    """Read what a file says of itself: `expect`, and where it has them `problem` and `twin`."""
+    """Read the expectation in a file's comments: `expect`, and optionally `problem` and `twin`."""
     text = path.read_text(encoding="utf-8")
     header: dict[str, str] = dict(re.findall(r"^(?:#|//) (expect|problem|twin): (.*)$", text, re.MULTILINE))
     if "expect" not in header:
@@ -48,20 +48,20 @@ def expectation(path: Path) -> Expectation:
 
 
 def is_caught(results: Sequence[Result], words: Sequence[str]) -> bool:
-    """Whether no case passes for right and one is reported in one of these words."""
+    """Return whether no case counts as right and some report contains one of these words."""
     ran = [r for r in results if r.status != "unsupported"]
     reports = [f"{r.status}: {r.reason}" for r in ran]
     return bool(ran) and all(r.status != "right" for r in ran) and any(w in text for w in words for text in reports)
 
 
 def has_time(results: Sequence[Result]) -> bool:
-    """Whether all cases that ran are right and have a time."""
+    """Return whether all cases that ran are right and have a time."""
     ran = [r for r in results if r.status != "unsupported"]
     return bool(ran) and all(r.status == "right" and r.measurement is not None for r in ran)
 
 
 def gains_nothing(results: Sequence[Result], twin: Sequence[Result]) -> bool:
-    """Whether each case is refused a time or takes about as long as the twin's case on the same problem."""
+    """Return whether each case gets no time, or takes about as long as the twin's case on the same problem."""
     times = {r.problem: r.measurement.median_s for r in twin if r.measurement}
     return all(
         r.status != "right"

@@ -1,4 +1,4 @@
-"""Whether the clock itself is right: what it reads for nothing, whether its caches are cold, what its stamps say."""
+"""Checks of the clock itself: its time for an empty kernel, whether its caches are cold, and its clock stamps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from opbench.timing import stats
 from opbench.timing.clock import Launch, Now
 
 FLOOR_DRIFT_S = 0.1e-6
-"""Three ticks of an H200's timer."""
+"""Largest drift of the floor: three ticks of an H200's timer."""
 LINE_ERROR_S = 0.2e-6
 LENGTHS_S = (5e-6, 20e-6, 100e-6)
 CHASED, READ = 1 << 20, 16 << 20
-"""Bytes; a quarter of the L2 where that is less, so that all of it stays there for the second pass."""
+"""Bytes, or a quarter of L2 if that is less, so that all of them remain in L2 for the second pass."""
 COLDER = 1.5
-"""DRAM takes at least so many times as long to answer as L2."""
+"""Least ratio of DRAM latency to L2 latency."""
 STREAMED_COLDER = 1.1
 HOT_ERROR = 0.1
 STAMP_ERROR = 1e-3
@@ -34,7 +34,7 @@ CLOCK_ERROR = 0.01
 def _spans(
     clock: SelftestClock, launch: Launch, least: int, deadline_s: float, now: Now, most: int = 400
 ) -> list[float]:
-    """Spans after a warm-up, as many as there is time for."""
+    """Warm up, then take at least `least` samples, and more until the deadline or `most`; return seconds."""
     clock.sample(launch, hold=False)
     clock.sample(launch)
     spans: list[float] = []
@@ -44,7 +44,9 @@ def _spans(
 
 
 def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """What the clock reads for an empty kernel, how steady that is, and that longer kernels read as much longer."""
+    """Check the clock's time for an empty kernel, its stability, and that known longer kernels take longer
+    accordingly.
+    """
     part = Part("floor", "The launch floor")
     clock, began = device.clock(), now()
     spans = _spans(clock, clock.nothing, 40, began + budget_s / 2, now)
@@ -77,7 +79,7 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 
 
 def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -> None:
-    """Kernels of known cycles lie on a line; what is left at no cycles is a kernel's own start and end."""
+    """Check that the times of kernels with known cycles lie on a line; the rest is a kernel's own start and end."""
     rate = cycles_per_second(clock)
     spans = {s: stats.median(_spans(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S}
     kernels = {length: span - clock.offset() for length, span in spans.items()}
@@ -95,10 +97,11 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
 
 
 def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """Whether a cold sample finds nothing of the sample before in L2: one pass against two passes in one span.
+    """Check that a cold sample finds no data of the previous sample in L2: compare one pass with two passes in one
+    sample.
 
-    The second pass finds in L2 what the first left there, so that two passes minus one is what a hot one takes; and
-    every cold sample comes after one that left the same lines.
+    The second pass finds in L2 what the first one left, so two passes minus one are the time of a hot pass. Each cold
+    sample follows a sample that left the same lines.
     """
     part = Part("flush", "Cold caches")
     cold, hot, memory = device.clock("cold"), device.clock("hot"), untouched(device)
@@ -139,7 +142,7 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 
 
 def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """The GPU's nanoseconds against the host's, and the clock that samples carry against known cycles."""
+    """Compare the GPU's nanosecond timer with the host's clock, and the samples' clock rate with known cycles."""
     part = Part("stamps", "Clock stamps")
     clock, deadline = device.clock(), now() + budget_s
     known = cycles_per_second(clock)
@@ -188,12 +191,12 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
 
 
 def _host_seconds(clock: SelftestClock, launch: Launch, now: Now) -> float:
-    """What one sample takes by the host's clock, its flush and its launches with it."""
+    """Return the time of one sample on the host's clock, including its flush and launches."""
     began = now()
     clock.sample(launch)
     return now() - began
 
 
 def signed(seconds: float) -> str:
-    """A difference of times, such as "+0.12 µs"."""
+    """Format a difference of times, such as "+0.12 µs"."""
     return f"{1e6 * seconds:+.2f} µs".replace("-", "−")

@@ -131,5 +131,5 @@ def _row(cell: Cell, timers: Sequence[ReferenceTimer], seen: Mapping[str, Mappin
 
 
 def median_of(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of each cell's samples."""
+    """Return the median of each cell's samples."""
     return {name: stats.median(values) for name, values in samples.items() if values}

@@ -1,4 +1,4 @@
-"""What the self-test asks of a device: clocks, and kernels whose length is known."""
+"""The interface that the self-test needs from a device: clocks, and kernels of known length."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from opbench.timing.clock import Clock, Launch
 
 
 class SelftestClock(Clock, Protocol):
-    """A clock with kernels of its own to be checked with."""
+    """A clock that also has kernels for testing it."""
 
     def offset(self) -> float:
-        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device."""
+        """Return the seconds that this clock adds to a kernel's own time, calibrated on this device."""
 
     def nothing(self) -> None:
         """Launch an empty kernel."""
 
     def cycles(self, count: int) -> Launch:
-        """A launch of one thread that lasts a number of cycles."""
+        """Return a launch of one thread that takes a number of cycles."""
 
     def chase(self, nbytes: int) -> Launch:
-        """A launch of one thread whose every load waits for the one before, in so much memory of this clock's own."""
+        """Return a launch of one thread with dependent loads over `nbytes` of this clock's own memory."""
 
     def read(self, nbytes: int) -> Launch:
-        """A launch of the whole device that reads so much memory of this clock's own once; at most twice the L2."""
+        """Return a launch of the whole device that reads `nbytes` of this clock's own memory once; at most twice L2."""
 
     def spin(self, seconds: float) -> Launch:
-        """A launch that lasts so long by `%globaltimer`."""
+        """Return a launch that takes a number of seconds by `%globaltimer`."""
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
-        """One such kernel's span, and what it says itself: seconds by `%globaltimer`, cycles."""
+        """Run a kernel of that many cycles; return its time, and its own seconds by `%globaltimer` and cycles."""
 
 
 class SelftestDevice(Protocol):
-    """A backend of a GPU, as far as the self-test needs it."""
+    """The part of a GPU backend that the self-test needs."""
 
     def clock(self, mode: str = "cold") -> SelftestClock:
-        """A clock that times "cold", after a flush that leaves the L2 "dirty", "hot" or as a "graph"."""
+        """Return a clock for a mode: "cold", "dirty" (a flush that leaves L2 dirty), "hot" or "graph"."""
 
     def environment(self) -> Environment:
         """Return device, driver and versions."""
@@ -48,7 +48,7 @@ class SelftestDevice(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """One kernel of known work: so many cycles of one thread, or so many bytes read by all."""
+    """One kernel of known work: a number of cycles of one thread, or a number of bytes that all threads read."""
 
     kind: str
     """"cycles" or "read"."""
@@ -56,37 +56,37 @@ class Cell:
     name: str
 
     def launch(self, memory: SelftestClock) -> Launch:
-        """The kernel, in the memory of a clock: of `untouched`, for its times to be cold."""
+        """Return the kernel's launch in the memory of a clock; with `untouched`, its times are cold."""
         return memory.cycles(self.amount) if self.kind == "cycles" else memory.read(self.amount)
 
     def to_text(self) -> str:
-        """For a command line."""
+        """Format the cell for a command line."""
         return f"{self.kind}:{self.amount}:{self.name}"
 
     @classmethod
     def from_text(cls, text: str) -> Cell:
-        """The inverse of `to_text`."""
+        """Read the format of `to_text`."""
         kind, amount, name = text.split(":", 2)
         return cls(kind, int(amount), name)
 
 
 def untouched(device: SelftestDevice) -> SelftestClock:
-    """The clock whose memory the cold clock's flush does not read: of its own memory the flush leaves some in L2."""
+    """Return the clock whose memory the cold clock's flush does not read, so that the flush leaves none of it in L2."""
     return device.clock("hot")
 
 
 def l2_bytes(device: SelftestDevice) -> int:
-    """Size of the L2 cache; of a device that does not say, that of a small one."""
+    """Return the size of L2 in bytes; 4 MiB if the device does not report it."""
     return device.environment().l2_bytes or 4 << 20
 
 
 def size_text(nbytes: int) -> str:
-    """Such as "64 KiB"."""
+    """Format a size, such as "64 KiB"."""
     return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
 
 
 def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int = 7) -> float:
-    """Cycles of `clock.cycles` in a second of this clock, from two lengths: what every launch costs cancels."""
+    """Return the rate of `clock.cycles` by this clock, from two lengths, so that launch overhead cancels."""
     spans = []
     for cycles in (count, 3 * count):
         launch = clock.cycles(cycles)

@@ -1,4 +1,4 @@
-"""Pairs of contenders, alike or with a known slow-down between them, judged as `opbench compare` judges two runs."""
+"""Pairs of launches, identical or with a known slow-down, judged like two runs of `opbench compare`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
 LEAST, MOST = 40, 400
-"""Pairs of one kind, whatever the budget."""
+"""Least and most pairs of one kind, whatever the budget."""
 FALSE_SHARE, DETECTED_SHARE = 0.05, 0.95
 SLOW_DOWNS = (0.01, 0.02, 0.05)
 CLAIMED_SLOW_DOWN = 0.02
 LENGTH_S = 100e-6
 SAMPLE_BUDGETS = (10, 20, 40, 80)
 SHARP = 0.005
-"""A threshold below the default, for who wants to see less than it."""
+"""A threshold below the default, for smaller changes."""
 RULES = ((None, "as opbench compare"), (0.0, "interval alone"))
-"""Thresholds that pairs of one kernel are judged by."""
+"""Thresholds (None for the default) by which pairs of one kernel are judged, with their names."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One kernel measured as two contenders."""
+    """The measurements of two launches."""
 
     base: Measurement
     new: Measurement
@@ -50,7 +50,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many pairs were called what."""
+    """Numbers of pairs by verdict."""
 
     pairs: int
     faster: int
@@ -64,14 +64,14 @@ class Tally:
 
     @property
     def different(self) -> int:
-        """Called faster or slower."""
+        """Return the number of pairs called faster or slower."""
         return self.faster + self.slower
 
 
 def measure_pair(
     clock: SelftestClock, base: Launch, new: Launch, options: TimingOptions, now: Now, interleaved: bool = True
 ) -> Pair:
-    """Both side by side as in a run, or one after the other as in two runs."""
+    """Measure two launches, interleaved as in a run, or one after the other as in two runs."""
     if interleaved:
         found = measure(clock, {"base": base, "new": new}, options, now=now)
         return Pair(found["base"], found["new"])
@@ -85,7 +85,7 @@ def verdicts(
     samples: int | None = None,
     threshold: float | None = None,
 ) -> list[Change]:
-    """What `opbench compare` says of each pair, from its first `samples` samples or from all."""
+    """Return the verdict of `opbench compare` on each pair, from its first `samples` samples or from all (None)."""
     runs = []
     for side in ("base", "new"):
         measured: list[Measurement] = [getattr(pair, side) for pair in pairs]
@@ -110,13 +110,13 @@ def _result(number: int, measurement: Measurement, samples: int | None) -> Resul
 
 
 def share_text(count: int, total: int) -> str:
-    """Such as "2.5 % (0.1–13 %)": the share with its exact 95 % interval."""
+    """Format a share with its exact 95 % interval, such as "2.5 % (0.1–13 %)"."""
     low, high = stats.share_interval(count, total)
     return f"{units.percent(count / total)} ({units.percent(low).removesuffix(' %')}–{units.percent(high)})"
 
 
 def until(deadline_s: float, now: Now, done: int) -> bool:
-    """Whether another round of pairs is due."""
+    """Return whether to measure another round of pairs."""
     return done < LEAST or (done < MOST and now() < deadline_s)
 
 
@@ -124,7 +124,7 @@ def until(deadline_s: float, now: Now, done: int) -> bool:
 
 
 def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """The same launch as two contenders: every difference that is called one is false."""
+    """Measure pairs of the same launch: every difference that is called one is false."""
     part = Part("aa", "The same kernel twice")
     clock, options = device.clock(), TimingOptions()
     rate, size = cycles_per_second(clock), min(32 << 20, l2_bytes(device))
@@ -173,7 +173,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 
 
 def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...]:
-    # Without a threshold no interval lies within it, so that everything else is undecided.
+    # Without a threshold no interval lies within it, so all other pairs are undecided.
     undecided = str(tally.undecided) if rule == RULES[0][1] else "–"
     return (name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), undecided)
 
@@ -182,7 +182,7 @@ def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...
 
 
 def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """A kernel of 100 µs against itself with 1, 2 and 5 % more dependent cycles."""
+    """Measure a kernel of 100 µs against itself with 1, 2 and 5 % more dependent cycles."""
     part = Part("slowdown", "Known slow-downs")
     clock, options = device.clock(), TimingOptions()
     count = int(LENGTH_S * cycles_per_second(clock))

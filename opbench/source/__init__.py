@@ -1,1 +1,1 @@
-"""Reading CUDA C++ files: tokens, declarations, names, includes, precision; knows nothing of operators."""
+"""Reads CUDA C++ files: tokens, declarations, names, includes, precision. Nothing here depends on operators."""

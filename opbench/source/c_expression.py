@@ -1,4 +1,4 @@
-"""Integer expressions of C, as a host's code has them, in the language of headers."""
+"""Converts integer expressions in C of host code to the expression language of headers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CASTS = frozenset(
     ]
 )
 UPWARDS = re.compile(r"(?i)(ceil|div_?up|updiv|round_?up_?div|divide_?up|i_?div_?up|cdiv|blocks_?for)")
-"""Names of functions that divide and round up."""
+"""Matches names of functions that divide and round up."""
 REAL_CALLS = {
     "sqrt": "sqrt", "sqrtf": "sqrt", "rsqrt": "1 / sqrt", "rsqrtf": "1 / sqrt", "exp": "exp", "expf": "exp",
     "log": "log", "logf": "log",
 }  # fmt: skip
-"""Functions of floats by what a header's expressions call them."""
+"""C functions of floats and their names in a header's expressions."""
 LIMITING = {"imin": "min", "imax": "max", "MIN": "min", "MAX": "max", "fmin": "min", "fmax": "max"}
-"""What macros and functions that take the smaller or the larger of two are called."""
+"""Names of macros and functions for the minimum or maximum of two numbers."""
 LEVELS = (
     ("||",),
     ("&&",),
@@ -55,24 +55,24 @@ LEVELS = (
 )
 WORDS = {"||": "or", "&&": "and", "/": "//"}
 LIMIT = re.compile(r"maxGridSize|[pP]rop\b.*\.max|maxThreadsPer|max_?blocks?|MAX_?BLOCKS?|INT_MAX", re.ASCII)
-"""Limits of a device in an expression."""
+"""Matches device limits in an expression."""
 DEEPEST = 12
-"""Definitions of names that one expression may lead through."""
+"""Longest chain of definitions that one expression may use."""
 
 
 class Unreadable(Exception):
-    """An expression that the language of headers has no words for."""
+    """An expression that the language of headers cannot represent."""
 
 
 def converted(
     given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
 ) -> str:
-    """An expression of C, where `real` of floats, with every name that is known replaced; raises Unreadable."""
+    """Convert a C expression (over floats with `real`) and replace all known names; raise Unreadable if that fails."""
     return _Converter(known, depth, real).whole(_joined(given))
 
 
 def _joined(given: Sequence[Token]) -> list[Token]:
-    """Signs of two characters as one."""
+    """Join marks that form a two-character operator."""
     made: list[Token] = []
     for token in given:
         pair = (made[-1].text + token.text) if made and made[-1].end == token.start else ""
@@ -84,7 +84,7 @@ def _joined(given: Sequence[Token]) -> list[Token]:
 
 
 class _Converter:
-    """Precedence by splitting at the weakest sign."""
+    """Converts an expression by splitting it at the operator of lowest precedence."""
 
     def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
         self.known = known
@@ -110,7 +110,7 @@ class _Converter:
         return self._single(given)
 
     def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
-        """The last of these signs outside of brackets that has something to its left."""
+        """Return the index of the last binary one of these operators outside brackets, or -1."""
         found, index = -1, 0
         while index < len(given):
             token = given[index]
@@ -138,7 +138,7 @@ class _Converter:
         if first.text in ("-", "!"):
             return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(given[1:]))}"
         if first.kind == "number" and len(given) == 1:
-            size = self.known.get(first.text)  # a number that is an axis, as the launch passes it
+            size = self.known.get(first.text)  # a number that the launch passes for an axis
             return size if isinstance(size, str) else _number(first.text, self.real)
         if first.kind == "name" and len(given) > 3 and given[1].text == ":" == given[2].text:
             return self.whole(given[3:])
@@ -155,7 +155,7 @@ class _Converter:
         raise Unreadable("".join(token.text for token in given))
 
     def _member(self, given: Sequence[Token]) -> str:
-        """A field that is known, the size of a vector, or a part of a dim3."""
+        """Convert a known field, the size of a vector, or a component of a dim3."""
         first, member, rest = given[0].text, given[2].text, "".join(token.text for token in given[3:])
         if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
             return self._name(f"{first}.{member}")
@@ -170,7 +170,7 @@ class _Converter:
         return found if isinstance(found, str) else converted(found, self.known, self.depth + 1, self.real)
 
     def _side(self, name: str, axis: int) -> str:
-        """A part of a dim3."""
+        """Convert a component of a dim3."""
         found = self.known.get(name)
         if isinstance(found, str) or not found or found[0].text not in ("dim3", "{"):
             raise Unreadable(f"{name}.{'xyz'[axis]}")
@@ -178,7 +178,7 @@ class _Converter:
         return converted(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
     def _is_real(self, given: Sequence[Token], depth: int = 0) -> bool:
-        """Whether an expression is of floats: by a literal, a cast or what a name of it stands for."""
+        """Return whether an expression is over floats, by a literal, a cast or the definition of a name."""
         for token in given:
             if token.text in ("float", "double") or (
                 token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
@@ -190,7 +190,7 @@ class _Converter:
         return False
 
     def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
-        """A type's tokens, of one that the file names itself those of the other."""
+        """Return a type's tokens, with an alias replaced by its definition."""
         found = self.known.get(given[0].text) if len(given) == 1 else None
         return given if found is None or isinstance(found, str) else found
 
@@ -215,7 +215,7 @@ class _Converter:
         name = LIMITING.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
             limits = [LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
-            if name == "min" and any(limits):  # what the device takes at most
+            if name == "min" and any(limits):  # a device limit
                 return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
             return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"
         if UPWARDS.search(name) and len(arguments) == 2:
@@ -244,5 +244,5 @@ def _number(text: str, real: bool) -> str:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of an expression."""
+    """Return the tokens of an expression."""
     return list(tokens(text))

@@ -1,7 +1,7 @@
-"""What of a file the GPU sees: the kernels that are asked for and what they need, with the host's part set aside.
+"""The device part of a file: the requested kernels and everything they need, without the host code.
 
-What nobody asked for is blank in the text that the compilers get, so that lines keep their numbers. Followed are names,
-as `opbench.source.scan` finds them: a declaration stays where something that stays names it.
+Text that is not needed is blanked for the compilers, so that line numbers do not change. Dependencies are names as
+`opbench.source.scan` finds them: a declaration is kept if a kept declaration names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOST_ONLY = words(
     curand.h cublas.h cublas_v2.h cublasLt.h cudnn.h cufft.h cusolverDn.h cusparse.h nvml.h nvrtc.h
     """
 )
-"""Headers of which a kernel has nothing, or what it has anyway."""
+"""Host headers, which kernels do not need or whose device functions they have anyway."""
 HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
 STANDARD = words(
     """
@@ -38,31 +38,31 @@ STANDARD = words(
     mma.h sm_60_atomic_functions.h
     """
 )
-"""Headers of C and CUDA that some files include in quotation marks."""
+"""Headers of C and CUDA that some files include with quotation marks."""
 INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
-"""What is there or is to be installed: never an empty file."""
+"""Prefixes of headers that exist or must be installed: they are never replaced by an empty file."""
 KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
-"""Namespaces that a `using namespace` may name without one of the files opening them."""
+"""Namespaces that `using namespace` may name although no file of the kernel opens them."""
 GLOBAL = frozenset(("__device__", "__constant__", "__managed__"))
 BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
 
 
 @dataclass(frozen=True)
 class DevicePart:
-    """The files of a kernel, read."""
+    """The device part of a kernel's files."""
 
     texts: Mapping[Path, str]
-    """Each file's text with what is not needed blank."""
+    """The text of each file, with everything that is not needed blanked."""
     set_aside: tuple[Declaration, ...]
-    """What is blank of the first file."""
+    """The blanked declarations of the first file."""
     empty: tuple[str, ...]
-    """Names of headers that no folder of the user has; one that no compiler has either stands for nothing."""
+    """Names of headers in no folder of the user; those that no compiler has either are replaced by empty files."""
     implied: tuple[str, ...] = ()
-    """Standard headers that what stays has names of, and that came with others which are set aside."""
+    """Standard headers whose names the device part uses, and which only removed headers included."""
 
 
 def has_host_part(sources: Sequence[Source]) -> bool:
-    """Whether a file holds what only a host's compiler takes: `main`, a launch, a header of the host's libraries."""
+    """Return whether a file needs a host compiler: `main`, a launch, or a host library's header."""
     return any(_has_host_part(source.text) for source in sources)
 
 
@@ -85,22 +85,22 @@ def _is_host_word(word: str) -> bool:
 
 
 def _is_hosts(one: Declaration) -> bool:
-    """Whether a function launches or calls CUDA's runtime, so that it is the host's however it is marked."""
+    """Return whether a function launches kernels or calls CUDA's runtime, so that it is host code."""
     return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
 
 
 def is_host_header(name: str) -> bool:
-    """Whether a header is the host's alone."""
+    """Return whether a header is only for host code."""
     return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
 
 
 def kernels_of(text: str) -> list[Declaration]:
-    """The kernels that a text defines, in order."""
+    """Return the kernels that a text defines, in order."""
     return [found for found in declarations(text) if found.is_kernel]
 
 
 def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
-    """The texts of a closure for kernels, variables and name expressions that are wanted."""
+    """Return the device part of a closure for the wanted kernels, variables and name expressions."""
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
@@ -135,12 +135,12 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
 
 
 def _opened(space: str, text: str, one: Declaration) -> str:
-    """A `using namespace`, of a namespace that no header may have opened."""
+    """Return a `using namespace` after an empty definition of the namespace, which no header may have opened."""
     return f"namespace {space} {{}} {text[one.start : one.end]}"
 
 
 def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """The text with pieces replaced, each by another and as many line ends as it had."""
+    """Replace pieces of a text and keep the number of line ends."""
     made: list[str] = []
     position = 0
     for start, end, other in pieces:
@@ -151,7 +151,7 @@ def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _branches(one: Declaration, text: str) -> str:
-    """What stays of a declaration that is set aside: its conditions, as they may end behind it, on their lines."""
+    """Return the preprocessor conditions of a removed declaration, on their lines, because they may end after it."""
     lines, goes_on = [], False
     for line in text[one.start : one.end].split("\n"):
         match = re.match(r"\s*#\s*(\w+)", line)
@@ -162,7 +162,7 @@ def _branches(one: Declaration, text: str) -> str:
 
 
 def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
-    """The identities of the declarations that stay."""
+    """Return the ids of the declarations to keep."""
     by_name = _by_name(everything)
     kept: set[int] = set()
     uses, calls, waiting = set(wanted), set[str](), set(wanted)
@@ -191,7 +191,7 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
 
 
 def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
-    """A function that the wanted kernels call and that nvcc compiles for the host alone, where that is certain."""
+    """Return a function that the wanted kernels call and that is certainly host-only for nvcc; None without one."""
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
@@ -200,7 +200,7 @@ def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Sou
         for one in found[source.path]:
             plain = one.kind == "function" and not one.is_device and "constexpr" not in one.marks
             head = {token.text for token in one.tokens[: one.body]} - {one.name}
-            # What a macro before its name stands for, or a region of a pragma, may mark it.
+            # A macro before its name, or a region of a pragma, may mark the function for the device.
             told = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
             macro = any(other.kind == "directive" and other.names & head for other in everything)
             if plain and id(one) in needed and told and not macro and one.name not in marked and one.name not in wanted:
@@ -209,7 +209,10 @@ def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Sou
 
 
 def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
-    """A variable of the GPU that the wanted kernels need and that is declared `extern`, but defined in no file."""
+    """Return a device variable that the wanted kernels need and that is declared `extern` but never defined.
+
+    Returns None without one.
+    """
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
@@ -227,9 +230,9 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
 
 
 def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
-    """Declarations by the names that they declare; a macro's use may declare what it and the macro name.
+    """Return declarations by the names that they declare; a macro's use may declare names in it and in the macro.
 
-    One that hands on a function of the host, as a registry of launches takes it, declares nothing of a kernel's.
+    A macro's use that passes on a host function, such as in a registry of launches, declares nothing for kernels.
     """
     found: dict[str, list[Declaration]] = {}
     for one in everything:
@@ -247,7 +250,10 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
 
 
 def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
-    """Write the texts into a folder; says where. One that is its file's own may include one that is not."""
+    """Write the texts to a folder and return their paths.
+
+    Includes are adjusted, because an unchanged file may include a changed one.
+    """
     changed = {source.path: folder / f"{number}-{source.path.name}" for number, source in enumerate(sources)}
     for path, target in changed.items():
         text = led_to(part.texts[path], path, changed)
@@ -256,7 +262,9 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
 
 
 def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
-    """The text with includes of the file's own folder by their whole path, and of what was changed by its new one."""
+    """Return the text with includes of the file's own folder as absolute paths, and of changed files by their new
+    paths.
+    """
     by_name = {old.name: new for old, new in changed.items()}
 
     def place(match: re.Match[str]) -> str:
@@ -270,11 +278,11 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
 
 
 class HeaderNotFound(CompileError):
-    """A file does not compile without a header that is not there."""
+    """A compile error of a file that includes a missing header."""
 
 
 def without_header(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
-    """The error of a file that does not compile without headers that are not there, in words that name them."""
+    """Return the compile error of a file with missing headers, with a message that names them."""
     if isinstance(error, HeaderNotFound):
         return error
     listed = ", ".join(f"<{name}>" for name in names)
@@ -295,12 +303,12 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
 
 
 def is_by_path(name: str) -> bool:
-    """Whether an include names a place, such as "../common.h", which no folder of a compiler can have."""
+    """Return whether an include names a path, such as "../common.h", that no compiler's folder can contain."""
     return ".." in Path(name).parts or Path(name).is_absolute()
 
 
 def not_found(name: str, sources: Sequence[Source]) -> str:
-    """Say that a header is not there, where it was looked for and where to put it."""
+    """Return a message about a missing header: where it was searched and where to put it."""
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
     looked = "" if is_by_path(name) else f", in {', '.join(filter(None, PLACES))} there and in the folders above"
@@ -312,7 +320,7 @@ def not_found(name: str, sources: Sequence[Source]) -> str:
 
 
 def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """The headers in quotation marks that no folder has, each with its file:line and its name."""
+    """Yield headers in quotation marks that no folder has, each with its file:line and its name."""
     for source in sources:
         for line, written in includes(source.text):
             name = written[1:-1]
@@ -327,19 +335,19 @@ def _includes(name: str, sources: Sequence[Source]) -> Iterable[Location]:
 
 
 def _lines(name: str, source: Source) -> list[int]:
-    """The lines of a file that include a header."""
+    """Return the lines of a file that include a header."""
     return [line for line, written in includes(source.text) if written[1:-1] == name]
 
 
 def stand_in(name: str) -> str:
-    """The text of a header that is not there: nothing, or what strangers' kernels have by way of it."""
+    """Return the text for a missing header: empty, or includes that kernels usually get from that header."""
     if name.startswith(("cublas", "cudnn", "cusparse")):
         return "#pragma once\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
     return ""
 
 
 def empty_headers(names: Sequence[str]) -> Path:
-    """A folder in which each of these headers is as good as empty, to be searched last."""
+    """Return a folder with a stand-in for each of these headers, to be searched last."""
     key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
     folder = cache_folder("empty") / key
     for name in names:

@@ -1,4 +1,4 @@
-"""The names in a declaration: which it takes from elsewhere, and which are its own."""
+"""The names in a declaration: those it uses, and those it declares."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NOT_A_TYPE = words(
     return else case goto throw new delete sizeof do in and or not typename co_return break continue
     """
 )
-"""Words that may stand before a name without declaring it."""
+"""Words that may precede a name without declaring it."""
 
 ARITHMETIC = words("void bool char short int long float double unsigned signed auto half size_t")
-"""Types that no product has on its left."""
+"""Words before `*` that are types, so that `*` is no multiplication."""
 
 ATTRIBUTES = words(
     """
@@ -26,27 +26,27 @@ ATTRIBUTES = words(
     __cluster_dims__ __block_size__ explicit __noinline__ throw _Pragma __pragma
     """
 )
-"""What may have a bracket of its own before a function's parameters."""
+"""Words that may have their own parentheses before a function's parameters."""
 
 
 FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
-"""Namespaces whose functions are no user's own."""
+"""Namespaces of libraries, whose functions are not the user's."""
 
 
 def plain_kernel(name: str) -> str:
-    """A kernel's own name: `ops::add<float, 4>` → `add`."""
+    """Return a kernel's name without namespaces and template arguments: `ops::add<float, 4>` → `add`."""
     return name.split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()
 
 
 def used_names(code: Sequence[Token]) -> Iterator[str]:
-    """The names in a declaration that are no member's."""
+    """Yield the names in a declaration that are not members."""
     for index, token in enumerate(code):
         if token.kind == "name" and not (index and code[index - 1].text in (".", "->")):
             yield token.text
 
 
 def called_names(code: Sequence[Token]) -> Iterator[str]:
-    """The names that a bracket of a call, or of template arguments, follows, and that are no member's."""
+    """Yield the names, except members, that are followed by a call or by template arguments."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         before = [one.text for one in code[max(0, index - 2) : index]]
         others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN)
@@ -55,9 +55,9 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
 
 
 def local_names(code: Sequence[Token]) -> frozenset[str]:
-    """Names that a type stands before in a bracket: parameters, and variables of a body."""
+    """Return the names of parameters and local variables."""
     found = set(_template_parameters(code))
-    around: list[str] = []  # the brackets around: each with what stands before it
+    around: list[str] = []  # the enclosing brackets, each after the token before it
     for index, token in enumerate(code):
         if token.kind == "mark" and token.text in OPENING:
             around.append((code[index - 1].text if index else "") + token.text)
@@ -74,7 +74,7 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
         pointer = back < index - 1
         is_type = before.kind == "name" and before.text not in NOT_A_TYPE
         if is_type and (not pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
-            # `a * b)` looks like a declaration; only what begins a statement or a parameter is one.
+            # `a * b)` looks like a declaration, but is one only at the start of a statement or parameter.
             lead = code[back - 1].text if back else ""
             if pointer and lead in ("(", ",") and _may_be_product(around, before, code[index + 1]):
                 continue
@@ -86,7 +86,9 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
 
 
 def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
-    """Whether `(left * name,` is an expression: in an attribute, or in a body, where only a lambda has parameters."""
+    """Return whether `(left * name,` may be an expression: in an attribute, or in a body, except a lambda's
+    parameters.
+    """
     if any(bracket[:-1] in ATTRIBUTES for bracket in around):
         return True
     in_body = any(bracket.endswith("{") for bracket in around)
@@ -101,7 +103,7 @@ def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
 
 
 def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
-    """What a `#define` defines, and the names that its text has."""
+    """Return the name that a `#define` defines, and the names in its text."""
     found = _DEFINE.match(token.text)
     if found is None:
         return frozenset(), frozenset()

@@ -1,4 +1,4 @@
-"""Precision classes, and what tensor cores multiply in each: what a variant may claim, and what bounds its time."""
+"""Precision classes, and the products that tensor cores compute in each: they determine ranking and peak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
 """Half a unit in the last place of 1, per precision class."""
 CLASSES = (*UNIT_ROUNDOFF, "i32")
-"""The classes that results are ranked in: those of floats, and whole numbers."""
+"""The classes in which results are ranked: floats, and whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Product:
     """One way to multiply on tensor cores."""
 
     precision: str
-    """The class of its results."""
+    """The precision class of the results."""
     unit: str
-    """The rate that bounds it: "tf32/3" is a third of TF32's."""
+    """The unit whose rate is the peak: "tf32/3" is a third of TF32's."""
     multiplies: frozenset[str]
-    """The types of the operands of its instructions."""
+    """The operand types of the instructions."""
     does: str
 
 
@@ -34,16 +34,16 @@ PRODUCTS = {
         "f32", "tf32/2", frozenset({"tf32", "bf16"}), "one tf32 product, and two in bf16 of the digits cut off"
     ),
 }
-"""What a header's `product` may name."""
+"""The allowed values of a header's `product`."""
 
 UNTOLD = "an unnamed type"
-"""The operands of a matrix instruction whose type a macro or a template parameter decides."""
+"""The operand type of a matrix instruction if a macro or a template parameter determines it."""
 
 
 def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
-    """Why a product, or none, would give a wrong roof to a kernel whose matrix instructions multiply what was `seen`.
+    """Return why a product, or its absence, contradicts a kernel's matrix instructions; None if it does not.
 
-    `seen` has the types of operands with the file:line of their first instruction.
+    `seen` has the operand types of these instructions, each with the file:line of the first one.
     """
     if named:
         lacking = PRODUCTS[named].multiplies - seen.keys()

@@ -1,4 +1,4 @@
-"""Folders of a project in which its headers lie, for a file that names them as its build does: by `-I` flags."""
+"""Finds a project's header folders for a file that relies on its build's `-I` flags."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from opbench.source.sources import closure, includes
 
 HEADERS = frozenset((".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc"))
 PLACES = ("", "include", "inc", "common", "src", "utils", "src/common", "src/include", "Common")
-"""Where projects keep headers, in their own folder and in each above the file."""
+"""Usual places of headers, relative to the project's folder and to each folder above the file."""
 LEVELS = 6
-"""Folders above a file that may be its project's; where nothing marks the project's own, fewer are looked into."""
+"""Most folders above a file to search; `UNMARKED_LEVELS` if no `.git` marks the project's folder."""
 UNMARKED_LEVELS = 2
 COMPILERS_OWN = ("cuda", "cooperative_groups", "cub/", "thrust/", "mma.h", "device_launch", "vector_")
-"""Beginnings of names that are CUDA's: a project's copy of such a header is for another compiler."""
+"""Prefixes of CUDA's own headers: a project's copy of such a header is for another compiler."""
 
 
 def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """The folders of the file's project that have headers of its closure which neither it nor `folders` has.
+    """Return folders of the file's project with headers that the file needs and that `folders` lack.
 
-    A project is what lies below the nearest `.git` above the file; without one, the two folders above it.
+    A project is everything below the nearest `.git` above the file; without one, two folders above the file are
+    searched.
     """
     found: list[Path] = []
     while True:
@@ -34,12 +35,12 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
 
 
 def is_compilers(name: str) -> bool:
-    """Whether a header is CUDA's own."""
+    """Return whether a header is CUDA's own."""
     return name.startswith(COMPILERS_OWN)
 
 
 def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
-    """The names of headers that a closure includes and that are nowhere."""
+    """Yield the names of included headers that exist nowhere."""
     for source in closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]

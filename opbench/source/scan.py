@@ -1,8 +1,8 @@
-"""CUDA C++ before its preprocessor, cut into the declarations of its namespaces: no macro is expanded, none is lost.
+"""Splits CUDA C++ into the declarations of its namespaces without running the preprocessor.
 
-A parser of C++ would need every header that a file includes, and a meaning for every macro; what strangers write has
-neither here. Brackets, names and directives are enough to tell where a declaration begins and ends and what it is
-called, and they survive whatever a macro stands for.
+A C++ parser would need every included header and a meaning for every macro, and both may be missing here. Brackets,
+names and directives are enough to find where a declaration begins and ends and what its name is, whatever its macros
+mean.
 """
 
 from __future__ import annotations
@@ -29,84 +29,84 @@ KEYWORDS = words(
     volatile while static_assert size_t
     """
 )
-"""What no declaration is called."""
+"""Words that are never the name of a declaration."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declaration of a namespace, or a directive between two."""
+    """A declaration in a namespace, or a preprocessor directive between two declarations."""
 
     start: int
     end: int
     line: int
     names: frozenset[str]
-    """What it declares; of a member's definition its class, too."""
+    """The names that it declares; for a member's definition also its class."""
     uses: frozenset[str]
-    """Every name in it that is no member's and no local variable's."""
+    """Every name in it except members and local variables."""
     calls: frozenset[str]
-    """Those that a bracket of a call, or of template arguments, follows."""
+    """The names in `uses` that are followed by a call or by template arguments."""
     tokens: tuple[Token, ...]
     kind: str
     """function, type, directive, using or other."""
     marks: frozenset[str]
-    """CUDA's words and `constexpr`, `extern "C"` among what stands before its name."""
+    """CUDA's specifiers, `constexpr` and `extern "C"` (as "C") before its name."""
     scope: str
-    """The namespaces around it, such as "a::b"."""
+    """The enclosing namespaces, such as "a::b"."""
     body: int = -1
-    """Of a function's definition, the index of the token that opens its body."""
+    """For a function's definition, the index of the token that opens its body; otherwise -1."""
 
     @property
     def is_device(self) -> bool:
-        """Whether it is meant for the GPU."""
+        """Return whether it is device code."""
         return bool(self.marks & DEVICE)
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is a kernel's definition."""
+        """Return whether it is a kernel's definition."""
         return "__global__" in self.marks and self.body >= 0
 
     @property
     def is_template(self) -> bool:
-        """Whether it needs arguments before there is code."""
+        """Return whether it is a template that needs arguments."""
         first = [token.text for token in self.tokens[:3]]
         return first[:1] == ["template"] and first[1:] != ["<", ">"]
 
     @property
     def name(self) -> str:
-        """A function's name."""
+        """Return a function's name."""
         return _function_name(self.tokens)[0]
 
     @property
     def qualified(self) -> str:
-        """The same with its namespaces."""
+        """Return a function's name with its namespaces."""
         return f"{self.scope}::{self.name}" if self.scope else self.name
 
     def parameters(self) -> list[tuple[Token, ...]]:
-        """The tokens of each parameter of a function."""
+        """Return the tokens of each parameter of a function."""
         opened = _function_name(self.tokens)[1]
         return split(self.tokens[opened + 1 : closing(self.tokens, opened)], ",") if opened >= 0 else []
 
 
 @functools.lru_cache(256)
 def declarations(text: str) -> tuple[Declaration, ...]:
-    """The declarations and directives of all namespaces of a text, in order."""
+    """Return the declarations and directives of all namespaces of a text, in order."""
     return tuple(_Scanner(text).declarations())
 
 
 @dataclass
 class _Scanner:
-    """A pass over the tokens."""
+    """A pass over the tokens of a text."""
 
     text: str
 
     @functools.cached_property
     def attributes(self) -> frozenset[str]:
-        """Macros with arguments that stand for an attribute of what comes behind."""
+        """Return macros with arguments that expand to an attribute of the following declaration."""
         return frozenset(ATTRIBUTE_MACRO.findall(self.text))
 
     def declarations(self) -> Iterator[Declaration]:
         found = list(tokens(self.text))
-        spaces: list[tuple[str, bool]] = []  # namespaces and whether each is of C's names
+        spaces: list[tuple[str, bool]] = []  # namespaces, and whether each is `extern "C"`
         index = line = position = 0
         while index < len(found):
             token = found[index]
@@ -150,7 +150,7 @@ class _Scanner:
         declared = _names(code, kind)
         local = local_names(code)
         uses = frozenset(used_names(code)) - local
-        # A function's own name is before its parameters.
+        # A function's own name precedes its parameters.
         calls = frozenset(called_names(code[max(0, _function_name(code)[1]) if kind == "function" else 0 :]))
         names = frozenset(declared - KEYWORDS) | (frozenset(("operator",)) & declared)
         place = (found[0].start, found[-1].end, line)
@@ -161,7 +161,7 @@ class _Scanner:
 
 
 def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
-    """The name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
+    """Return the name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
     ahead = [token.text for token in found[index : index + 12]]
     if ahead[:2] == ["extern", '"C"'] and ahead[2:3] == ["{"]:
         return "", index + 3, True
@@ -176,7 +176,7 @@ def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | No
 
 
 def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
-    """Behind the last token of the declaration that begins at `index`."""
+    """Return the index after the last token of the declaration that starts at `index`."""
     depth, conditions, first = 0, [], index
     while index < len(found):
         token = found[index]
@@ -195,7 +195,7 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
         elif token.kind == "mark" and token.text in CLOSING:
             depth -= 1
             if depth < 0:
-                return max(index, first + 1)  # the bracket of a namespace: a macro's use before it
+                return max(index, first + 1)  # the end of a namespace, after a macro's use
             if depth == 0 and token.text == "}" and _is_body(found, first, index):
                 return index + 1
             alone = depth == 0 and token.text == ")" and found[first].text not in attributes
@@ -208,20 +208,24 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
 
 
 def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Whether these are a macro's name and arguments alone, with a declaration and no semicolon behind."""
+    """Return whether these tokens are only a macro's name and arguments, followed by a declaration without a
+    semicolon.
+    """
     named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
     alone = named and found[first + 1].text == "(" and closing(found, first + 1) == closed
     return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
 
 
 def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Whether the brace that closes here ends a function; a type, an initialiser or a list goes on to its semicolon."""
+    """Return whether the brace that closes here ends a function; a type or an initialiser continues to its
+    semicolon.
+    """
     code = [token for token in found[first : closed + 1] if token.kind != "directive"]
     return _body(code) >= 0
 
 
 def _body(code: Sequence[Token]) -> int:
-    """The index of the brace that opens a function's body, -1 where there is none."""
+    """Return the index of the brace that opens a function's body, or -1."""
     index, parameters = 0, False
     while index < len(code):
         token = code[index]
@@ -246,7 +250,9 @@ def _body(code: Sequence[Token]) -> int:
 
 
 def _opens_type(code: Sequence[Token], index: int) -> bool:
-    """Whether `struct` and its kin define a type here, and name none of a function's result."""
+    """Return whether `struct` (or class, union, enum) defines a type here, and does not just name a function's
+    result.
+    """
     depth = 0
     for position in range(index, len(code)):
         text = code[position].text
@@ -261,7 +267,7 @@ def _opens_type(code: Sequence[Token], index: int) -> bool:
 
 
 def _after_operator(code: Sequence[Token], index: int) -> bool:
-    """Whether what stands before is `operator` and its sign."""
+    """Return whether the tokens before are `operator` and its symbol."""
     return any(token.text == "operator" for token in code[max(0, index - 3) : index])
 
 
@@ -276,7 +282,7 @@ def _kind(code: Sequence[Token], body: int) -> str:
         start = closing_angle(code, start + 1) + 1 if code[start + 1].text == "<" else start + 1
     if any(code[i].text in TYPES and _opens_type(code, i) for i in range(start, min(start + 3, len(code)))):
         return "type"
-    # A prototype declares what its definition does, and needs no other place.
+    # A prototype declares the same name as its definition.
     name, opened = _function_name(code)
     ends = closing(code, opened) if opened >= 0 else len(code)
     if name and opened >= 2 and ends < len(code) and first not in ("typedef", "using", "static_assert"):
@@ -287,7 +293,7 @@ def _kind(code: Sequence[Token], body: int) -> str:
 
 
 def _function_name(code: Sequence[Token]) -> tuple[str, int]:
-    """The name before a function's parameters, and the index of the bracket that opens them; "" and -1 without one."""
+    """Return the name before a function's parameters and the index of the opening bracket; "" and -1 without one."""
     index = 0
     while index < len(code):
         text = code[index].text
@@ -313,7 +319,7 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
 
 
 def _names(code: Sequence[Token], kind: str) -> set[str]:
-    """What a declaration declares; a name too many does no harm."""
+    """Return the names that a declaration declares; additional names do no harm."""
     if kind in ("function", "prototype"):
         name, opened = _function_name(code)
         found = {name}
@@ -344,7 +350,7 @@ def _names(code: Sequence[Token], kind: str) -> set[str]:
 
 
 def _type_names(code: Sequence[Token], index: int) -> set[str]:
-    """The name of a type, and of an enumeration its enumerators."""
+    """Return the name of a type and, for an enumeration, its enumerators."""
     is_enumeration = code[index].text == "enum"
     opened = next((i for i in range(index, len(code)) if code[i].text in ("{", ";")), len(code))
     position, found = index + 1, set()

@@ -1,4 +1,4 @@
-"""The text that a kernel is made of: its own file and every header that it includes."""
+"""The text of a kernel: its own file and every header that it includes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from opbench.errors import Location, UsageError
 from opbench.source.precision import UNTOLD
 
-# What is not code is matched first, so that nothing inside a comment or a string is taken for a directive.
+# Comments and strings are matched first, so that nothing inside them is taken for a directive.
 _TOKEN = re.compile(
     r"""
     (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
@@ -46,7 +46,7 @@ _CLASSES = {
 
 
 TEXTS = 1024
-"""Of so many the last answers are kept: a header is part of a hundred files."""
+"""Number of texts whose results are cached: a header may be part of a hundred files."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Source:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file still has the time and the size that it had then."""
+        """Return whether the file still has the same modification time and size."""
         try:
             now = self.path.stat()
         except OSError:
@@ -68,22 +68,22 @@ class Source:
 
     @property
     def text(self) -> str:
-        """Its characters; what is no UTF-8 shows as the replacement character."""
+        """Return the file's text; bytes that are not UTF-8 become replacement characters."""
         return self.content.decode(errors="replace")
 
 
 def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
-    """The file, then each header that it includes, directly or not, once, in the order of inclusion.
+    """Return the file, then each header that it includes, directly or indirectly, once, in the order of inclusion.
 
-    `folders` are searched as the compilers search them; a header that is in none of them, such as cuda_fp16.h, is the
-    compiler's own and is left out; a Python file includes nothing. Conditions are not evaluated: a header is one of
-    its files under any macro. Raises UsageError with file:line for an include whose name is a macro, OSError when a
-    file cannot be read.
+    `folders` are searched as the compilers search them. A header in none of them, such as cuda_fp16.h, is the
+    compiler's own
+    and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is included under any macro.
+    Raises UsageError with file:line for an include whose name is a macro, and OSError for an unreadable file.
     """
     found: dict[Path, Source] = {}
 
     def visit(file: Path) -> None:
-        modified_ns = file.stat().st_mtime_ns  # before it is read: an edit in between is seen later
+        modified_ns = file.stat().st_mtime_ns  # before reading, so that a concurrent edit is noticed later
         source = found[file.resolve()] = Source(file, file.read_bytes(), modified_ns)
         if file.suffix == ".py":
             return
@@ -114,7 +114,7 @@ def checksum(sources: Sequence[Source]) -> str:
 
 
 def text_checksum(sources: Sequence[Source]) -> str:
-    """Return the SHA-256 of a file and of the headers that it includes, every line counted."""
+    """Return the SHA-256 of a file and of the headers that it includes, with every line."""
     first, *headers = sources
     digest = hashlib.sha256(first.content)
     for header in headers:
@@ -124,7 +124,7 @@ def text_checksum(sources: Sequence[Source]) -> str:
 
 @functools.lru_cache(TEXTS)
 def without_comments(text: str) -> str:
-    """The text with each comment blank, its line ends kept."""
+    """Blank the comments of a text but keep line ends."""
 
     def blank(match: re.Match[str]) -> str:
         return " " + "\n" * match[0].count("\n") if match["comment"] else match[0]
@@ -134,7 +134,7 @@ def without_comments(text: str) -> str:
 
 @functools.lru_cache(TEXTS)
 def plain_code(text: str) -> str:
-    """The same with what strings say blank, too."""
+    """Blank the comments and the contents of strings but keep line ends."""
 
     def blank(match: re.Match[str]) -> str:
         if match["comment"]:
@@ -145,7 +145,7 @@ def plain_code(text: str) -> str:
 
 
 def without_idle_macros(code: str) -> str:
-    """Plain code with the definitions of macros that nothing of it uses blank."""
+    """Blank the definitions of unused macros in plain code."""
     definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
     used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))
     waiting = list(used & definitions.keys())
@@ -162,7 +162,9 @@ def defined_macros(text: str) -> list[str]:
 
 
 def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
-    """What tensor cores multiply in a closure: each operand type with the file:line of its first instruction."""
+    """Return the operand types of the tensor-core instructions in a closure, each with the file:line of its first
+    use.
+    """
     classes: dict[str, str] = {}
     for source in sources:
         if b"mma" not in source.content:
@@ -178,7 +180,7 @@ def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
 
 @functools.lru_cache(TEXTS)
 def includes(text: str) -> tuple[tuple[int, str], ...]:
-    """Line and name, with its quotes, of each include."""
+    """Return line and name, with its quotes, of each include."""
     if "include" not in text:
         return ()
     named = (match for match in _TOKEN.finditer(text) if match["name"])

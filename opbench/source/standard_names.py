@@ -1,4 +1,4 @@
-"""What of the headers of C++ a kernel may use, and which of them a text takes for granted."""
+"""Names of the C++ standard library that a kernel may use, and the headers that a text uses without including them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ STANDARD_NAMES = {
     """,
     "variant": "variant visit monostate holds_alternative",
 }
-"""Each header with what of it a kernel may use and `cuda::std` has; by name, as that has words of NVRTC's own."""
+"""Names that kernels may use and `cuda::std` has, by header; listed here because `cuda::std` differs under NVRTC."""
 
 _HEADERS = {name: header for header, names in reversed(STANDARD_NAMES.items()) for name in names.split()}
 _NAMED = re.compile(r"\bstd\s*::\s*(\w+)")
 
 
 def implied_headers(texts: Iterable[str]) -> tuple[str, ...]:
-    """The standard headers whose names these texts use and which none of them includes: others had brought them."""
+    """Return standard headers whose names the texts use without including them, because other headers included them."""
     whole = "\n".join(texts)
     named = {_HEADERS[name] for name in _NAMED.findall(whole) if name in _HEADERS}
     return tuple(sorted(name for name in named if not re.search(rf"#\s*include\s*<{name}>", whole)))

@@ -1,4 +1,4 @@
-"""Words and signs of CUDA C++ before its preprocessor."""
+"""Tokens of CUDA C++ before the preprocessor runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENING, CLOSING = "([{", ")]}"
 
 @dataclass(frozen=True)
 class Token:
-    """A word or sign of the code; no space and no comment."""
+    """A word or symbol of the code; never space or a comment."""
 
     kind: str
     text: str
@@ -34,18 +34,18 @@ class Token:
 
     @property
     def end(self) -> int:
-        """Where the next may begin."""
+        """Return the offset after the token."""
         return self.start + len(self.text)
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the set of words in a text."""
     return frozenset(text.split())
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of a text; a directive is one."""
-    fresh = True  # nothing but space since the line began: only then a # begins a directive
+    """Yield the tokens of a text; a directive is one token."""
+    fresh = True  # only space so far in this line: only then # begins a directive
     position = 0
     while position < len(text):
         match = _TOKENS.match(text, position)
@@ -64,7 +64,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def closing(found: Sequence[Token], opened: int) -> int:
-    """The index of the bracket that closes the one at `opened`; the end where none does."""
+    """Return the index of the bracket that closes the one at `opened`; the length if none does."""
     depth = 0
     for index in range(opened, len(found)):
         if found[index].kind == "mark":
@@ -75,7 +75,7 @@ def closing(found: Sequence[Token], opened: int) -> int:
 
 
 def closing_angle(found: Sequence[Token], opened: int) -> int:
-    """The same of a `<` that opens template arguments."""
+    """Return the index of the `>` that closes the template arguments at `opened`; `opened` if none does."""
     depth, index = 0, opened
     while index < len(found):
         text = found[index].text if found[index].kind == "mark" else ""
@@ -94,7 +94,7 @@ def closing_angle(found: Sequence[Token], opened: int) -> int:
 
 
 def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
-    """Parts between separators outside of brackets and template arguments; none of nothing."""
+    """Split tokens at separators outside brackets and template arguments; return [] for no tokens."""
     parts: list[tuple[Token, ...]] = []
     start = index = 0
     while index < len(found):
@@ -112,12 +112,12 @@ def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
 
 
 def directive(token: Token) -> str:
-    """The word of a directive: `include`, `define`, …"""
+    """Return the word of a directive: `include`, `define`, …"""
     found = _DIRECTIVE.match(token.text)
     return found[1] if found else ""
 
 
 def included(token: Token) -> str:
-    """What an include names, with its quotes; "" of any other directive."""
+    """Return the name in an include, with its quotes; "" for any other directive."""
     found = _INCLUDE.match(token.text)
     return found[1] if found else ""

@@ -18,7 +18,7 @@ from opbench.nvtx import DOMAIN, safe_name
 
 Tool = Literal["ncu", "nsys"]
 FOLDER = "profile"
-"""Where reports lie within a run's folder."""
+"""Subfolder of a run's folder for the tools' reports."""
 
 
 @dataclass(frozen=True)
@@ -31,39 +31,40 @@ class Target:
     check: str = ""
     """The command that checks the case without a tool."""
     chip: str = ""
-    """Such as "GH100"; empty leaves out the tensor counters, whose names differ between chips."""
+    """The chip, such as "GH100"; if empty, tensor counters are skipped, because their names differ between chips."""
 
     @property
     def safe(self) -> str:
-        """The case's name as a range and as a file."""
+        """Return the case's name in a form that is valid for a range and for a file."""
         return safe_name(self.case)
 
 
 def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
-    """The program that the tools watch: this Python, this opbench, one case."""
+    """Return the command line of the program that the tools profile: this Python, this opbench, one case."""
     return tuple(paths.python("-m", "opbench", "profile-target", "--case", case, *extra))
 
 
 def report_path(target: Target, folder: Path, tool: Tool) -> Path:
-    """The report that the tool writes, within the run's folder."""
+    """Return the path of the report that the tool writes, within the run's folder."""
     return folder / FOLDER / f"{target.safe}.{'ncu-rep' if tool == 'ncu' else 'nsys-rep'}"
 
 
 def ncu_filter(target: Target) -> str:
-    """Only the kernels within the case's push/pop range."""
+    """Return the filter for kernels within the case's push/pop range."""
     return f"{DOMAIN}@{target.safe}/"
 
 
 def nsys_capture(target: Target) -> str:
-    """Record from the case's range on."""
+    """Return the name of the case's range, at which recording starts."""
     return f"{target.safe}@{DOMAIN}"
 
 
 def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") -> list[str]:
-    """Collect the counters: caches flushed before each pass, clocks left as they are.
+    """Return the command that collects the counters: caches flushed before each pass, clocks not locked.
 
-    Flags whose default changed between releases are all given, so that the line means the same everywhere. A metric set
-    is collected on top of opbench's own metrics, which the report needs.
+    Options whose default changed between releases are stated, so that the command is the same in all of them. A metric
+    set
+    is collected in addition to opbench's own metrics, which the report needs.
     """
     return [
         ncu, "--nvtx", "--nvtx-include", ncu_filter(target), "--target-processes", "all", "--replay-mode", "kernel",
@@ -74,14 +75,14 @@ def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") ->
 
 
 def ncu_read(ncu: str, report: Path) -> list[str]:
-    """Print a report's metrics as CSV in base units."""
+    """Return the command that prints a report's metrics as CSV in base units."""
     return [ncu, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base", "--print-fp"]
 
 
 def nsys_profile(nsys: str, target: Target, folder: Path) -> list[str]:
-    """Record a timeline of the case's range, without sampling.
+    """Return the command that records a timeline of the case's range, without sampling.
 
-    The last variable lets the capture match strings that were never registered with NVTX, as other libraries push them.
+    The environment variable allows the capture to match strings that are not registered with NVTX.
     """
     return [
         nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--capture-range=nvtx",
@@ -92,11 +93,11 @@ def nsys_profile(nsys: str, target: Target, folder: Path) -> list[str]:
 
 
 def nsys_read(nsys: str, report: Path) -> list[str]:
-    """Print a report's time per kernel and per range as CSV."""
+    """Return the command that prints a report's time per kernel and per range as CSV."""
     return [nsys, "stats", "-f", "csv", "-o", "-", "-r", "cuda_gpu_kern_sum", "-r", "nvtx_gpu_proj_sum",
             "--force-export=true", str(report)]  # fmt: skip
 
 
 def shown(argv: Sequence[str]) -> str:
-    """The command as one can paste it into a shell."""
+    """Return the command in a form that can be pasted into a shell."""
     return shlex.join(argv)

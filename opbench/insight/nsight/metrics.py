@@ -1,7 +1,7 @@
-"""Which hardware counters answer which question, what each chip calls them, and the figures derived from them.
+"""Hardware counters by question, their names on each chip, and the numbers derived from them.
 
-Names were checked against the metric catalogues of CUPTI 13 for TU102 … GB202; a name that a chip lacks is not
-asked for there: over one unknown metric some releases of Nsight Compute refuse the whole command, others leave it out.
+Names were checked against the metric catalogues of CUPTI 13 for TU102 … GB202. A name that a chip lacks is not
+requested there: for one unknown metric, some releases of Nsight Compute reject the whole command, others skip it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHIPS = {
 """Compute capability → the chip whose metric catalogue applies."""
 
 INTEGRATED = ("GA10B",)
-"""Chips without memory of their own, hence without `dram__bytes`."""
+"""Chips with shared system memory, which lack `dram__bytes`."""
 
 TIME = "gpu__time_duration.sum"
 CLOCK = "sm__cycles_elapsed.avg.per_second"
@@ -32,18 +32,18 @@ TRAFFIC = {
     "l2_bytes": {"l1tex__m_xbar2l1tex_read_bytes.sum": 1, "l1tex__m_l1tex2xbar_write_sectors.sum": 32},
     "l1_bytes": {"l1tex__t_bytes.sum": 1},
 }
-"""Counters of each level and the bytes that one count stands for. L2 is read at the L1 caches' side, where it is what
-the kernel asks for: `lts__t_bytes` has code in it and, on GH100, every sector that the cache's two halves hand each
-other (a copy that moves 8.4 MB reads 13.4 MB there), and from GA100 on a coalescer before the L2 merges what several
-multiprocessors read at a time, so that `lts__t_sectors_srcunit_tex` has up to half less than they receive."""
+"""Counters of each level and the bytes per count. L2 traffic is counted at the L1 caches, where it is what
+the kernel requests: `lts__t_bytes` includes code and, on GH100, every sector that the cache's two halves exchange
+(a copy of 8.4 MB counts 13.4 MB there). From GA100 on, a coalescer before L2 merges simultaneous reads of several
+multiprocessors, so `lts__t_sectors_srcunit_tex` may be half of what they receive."""
 
 _OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 FP32 = {_OPS.format("fadd"): 1, _OPS.format("fmul"): 1, _OPS.format("ffma"): 2}
 FP64 = {_OPS.format("dadd"): 1, _OPS.format("dmul"): 1, _OPS.format("dfma"): 2}
 FP16 = {_OPS.format("hadd"): 2, _OPS.format("hmul"): 2, _OPS.format("hfma"): 4}
-"""Half instructions work on two packed values each."""
+"""Half-precision instructions, which process two packed values."""
 PACKED_FP32 = {_OPS.format("fadd2"): 2, _OPS.format("fmul2"): 2, _OPS.format("ffma2"): 4}
-"""GB100 only (compute capability 10.x); without them its FP32 work reads up to half too low."""
+"""GB100 only (compute capability 10.x); without them, FP32 FLOPs are up to half too low."""
 
 COUNTS = {
     "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -83,9 +83,9 @@ _TENSOR_USUAL: dict[str, tuple[str, ...]] = {
 
 
 def tensor_metrics(chip: str, precision: str) -> tuple[str, ...]:
-    """The counters of tensor-core work that a variant of this precision can do; they count FLOPs, an FMA as two.
+    """Return the counters of tensor-core work for a precision; they count FLOPs, an FMA as two.
 
-    An f32 variant is watched for tf32 work, as that is what its libraries silently use.
+    For f32 the counter of tf32 is used, because libraries use tf32 silently.
     """
     if chip not in CHIPS.values():
         return ()
@@ -95,17 +95,17 @@ def tensor_metrics(chip: str, precision: str) -> tuple[str, ...]:
 
 
 def has_tensor_path(chip: str, precision: str) -> bool:
-    """Whether such a variant could do tensor work on that chip; unknown chips are taken to have one."""
+    """Return whether a variant of this precision could use tensor cores on a chip; True for an unknown chip."""
     return chip not in CHIPS.values() or bool(tensor_metrics(chip, precision))
 
 
 def chip_of(compute_capability: str) -> str:
-    """The chip whose names apply, such as "GH100" for "9.0"; empty when it is not known."""
+    """Return the chip of a compute capability, such as "GH100" for "9.0"; "" if unknown."""
     return CHIPS.get(compute_capability.rstrip("af"), "")
 
 
 def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
-    """Metric names by the question that they answer, as this chip spells them."""
+    """Return metric names by question, as spelled for this chip."""
     packed = tuple(PACKED_FP32) if chip == "GB100" else ()
     names = (name for level in TRAFFIC.values() for name in level)
     traffic = tuple(name for name in names if not name.startswith("dram") or chip not in INTEGRATED)
@@ -125,13 +125,13 @@ def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]
 
 
 def metric_names(chip: str, precision: str = "f32") -> tuple[str, ...]:
-    """Every metric that `opbench profile` asks for, each once: nine passes per kernel on an H200."""
+    """Return every metric that `opbench profile` requests, each once: nine passes per kernel on an H200."""
     return tuple(dict.fromkeys(name for names in by_question(chip, precision).values() for name in names))
 
 
 @dataclass(frozen=True)
 class KernelCounters:
-    """What the profiler reported for one kernel launch, in base units; a missing metric is absent or None."""
+    """Metrics that the profiler reported for one kernel launch, in base units; a missing metric is absent or None."""
 
     name: str
     grid: str
@@ -140,12 +140,12 @@ class KernelCounters:
     values: Mapping[str, float | None]
 
     def get(self, metric: str) -> float | None:
-        """The value, None when the profiler had none."""
+        """Return a metric's value; None if missing."""
         return self.values.get(metric)
 
 
 def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, JSON]:
-    """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
+    """Return the numbers of a whole range: sums over its kernels, and means with matching weights."""
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
     figures: dict[str, float | None] = {"time_s": total(kernels, TIME)}
     figures |= {field: _weighted_sum(kernels, level) for field, level in TRAFFIC.items()}
@@ -166,7 +166,7 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
 
 
 def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:
-    """FLOPs by unit and in all; the sum is missing when any part that could be non-zero is missing."""
+    """Return FLOPs by unit and their sum; the sum is None if a part that could be non-zero is missing."""
     fp32 = _weighted_sum(kernels, FP32 | (PACKED_FP32 if chip == "GB100" else {}))
     fp64, fp16 = _weighted_sum(kernels, FP64), _weighted_sum(kernels, FP16)
     names = tensor_metrics(chip, precision)
@@ -183,7 +183,7 @@ def _weighted_sum(kernels: Sequence[KernelCounters], weights: Mapping[str, int])
 
 
 def _stall_shares(kernels: Sequence[KernelCounters]) -> dict[str, float] | None:
-    """For what share of its latency a warp waits for each reason; None unless the profiler gave the latency."""
+    """Return each stall reason's share of a warp's latency; None if the profiler reported no latency."""
     latency = weighted(kernels, LATENCY, INSTRUCTIONS)
     reasons = {reason: weighted(kernels, _STALL.format(reason), INSTRUCTIONS) for reason in STALLS}
     if not latency:
@@ -192,12 +192,12 @@ def _stall_shares(kernels: Sequence[KernelCounters]) -> dict[str, float] | None:
 
 
 def total(kernels: Sequence[KernelCounters], metric: str) -> float | None:
-    """The sum over all kernels; None when any of them lacks it, as a part is no total."""
+    """Return the sum over all kernels; None if any kernel lacks the metric."""
     return _add([kernel.get(metric) for kernel in kernels]) if kernels else None
 
 
 def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> float | None:
-    """The mean weighted by another metric; kernels of weight zero have no say, as their ratio is 0/0."""
+    """Return the mean weighted by another metric; kernels of weight zero are ignored, as their ratio is 0/0."""
     pairs = [(kernel.get(metric), kernel.get(weight)) for kernel in kernels]
     if any(mass is None or (value is None and mass > 0) for value, mass in pairs):
         return None
@@ -211,5 +211,5 @@ def _add(parts: Sequence[float | None]) -> float | None:
 
 
 def _divide(over: float | None, under: float | None) -> float | None:
-    """A ratio; nothing over nothing is missing."""
+    """Return a ratio; None for a zero or missing denominator."""
     return over / under if over is not None and under else None

@@ -1,4 +1,4 @@
-"""Reads what the profilers print as CSV, in every unit and with every gap that they leave."""
+"""Reads the profilers' CSV output, with all units and missing values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0}
 
 
 def unit_factor(unit: str) -> float:
-    """What to multiply with to get seconds, bytes, hertz and shares of 1; counts and unknown units stay as they are.
+    """Return the factor that converts a unit to seconds, bytes, hertz or a share of 1; 1 for counts and unknown units.
 
-    Nsight Compute spells one unit in many ways over its releases: nsecond or ns, cycle/nsecond or Ghz, Mbyte or MB.
+    Releases of Nsight Compute spell units differently: nsecond or ns, cycle/nsecond or Ghz, Mbyte or MB.
     """
     unit = unit.strip()
     if unit == "%":
@@ -37,7 +37,7 @@ def unit_factor(unit: str) -> float:
 
 
 def _seconds(unit: str) -> float:
-    """The length of a unit of time, 0 when it is none."""
+    """Return the length of a time unit in seconds; 0 for any other unit."""
     for name, length in _SECONDS.items():
         if unit.endswith(name) and unit.removesuffix(name) in ("", "n", "u", "m"):
             return length * _PREFIXES[unit.removesuffix(name)]
@@ -45,7 +45,7 @@ def _seconds(unit: str) -> float:
 
 
 def number(text: str) -> float | None:
-    """A cell's value: thousands separators are dropped; n/a, nan, inf and empty cells are missing."""
+    """Return a cell's number without thousands separators; None for n/a, nan, inf and empty cells."""
     try:
         value = float(text.strip().replace(",", ""))
     except ValueError:
@@ -54,10 +54,11 @@ def number(text: str) -> float | None:
 
 
 def read_ncu(text: str) -> list[KernelCounters]:
-    """The kernels of `ncu --import … --csv --page raw`: a header row, a row of units, then one row per launch.
+    """Read the kernels of `ncu --import … --csv --page raw`: a header row, a row of units, then one row per launch.
 
     Lines of the tool (==PROF==, ==WARNING==) and of the program before the header are skipped. Raises EnvironmentFault
-    when there is no table.
+    if
+    there is no table.
     """
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)
@@ -86,7 +87,7 @@ def _kernel(header: Sequence[str], units: Sequence[str], row: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One line of `nsys stats`' summary of kernels."""
+    """One line of the kernel summary of `nsys stats`."""
 
     name: str
     instances: int
@@ -94,21 +95,21 @@ class KernelTime:
     median_s: float | None
 
     def to_json(self) -> dict[str, JSON]:
-        """As kept in the results."""
+        """Return the values for the results file."""
         return {"kernel": self.name, "instances": self.instances, "time_s": self.total_s, "median_s": self.median_s}
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What Nsight Systems saw in one capture."""
+    """The kernels and ranges of one Nsight Systems capture."""
 
     kernels: list[KernelTime]
     ranges: dict[str, float]
-    """Range → the time that the GPU worked for it, in seconds; domains stand before a ":"."""
+    """GPU time in seconds by range; a domain precedes the range's name, with ":" between them."""
 
 
 def read_nsys(text: str) -> Timeline:
-    """The tables of `nsys stats -f csv -o -`, in any order, between whatever else it prints."""
+    """Read the tables of `nsys stats -f csv -o -`, in any order and between other output."""
     kernels: list[KernelTime] = []
     ranges: dict[str, float] = {}
     for row in _tables(text):
@@ -130,7 +131,7 @@ def read_nsys(text: str) -> Timeline:
 
 
 def _tables(text: str) -> Iterable[dict[str, str | float | None]]:
-    """Rows of all tables by column name without its unit; numbers of columns with a unit are in base units."""
+    """Yield rows of all tables by column name without unit; numbers with a unit are converted to base units."""
     header: list[str] = []
     for cells in csv.reader(io.StringIO(text)):
         if "Range" in cells or ("Name" in cells and "Instances" in cells):

@@ -1,4 +1,4 @@
-"""Finds Nsight's tools, knows who may read hardware counters, and turns their failures into remedies."""
+"""Finds Nsight's tools, checks the permission to read hardware counters, and explains the tools' failures."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CAPABILITY_ATTRIBUTES = (75, 76)
 CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 PERFMON_DRIVER = 565
-"""From this driver on CAP_PERFMON is enough to read counters."""
+"""From this driver version on, CAP_PERFMON is enough to read counters."""
 
 
 def locate(tool: Tool, root: Path = Path("/")) -> str | None:
-    """The tool on PATH, else the newest in the folders where installers put it, else None."""
+    """Return the tool on PATH, else the newest one in the installers' folders, else None."""
     if found := shutil.which(tool):
         return found
     for pattern in PLACES[tool]:
@@ -45,12 +45,12 @@ def locate(tool: Tool, root: Path = Path("/")) -> str | None:
 
 
 def _version_key(path: Path) -> list[int]:
-    """Orders 2025.10 after 2025.9."""
+    """Return the numbers in a path, which sort 2025.10 after 2025.9."""
     return [int(digits) for digits in re.findall(r"\d+", str(path))]
 
 
 def find_tool(tool: Tool) -> str:
-    """The tool's path; raises EnvironmentFault saying where to get it."""
+    """Return the tool's path; raise EnvironmentFault that says where to get it."""
     if found := locate(tool):
         return found
     raise EnvironmentFault(
@@ -60,7 +60,7 @@ def find_tool(tool: Tool) -> str:
 
 
 def where_to_get(tool: Tool) -> str:
-    """Where the tool comes from and how opbench will find it."""
+    """Return where the tool comes from and how opbench finds it."""
     page = FULL_NAMES[tool].lower().replace(" ", "-")
     return (
         f"it comes with the CUDA toolkit, as the package {page} and from developer.nvidia.com/{page}; "
@@ -69,7 +69,7 @@ def where_to_get(tool: Tool) -> str:
 
 
 def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
-    """Raise EnvironmentFault when this process itself runs under a profiler: only one may own the counters."""
+    """Raise EnvironmentFault if this process itself runs under a profiler: only one can use the counters."""
     if variable := tool_attached(environment):
         raise EnvironmentFault(
             f"a profiler is already attached to this process ({variable} is set) and only one can own the counters; "
@@ -79,7 +79,7 @@ def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Permission:
-    """Whether this process may read hardware counters; None where nothing tells."""
+    """Whether this process may read hardware counters (None if unknown), and the evidence."""
 
     allowed: bool | None
     seen: str
@@ -111,7 +111,7 @@ def _text(path: Path) -> str:
 
 
 def current_chip(ordinal: int = 0) -> str:
-    """The chip of this machine's GPU, such as "GH100"; empty without one or for an unknown one; opens no context."""
+    """Return this machine's chip, such as "GH100"; "" without a known GPU. It creates no CUDA context."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         numbers = [ctypes.c_int(), ctypes.c_int()]
@@ -131,11 +131,11 @@ PERMISSION_LADDER = (
     "in a container: start it with --cap-add=SYS_ADMIN (the host must allow it)",
     "in WSL or on Windows: NVIDIA Control Panel, Developer, allow access to the GPU performance counters to all users",
 )  # fmt: skip
-"""How to get at the counters, the quickest first."""
+"""Ways to get the permission, the quickest first."""
 
 
 def permission_fault(tool: Tool) -> EnvironmentFault:
-    """No permission to read counters: every way to get it, and what works without."""
+    """Return an error that lists every way to get the permission to read counters, and what works without it."""
     steps = "".join(f"\n  {step}" for step in PERMISSION_LADDER)
     return EnvironmentFault(
         f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{steps}\n"
@@ -177,11 +177,11 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 
 
 def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "") -> OpbenchError | None:
-    """What went wrong, from the tool's messages; None when nothing did.
+    """Return the error that the tool's messages describe; None if there is none.
 
-    `without` is the command that checks the case without the tool.
-
-    The watched program's own failure keeps its own kind of error, as the tool only passes it on.
+    `without` is the command that checks the case without the tool. A failure of the profiled program has its own kind
+    of
+    error, because the tool only passes it on.
     """
     text = "\n".join(output)
     if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):
