@@ -42,8 +42,7 @@ def bind(
     `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs that the
     launches just before may write: a programmatic launch that reads one of them early then waits for the end of those
     launches instead of overlapping them. `setup` selects the setup launches (True), the others (False) or all (None);
-    only
-    their buffers are needed. `traced` loads the build that traces run, so that one build serves both.
+    only their buffers are needed. `traced` loads the build that traces run, so that one build serves both.
 
     Raises LaunchError for what the device rejects, CompileError, and UsageError for an invalid header or library file.
     """
@@ -114,8 +113,7 @@ def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """Bind a case to new buffers and launch it once, without a reference or a check; return the launch and the buffers.
 
     The caller frees the buffers. Inputs are the problem's own if they are small or contain integers, which may be
-    indices;
-    otherwise they repeat a few random numbers.
+    indices; otherwise they repeat a few random numbers.
     """
     problem = case.problem
     given = problem.input_tensors()

@@ -189,10 +189,8 @@ class Session:
         """Check a case: trace it if possible, then run it on normals, on small integers and on special inputs.
 
         Runs on integers and special inputs are traced, too, because they may take other paths through the kernel. A
-        case with
-        findings is not run at full speed, where it could do anything. `given` inputs replace the normals; the result
-        then
-        includes the outputs of a right case.
+        case with findings is not run at full speed, where it could do anything. `given` inputs replace the normals; the
+        result then includes the outputs of a right case.
         """
         if self.is_sampled(case):
             assert isinstance(self.backend, Traced)
@@ -416,8 +414,7 @@ def trace_case(
     """Run a case once on the cpu backend, on seeded inputs, and trace every memory access.
 
     `stands_for` is the GPU that determines grid sizes and modelled caches. At most `max_blocks` blocks of each launch
-    are
-    counted. Raises UsageError when the case cannot run here.
+    are counted. Raises UsageError when the case cannot run here.
     """
     session = Session(open_backend("cpu"), seed, stands_for)
     if reason := session.unsupported(case):

@@ -25,7 +25,10 @@ LONG_WORK = 4e6
 
 
 def is_huge(problem: Operator) -> bool:
-    """Return whether a tensor has more elements (for a vector: more bytes) than an `int` can count."""
+    """Return whether a tensor has more elements than an `int` can count, or for a vector almost as many.
+
+    The length of a vector is an axis, which must itself fit into an `int`.
+    """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
 
@@ -102,8 +105,8 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
     """Return the verdict on a sample of a huge problem's blocks.
 
     It checks that no access is out of bounds, that no `int` overflows, and, where slices are independent, that the
-    blocks'
-    outputs equal the reference. A first run finds the slices that the blocks write; a second run has inputs in them.
+    blocks' outputs equal the reference. A first run finds the slices that the blocks write; a second run has inputs in
+    them.
     """
     slices = slices_of(case, sm_count)
     buffers: dict[str, Sparse] = {}

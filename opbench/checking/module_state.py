@@ -37,8 +37,7 @@ class ModuleState:
         """Return why the case keeps state between launches; "" if it does not.
 
         Every content is launched once. Variables that these launches change are scratch if the case is right whatever
-        their
-        values are; they are then restored before each sample.
+        their values are; they are then restored before each sample.
         """
         if self._heap:
             return "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
@@ -82,8 +81,7 @@ class ModuleState:
         """Return the fault of the case with some states of its variables; "" if it is right with all of them.
 
         Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states are mixed,
-        word
-        by word, from two that launches left, so that a count or an index remains valid.
+        word by word, from two that launches left, so that a count or an index remains valid.
         """
         other = {name: self._variables[name].read() for name in changed}
         kinds = [kind for kind in JUDGED if kind in self._turns.launches]

@@ -2,8 +2,7 @@
 
 For hundreds of megabytes the host would take longer for the reference and the comparison than the device for all other
 work. A fingerprint detects a kernel that writes to a reference. An output that is not right is judged again on the
-host,
-which produces the messages.
+host, which produces the messages.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def expected_there(
     """Return a large problem's reference and magnitude in device memory, with their fingerprints.
 
     Returns None without a suitable device, with too little memory, or if CuPy cannot compute the operator's reference;
-    the
-    host then computes it.
+    the host then computes it.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:

@@ -41,10 +41,9 @@ def race_cases(
     """Run each case once on normals and judge it, then race the right ones and the leader for at most `limit_s`.
 
     They race for time or, with `energy`, for joules, under the rules of `measure_cases`: a case (also the leader) that
-    is
-    wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a full check, so the caller
-    must
-    check the winner. Raises LaunchError if a case crashed the device; `on_start` was last called with its name.
+    is wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a full check, so the
+    caller must check the winner. Raises LaunchError if a case crashed the device; `on_start` was last called with its
+    name.
     """
     began = now()
     wrong: dict[str, str] = {}

@@ -102,7 +102,7 @@ class CaseTurns:
             elif name not in self._inputs[kind]:
                 buffer.poison()
         for variable, content in self.restored:
-            variable.copy_from(content)  # on the device: the stream may be held, and the host must not wait for it
+            variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
 
     def launch_in_turn(self) -> None:
         """Launch on the next content as one of many launches that are timed together, without renewing buffers."""
@@ -142,7 +142,7 @@ class GraphTurns:
         judge: SampleJudge,
         chance: random.Random,
     ) -> None:
-        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are poisoned before a
+        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are renewed before a
         replay.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned

@@ -131,10 +131,9 @@ def judge(
 ) -> Judgement:
     """Compare one stored output with its float64 reference; `kind` is "integers" for the exact run.
 
-    Reference and magnitude are multiplied by `scale`, a power of two. An element may deviate by
-    tolerance.elementwise * magnitude; without a magnitude it must equal the reference, rounded to the output's dtype,
-    bit
-    for bit. Several threads compare pieces of the output.
+    Reference and magnitude are multiplied by `scale`, a power of two. An element may deviate by tolerance.elementwise *
+    magnitude; without a magnitude it must equal the reference, rounded to the output's dtype, bit for bit. Several
+    threads compare pieces of the output.
     """
     flat = out.reshape(-1)
     references = reference.reshape(-1)

@@ -1,4 +1,4 @@
-"""The command line: `opbench COMMAND`; tables on stdout, progress and warnings on stderr."""
+"""The command line `opbench COMMAND`: tables on stdout, progress and warnings on stderr."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COMMANDS = {
 HIDDEN = ("profile-target", "selftest-target", "selftest-race")
 
 COMPLETE = "_OPBENCH_COMPLETE"
-"""What a shell sets to ask for completions, and for the script that does so; see README.md."""
+"""The environment variable with which a shell requests completions or the completion script; see README.md."""
 
 EPILOG = """\b
 Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage ·
@@ -74,13 +74,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        asked = ctx.resilient_parsing  # by a shell: what could stand here?
+        asked = ctx.resilient_parsing  # True while a shell requests completions
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not asked:
             raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands by their summaries here, as click would import every one."""
+        """Complete commands from `COMMANDS`, because click would import every command's module."""
         from click.shell_completion import CompletionItem
 
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
@@ -104,7 +104,7 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Entry point: turns every error of ours into one message and its exit code."""
+    """Run the command line; print each opbench error as one message and exit with its code."""
     if instruction := os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 
@@ -145,18 +145,18 @@ PLAIN = str.maketrans(
 
 
 def _plain_sign(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal without the sign gets in its place."""
+    """Return the ASCII replacement for a character that the terminal's encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     return text.translate(PLAIN).encode("ascii", "replace").decode(), error.end
 
 
 def discard_stdout() -> None:
-    """Nobody reads on (`| head`): let the rest of the output go nowhere, without a word."""
+    """Redirect stdout to the null device after its reader closed it (`| head`), so that no error follows."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, code: int) -> None:
-    """Print an error and leave."""
+    """Print an error and exit with a code."""
     click.echo(f"opbench: {message}", err=True)
     sys.exit(code)

@@ -31,7 +31,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
 
     catalog = Catalog(tuple(root.resolve() for root in roots))
     known = catalog.operator_names()
-    # An operator's name stays one next to a program or a folder of that name, unless the folder is a run's.
+    # An operator's name is not a path, even if a file or folder has the same name, unless the folder contains a run.
     sources = [Path(name) for name in names if Path(name).exists() and (name not in known or _is_run(Path(name)))]
     operators = [name for name in names if Path(name) not in sources]
     for name in operators:
@@ -54,7 +54,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _timed_runs() -> list[Path]:
-    """Runs below reports/ that were measured on a GPU; raises UsageError where there is none."""
+    """Return the runs below reports/ that were measured on a GPU; raise UsageError if there is none."""
     from opbench.results.files import read_run
 
     found = []

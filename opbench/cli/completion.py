@@ -1,4 +1,4 @@
-"""What a shell's tab key offers as values: operators, variants, suites, networks, passes, GPUs."""
+"""Shell completion of values: operators, variants, suites, networks, passes, GPUs."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ Completions = list[CompletionItem]
 
 
 def starting(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:
-    """The names that begin so; where none does and a file may stand there, files."""
+    """Complete names that start with the typed text; if none does and `files` is true, complete file names."""
     found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return found or ([CompletionItem(incomplete, type="file")] if files else [])
 
 
 def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Operators, those of the folders of --variants among them."""
+    """Complete operators, including those in the folders of --variants."""
     return starting(incomplete, _catalog(context).operator_names())
 
 
 def variants(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Operators, and behind a slash the variants of one; else a file."""
+    """Complete operators and, after a slash, the variants of one; otherwise files."""
     catalog, operator = _catalog(context), incomplete.partition("/")[0]
     names = catalog.operator_names()
     if "/" in incomplete and operator in names:
         try:
             names = [variant.id for variant in catalog.variants(operator)]
-        except OpbenchError:  # a header with an error is told by the command itself
+        except OpbenchError:  # the command itself reports the header's error
             names = []
     return starting(incomplete, names, files=True)
 
 
 def suites(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Shipped suites and operators; else a file."""
+    """Complete shipped suites and operators; otherwise files."""
     return starting(incomplete, [*_suites(), *_catalog(context).operator_names()], files=True)
 
 
 def listed(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """What the second word of `opbench list` may be: it depends on the first."""
+    """Complete the second argument of `opbench list`, which depends on the first."""
     names = {"variants": _catalog(context).operator_names, "cases": _suites}.get(context.params.get("what", ""))
     return starting(incomplete, names() if names else [])
 
 
 def networks(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Shipped networks; else a file."""
+    """Complete shipped networks; otherwise files."""
     from opbench.graph.zoo import NETWORKS
 
     return starting(incomplete, NETWORKS, files=True)
 
 
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Passes over a network's graph."""
+    """Complete passes over a network's graph."""
     from opbench.graph.passes import PASSES
     from opbench.networks.plan.preparing import PREPARE
 
@@ -65,7 +65,7 @@ def passes(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """GPUs whose ceilings are known."""
+    """Complete GPUs with known peaks."""
     from opbench.gpu.limits.ceilings import known_gpus
 
     return starting(incomplete, known_gpus())
@@ -76,7 +76,7 @@ def _suites() -> list[str]:
 
 
 def _catalog(context: click.Context) -> Catalog:
-    """With the folders of --variants that stand before the cursor; one that is wrong is told by the command itself."""
+    """Return the catalog with the --variants folders before the cursor; the command itself reports a wrong folder."""
     given = context.params.get("variants") or context.params.get("roots") or ()
     try:
         return Catalog([Path(root).resolve() for root in given])

@@ -1,4 +1,4 @@
-"""What is in a network, in numbers: `opbench net show`."""
+"""The contents of a network in numbers, for `opbench net show`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
-    """A graph in numbers."""
+    """Return a graph as JSON values: nodes, weights, FLOPs, memory, and what the passes did."""
     from opbench.networks.plan.memory import plan_memory
 
     nodes: list[dict[str, JSON]] = []
@@ -52,7 +52,7 @@ def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
 
 
 def print_described(told: Mapping[str, Any]) -> None:
-    """A line a node, what the passes did, and the sums."""
+    """Print one line per node, what the passes did, and the sums."""
     from opbench import units
     from opbench.report.columns import aligned
 

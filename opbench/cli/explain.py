@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from opbench.results.own_variants import VariantComparison
 
 AROUND = 2
-"""Lines of a header shown above and below one with an access."""
+"""Lines of context shown around each header line with an access."""
 WORST = 8
-"""Problems that the summary tells."""
+"""Most problems in the summary."""
 LEGEND = (
     "Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample",
     "of the blocks. Lanes, sectors and conflicts are averages per request, collisions are totals. Sectors: 8.0 of 4.0",
@@ -143,7 +143,7 @@ def _comparisons(cases: Sequence[Case], traffic: Sequence[Traffic]) -> list[Vari
 
 
 def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
-    """The variant's own file, then every other file that the traffic names and that can be read."""
+    """Return the variant's own file, then every other readable file that the traffic names."""
     texts = {}
     files = [str(case.variant.path), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
     for path in dict.fromkeys(files):
@@ -223,7 +223,7 @@ def _count_cells(summary: TrafficSummary | None) -> list[str]:
 
 
 def print_explanation(explanation: Explanation, console: Console) -> None:
-    """The summary, worst first, then each source file with its figures in the gutter."""
+    """Print the summary, worst problems first, then each source file with its counts before each line."""
     from rich.text import Text
 
     def line(text: str = "", style: str = "") -> None:
@@ -250,7 +250,7 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
 
 
 def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
-    """What each limit of the GPU demands of the variant, the tightest first."""
+    """Print the lower bound of each limit of the GPU for the variant, the tightest first."""
     from opbench.insight.levels import LIMIT_NAMES
 
     if not explanation.bounds:
@@ -302,7 +302,7 @@ def _problem_head(explanation: Explanation, problem: Diagnosis) -> str:
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
-    """The kernel's own file whole, of a header what lies around its accesses."""
+    """Print the kernel's own file in full, or the lines around the accesses of a header."""
     if file is not explanation.files[0]:
         file = file.around(AROUND)
         if not file.lines:
@@ -316,7 +316,7 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
         for entry in file.lines
     ]
     cells = [cells for _, found in rows for cells in found]
-    # A column that says nothing about any line is left out.
+    # Columns that are empty in all lines are hidden.
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
     line(from_here(file.path), "bold")
@@ -337,7 +337,7 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
 
 
 def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
-    """Cells in columns, the first of them words."""
+    """Join cells in columns, the first left-aligned and the others right-aligned."""
     padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
 
@@ -346,7 +346,7 @@ COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", 
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
-    """What `COLUMNS` name; what was predicted is marked "≈"."""
+    """Return the cells of an access for `COLUMNS`; "≈" marks predicted counts."""
     about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [
@@ -361,7 +361,7 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
 
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
-    """A branch under the same columns: a warp's passage is its request."""
+    """Return the cells of a branch; each execution by a warp counts as a request."""
     about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
     return ["branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
@@ -395,7 +395,7 @@ def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: b
 
 
 def print_agreement(agreement: Agreement, console: Console) -> None:
-    """How many counts agree, which do not, and which cases could not be compared."""
+    """Print how many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 
     from opbench.report.agreement import verdict

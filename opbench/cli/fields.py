@@ -1,4 +1,4 @@
-"""Options of a command from the fields of a frozen dataclass; the command receives one instance."""
+"""Generates the options of a command from the fields of a frozen dataclass; the command receives one instance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from opbench.options import Option, option_fields, type_of
 def options_of(
     kind: type, *, without: Collection[str] = (), only: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a dataclass; it is called with `options`, an instance of `kind`.
+    """Add the options of a dataclass to a command, which receives them as `options`, an instance of `kind`.
 
-    `without` are fields that the command does not offer, `only` the fields that it offers. An option that is not given
-    has the default of its field.
+    `without` are fields to skip; if `only` is given, only these fields are used. An option that is not given has the
+    default of its field.
     """
     hints = get_type_hints(kind)
     offered = {
@@ -43,7 +43,7 @@ def options_of(
 
 
 def _in_field(value: object, made_of: Field[object], details: Option) -> object:
-    """Return an option's value as its field takes it; None where it is not given."""
+    """Convert an option's value to its field's value; None if the option was not given."""
     if isinstance(value, bool):
         return value != made_of.default
     return value * details.unit if isinstance(value, int) else value
@@ -73,7 +73,7 @@ def _click_option(
 
 
 def _is_shown(default: object, details: Option) -> bool:
-    """Return whether a default is one that could be typed: 0 where 1 is the least stands for "not given"."""
+    """Return whether the help shows a default: not one that is not a valid value, such as 0 where the least is 1."""
     if default is None or default in ("", ()) or details.parse:
         return False
     if isinstance(default, (int, float)):

@@ -50,7 +50,7 @@ def section(name: str) -> str:
 
 
 def _plain(markdown: str) -> str:
-    """Markdown for a terminal: paragraphs of 80 columns, code indented, no signs of headings and emphasis."""
+    """Format Markdown for a terminal: paragraphs of 80 columns, code indented, no markup of headings and emphasis."""
     paragraphs = []
     for part in re.split(r"(^```.*?^```$)", markdown.strip(), flags=re.MULTILINE | re.DOTALL):
         if part.startswith("```"):

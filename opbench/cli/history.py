@@ -93,7 +93,7 @@ def history_command(
 
 
 def _print_rows(names: list[str], rows: list[tuple[object, ...]], as_json: bool) -> None:
-    """The answer to a query."""
+    """Print the result of a query as a table or as JSON."""
     from opbench.report.columns import aligned
 
     if as_json:

@@ -15,7 +15,7 @@ from opbench.kernels.variant import print_config
 from opbench.paths import shipped
 
 Listed = Mapping[str, str | Sequence[str]]
-"""What is listed of one thing, its name among it."""
+"""One listed item: its fields by name, including "name"."""
 
 WHAT = ("operators", "variants", "suites", "cases")
 

@@ -34,7 +34,7 @@ SIZES = {
     "channels": "Channels of an image.",
     "classes": "Channels of the result.",
 }
-"""What a network's sizes are called; each network has some of them."""
+"""The options for a network's sizes with their help; each network has some of them."""
 
 
 @click.group("net")
@@ -43,7 +43,7 @@ def net_command() -> None:
 
 
 def sizes_options(function: Callable[..., object]) -> Callable[..., object]:
-    """A network's sizes, each an option."""
+    """Add an option for each of a network's sizes."""
     for name, help_text in reversed(SIZES.items()):
         function = click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)(function)
     return function
@@ -122,7 +122,7 @@ def run_command(options: NetOptions, image: str | None, out: Path | None, as_jso
 
 
 def finish(options: NetOptions, as_json: bool) -> None:
-    """Run, write the page, print, and leave with the exit code."""
+    """Run the network, write the page, print the result, and exit with its code."""
     from opbench.networks.plan.running import run_network
     from opbench.networks.report.page import write_network
     from opbench.networks.report.terminal import print_network
@@ -143,7 +143,7 @@ def finish(options: NetOptions, as_json: bool) -> None:
 
 
 def sizes_of(name: str) -> dict[str, int]:
-    """A shipped network's sizes with their defaults; raises UsageError for an unknown one."""
+    """Return a shipped network's sizes with their defaults; raise UsageError for an unknown network."""
     from opbench.graph.zoo import NETWORKS
 
     if name not in NETWORKS:
@@ -153,7 +153,7 @@ def sizes_of(name: str) -> dict[str, int]:
 
 
 def _importing(name: str) -> str:
-    """How a model's file of another program becomes one that commands take; empty where the name is none."""
+    """Return how to import another program's model file so that commands accept it; "" for any other name."""
     saved = str(Path(name).with_suffix(".json"))
     reader = {".onnx": "from_onnx", ".pt2": "from_torch"}.get(Path(name).suffix)
     if reader:
@@ -166,7 +166,7 @@ def _importing(name: str) -> str:
 
 
 def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:
-    """The sizes of this command line; raises UsageError for one that the network has not."""
+    """Return the sizes of this command line with defaults; raise UsageError for a size that the network lacks."""
     given = {key: value for key, value in sizes.items() if value is not None}
     if network.endswith(".json"):
         if given:
@@ -181,14 +181,14 @@ def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]
 
 
 class Pictured(TypedDict, total=False):
-    """Options of a run that pictures decide."""
+    """Options of a network's run with real pictures."""
 
     inputs: Arrays
     labels: tuple[int, ...]
 
 
 def pictured(network: str, sizes: Mapping[str, int], image: str) -> Pictured:
-    """Pictures for the one input of the network, and their classes where those are known."""
+    """Return pictures for the network's only input, and their classes if known."""
     from opbench.networks.plan.pictures import labels, pictures
     from opbench.networks.plan.running import make_graph
 

@@ -78,19 +78,19 @@ def train_command(
 
 
 def summary(record: TrainingRecord, out: Path) -> str:
-    """What came of it, and what to do with it."""
+    """Return the result of a training, and the command that uses it."""
     from opbench.networks.report.training import headline
 
     return "\n".join([*headline(record), f"use it: {next_command('net run', record.network, weights=out)}"])
 
 
 def told_score(name: str, score: float) -> str:
-    """A share in per cent, an IoU as a number, a loss in its digits."""
+    """Format a score: accuracy in per cent, IoU with three decimals, a loss with four digits."""
     return f"{100 * score:.1f} %" if name == "accuracy" else f"{score:.3f}" if name == "IoU" else f"{score:.4g}"
 
 
 def told(standing: Standing) -> str:
-    """One line: how far, how well, how fast, how long still."""
+    """Return one line on the progress: epoch, step, loss, score, speed and remaining time."""
     held = (
         "" if standing.score is None else f" · {standing.score_name} {told_score(standing.score_name, standing.score)}"
     )
@@ -104,7 +104,7 @@ def told(standing: Standing) -> str:
 
 @contextmanager
 def told_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
-    """How far a training and a tuning before it are: one line that changes on a terminal, else a line now and then."""
+    """Show the progress of a training and its tuning: one updated line on a terminal, else a line for each tenth."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.status import Status

@@ -1,4 +1,4 @@
-"""`opbench new`: files to begin with, which run and are right as they are."""
+"""`opbench new`: writes initial files, which run and are right unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opbench.paths import next_command
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 UNSET = "ADDRESS-OF-OPBENCH@COMMIT"
-"""Stands where the user fills in where CI installs opbench from."""
+"""A placeholder for the address from which CI installs opbench."""
 folder_option = click.option(
     "--in",
     "folder",
@@ -76,7 +76,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     if own in {variant.name for variant in ladder}:
         raise UsageError(f"variant '{name}' is there already; choose another name")
     alone = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
-    plain = min(alone, key=lambda v: len(v.supports), default=None)  # the most general of the ladder's feet
+    plain = min(alone, key=lambda v: len(v.supports), default=None)  # the most general first variant of a ladder
     if plain is None:
         raise UsageError(f"no variant of {operator} stands alone in a file to begin with; see opbench list {operator}")
     source = plain.path.read_text()
@@ -138,7 +138,7 @@ def _template(file: str, words: Mapping[str, str]) -> str:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """All of the files or none; raises UsageError where one is there."""
+    """Write all of the files or none; raise UsageError if one exists."""
     from opbench.paths import write_atomically
 
     there = [path for path in texts if path.exists()]

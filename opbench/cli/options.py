@@ -1,4 +1,4 @@
-"""Options that several commands share, each written once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ size_option = click.option(
 
 
 def read_sizes(given: Sequence[str]) -> dict[str, int]:
-    """Values by name of `--size NAME=NUMBER`; raises UsageError."""
+    """Return the values by name of `--size NAME=NUMBER`; raise UsageError for invalid text."""
     found = {}
     for text in given:
         name, _, number = text.partition("=")

@@ -1,4 +1,4 @@
-"""`opbench profile`, and the program that the tools watch."""
+"""`opbench profile`, and the hidden command that the profilers watch."""
 
 from __future__ import annotations
 

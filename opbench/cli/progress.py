@@ -1,4 +1,4 @@
-"""What a command tells on stderr while it goes on: how far it is, and about how long it will take."""
+"""Progress of a command on stderr, with an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORTH_TELLING_S = 10.0
 
 @contextmanager
 def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
-    """A progress bar when stderr is a terminal, else a line now and then."""
+    """Show a progress bar if stderr is a terminal, otherwise a line for each tenth of the cases."""
     if not sys.stderr.isatty():
         yield plain_progress()
         return
@@ -38,12 +38,12 @@ def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
 
 
 def plain_progress(now: Callable[[], float] = time.monotonic) -> Callable[[Progress], None]:
-    """A line for every tenth of the cases."""
+    """Return a callback that prints a line for each tenth of the cases."""
     shown, total, left = -1, 0, _TimeLeft(now)
 
     def tell(progress: Progress) -> None:
         nonlocal shown, total
-        if progress.total != total:  # a network's nodes follow the cases that it was tuned by
+        if progress.total != total:  # first a network's tuning, then its nodes, have their own totals
             shown, total = -1, progress.total
         words, tenth = left.words(progress), 10 * progress.done // max(1, progress.total)
         if tenth > shown:
@@ -54,7 +54,7 @@ def plain_progress(now: Callable[[], float] = time.monotonic) -> Callable[[Progr
 
 
 class _TimeLeft:
-    """An estimate from the cases that are done, from when the first of them began: builds come before all."""
+    """Estimates the remaining time from the finished cases, without the builds before the first case."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
@@ -62,7 +62,7 @@ class _TimeLeft:
         self.began_s = 0.0
 
     def words(self, progress: Progress) -> str:
-        """Such as "about 40 s left: ", or nothing where that is not known or not long."""
+        """Return such as "about 40 s left: "; "" when unknown or short."""
         if progress.total != self.total or progress.done <= self.first:
             self.total, self.first, self.began_s = progress.total, progress.done, self.now()
         done = progress.done - self.first

@@ -82,7 +82,7 @@ def run_command(
 
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
-    """Return on how few problems files of a user's own were checked, and the command that checks the others."""
+    """Return a note that the user's files were checked on few problems, with a command for more; "" for none."""
     own = _files_of(tuple(targets))
     problems = list(dict.fromkeys(f"{r.operator}{r.problem}" for r in results if f"{r.operator}/{r.variant}" in own))
     if not problems:
@@ -94,7 +94,7 @@ def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: S
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
-    """All three files, or none."""
+    """Return the TLS files; None if none is given; raise UsageError if only some are."""
     from opbench.running.clusters import Tls
 
     if ca and certificate and key:
@@ -156,7 +156,7 @@ def check_command(
         )
         leave(0, lambda: click.echo("\n".join(names)))
     if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
-        backends.prepare(options.backend)  # whose compiler works while Python reads the rest of itself
+        backends.prepare(options.backend)  # compiles in the background while Python imports modules
     with progress_on_stderr() as tell:
         results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=tell, note=on_note)
     from opbench.export.sarif import faults, notes, sarif
@@ -173,12 +173,12 @@ def check_command(
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
-    """Print the outcome and leave with its exit code."""
+    """Print the results and exit with their code."""
     leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
 
 
 def leave(code: int, show: Callable[[], None]) -> None:
-    """Print and leave with an exit code, even when nobody reads the output to its end."""
+    """Call `show` and exit with a code, even if the output's reader closes the pipe early."""
     try:
         show()
         sys.stdout.flush()
@@ -202,7 +202,7 @@ REPEATED = (
 
 
 def _flags_given() -> str:
-    """The flags of this command line that decide which cases there are and how they end."""
+    """Return the options of this command line that determine the cases and their results."""
     context, words = click.get_current_context(), [""]
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
@@ -214,7 +214,7 @@ def _flags_given() -> str:
 
 
 def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
-    """One line per variant, then each kind of failure once, with its source line and the command that repeats it."""
+    """Print one line per variant, then each kind of failure once, with its source line and the rerun command."""
     from opbench.results.faults import faults_of
     from opbench.running.memory import OPERATOR as MEMORY
 
@@ -244,7 +244,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first.case)}"
         notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
         faults = faults_of(first, _file_of(first, targets))
-        *others, last = faults if first.operator == MEMORY else faults[:1]  # with no result, each finding counts
+        *others, last = faults if first.operator == MEMORY else faults[:1]  # without a reference, each finding counts
         for fault in others:
             _print_finding(fault, ())
         _print_finding(last, notes)
@@ -254,7 +254,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
 
 
 def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> None:
-    """A finding with its source line, its first line in colour."""
+    """Print a finding with its source line, its first line in colour."""
     from opbench.report.findings import WIDTH, finding_lines
 
     first, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
@@ -268,7 +268,7 @@ COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
 
 
 def _coloured(status: str, text: str) -> str:
-    """A verdict's words in its colour, on a terminal that has not declined colours (no-color.org)."""
+    """Colour a verdict's text on a terminal, unless NO_COLOR is set (no-color.org)."""
     return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
 
 
@@ -276,7 +276,7 @@ REJECTED = "NVRTC rejects it"
 
 
 def _gpu_words(results: Sequence[Result]) -> str:
-    """Whether a variant's kernels compile for a GPU that is not here: the end of its line, "" where nothing tells."""
+    """Return whether a variant's kernels compile for an absent GPU, for the end of its line; "" when unknown."""
     if any(r.resources_missing.startswith(REJECTED) for r in results):
         return ", refused by NVRTC"
     compiled = [r for r in results if r.compiled_for]
@@ -285,20 +285,20 @@ def _gpu_words(results: Sequence[Result]) -> str:
 
 
 def _branch_words(results: Sequence[Result]) -> str:
-    """Which branch of `#if __CUDA_ARCH__` the verdict is about, "" where the kernel has none."""
+    """Return which branch of `#if __CUDA_ARCH__` was checked; "" if the kernel has none."""
     checked = sorted({r.verdict.architecture for r in results if r.verdict and r.verdict.architecture})
     return f", checked as {' and '.join(checked)} (__CUDA_ARCH__)" if checked else ""
 
 
 def _print_uncompiled(results: Sequence[Result]) -> None:
-    """Why kernels were not compiled for a GPU, each reason once."""
+    """Print each reason why kernels were not compiled for a GPU once."""
     missing = {r.resources_missing for r in results if not r.resources_missing.startswith(REJECTED)} - {""}
     for reason in sorted(missing):
         click.echo(f"note: not compiled for a GPU: {reason}", err=True)
 
 
 def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
-    """The variants of files of a user's own, by name, with the file as it was typed."""
+    """Return the files of the user's own variants by variant id, as typed."""
     from opbench.kernels.folders import Catalog
     from opbench.running.memory import OPERATOR as MEMORY
     from opbench.running.targets import is_file, own_variants
@@ -313,7 +313,7 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
 
 
 def _file_of(result: Result, targets: tuple[str, ...]) -> str:
-    """The file of a result's variant: as it was typed, or where the catalog has it."""
+    """Return the file of a result's variant: as typed, or from the catalog."""
     from opbench.kernels.folders import Catalog
 
     if typed := _files_of(targets).get(f"{result.operator}/{result.variant}"):
@@ -330,7 +330,7 @@ def print_table(table: pandas.DataFrame, left_out: LeftOut, own: Sequence[Varian
 
 
 def stdout_console() -> Console:
-    """A console that leaves a closed stdout to us; rich's own would exit with code 1."""
+    """Return a console that raises BrokenPipeError for a closed stdout; rich's own console would exit with code 1."""
     from rich.console import Console
 
     class StdoutConsole(Console):

@@ -1,4 +1,4 @@
-"""`opbench selftest`, and the program that its other clocks watch."""
+"""`opbench selftest`, and the hidden command that its reference timers measure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
 
 
 def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
-    """Each part with what only a GPU's machine has put behind it."""
+    """Return a function for each part, with the reference timers and cheats that need a GPU."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
     from opbench.selftest.race import race_in_child, time_in_own_processes
@@ -124,7 +124,7 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
 
 
 def time_cheats() -> list[Path]:
-    """The cheats that ship with opbench, of a clone those of its tests, and their honest twins."""
+    """Return the shipped cheats (in a clone those of its tests) and their honest twins."""
     from opbench.paths import shipped
 
     folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
@@ -163,7 +163,7 @@ def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None
     if timer == "cupti":
         found = reference_timers.cupti_times(clock, launches)
     else:
-        # What nvbench calls must be loaded by then.
+        # The kernels that nvbench calls must already be loaded.
         for launch in launches.values():
             clock.sample(launch, hold=False)
         found = reference_timers.bench_times(backend.stream_handle, launches)
@@ -172,7 +172,7 @@ def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None
 
 
 def _launch_in_range(backend: CudaBackend, cells: Sequence[Cell], launches: Mapping[str, Launch]) -> None:
-    """Each cell so often as the reader of ncu's report expects, within the range that ncu watches."""
+    """Launch each cell `REPEATS` times within the range that ncu watches."""
     from opbench.nvtx import case_range
     from opbench.selftest.children import RANGE, REPEATS
 

@@ -63,7 +63,7 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
 
 
 def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOptions) -> NetOptions:
-    """Return what a network is made of, as `opbench net run` would make it."""
+    """Return the options of a network, as `opbench net run` would have them."""
     from opbench.networks.plan.options import NetOptions
 
     return NetOptions(
@@ -81,12 +81,12 @@ def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOpti
 
 
 def tell(words: str) -> None:
-    """How far it is, on stderr."""
+    """Print progress on stderr."""
     click.echo(words, err=True)
 
 
 def finish(shipped: Shipped, out: Path) -> None:
-    """Say what was written and what to do with it."""
+    """Print what was written and the command that builds and tests it."""
     for note in shipped.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{shipped.summary}; build it and prove it: make -C {shlex.quote(str(out))} test", err=True)

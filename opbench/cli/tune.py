@@ -85,7 +85,7 @@ def tune_command(
 
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
-    """What a search of the space would begin with."""
+    """Print the size of the search space and how many of its configs cannot be launched."""
     from opbench.gpu.compile.fitting import too_large
     from opbench.gpu.limits.products import product
     from opbench.tuning.candidates import candidates
@@ -116,7 +116,7 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
 
 
 def _print(found: Tuning, run: Run | None) -> None:
-    """The finals, then what was tried, then what to do with it."""
+    """Print the finals, then what became of the other configs."""
     from opbench.report.tuning import lines
 
     for line in lines(found, run):

@@ -1,9 +1,9 @@
-"""`opbench check --watch`: files checked again on each save.
+"""`opbench check --watch`: checks files again on each save.
 
-Each check is a process of its own in a group of its own, so that a save while it runs, or Ctrl-C, ends it with its
-workers and compilers whatever they are doing, and an edit that no compiler takes ends a check, not the watch. What
-changed is told from the files' status; the system's events only say when to look, so that editors that rename a new
-file over the old one, and files that go and come back, are the same as files that are written.
+Each check is a process in its own process group, so that a save during the check, or Ctrl-C, ends it with all workers
+and compilers, and a source that does not compile ends only the check, not the watch. Changes are detected from the
+files' status; the system's events only trigger a look. So editors that replace a file by renaming, and files that
+disappear and return, are handled like files that are written.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from opbench.running.targets import is_file
 from opbench.source.sources import closure
 
 LOOK_MS = 250
-"""How often to look whether the check has ended; a save is told at once."""
+"""Interval for testing whether the check has ended; a save is noticed at once."""
 SETTLE_MS = 50
-"""Silence after which a save counts as done: editors write a file in several steps."""
+"""Time without events after which a save is complete: editors write a file in several steps."""
 PATIENCE_S = 2.0
-"""How long a check may take to end its workers before it is killed."""
+"""Time for a check to end its workers before it is killed."""
 INTERRUPTED = 130
 
 CHECK = (
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "  # silent where it is ended while it starts
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "  # silent if ended during start-up
     "from opbench.cli import main; signal.signal(signal.SIGINT, signal.default_int_handler); main()"
 )
 
 Stamp = dict[Path, tuple[int, int, int] | None]
-"""Files with their inode, size in bytes and time of the last write in ns; None for one that is not there."""
+"""Files with inode, size in bytes and time of the last write in ns; None for a missing file."""
 
 
 def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
-    """Check files now and again on each save, until an interrupt; ends with exit code 130.
+    """Check files now and again on each save, until an interrupt; exit with code 130.
 
-    `roots` are further folders laid out as variants/. Raises UsageError for a target that is no file of one's own.
+    `roots` are extra folders of variants. Raises UsageError for a target that is not the user's own file.
     """
     if not targets:
         raise UsageError("--watch: watches files; name them: opbench check FILE.cu --watch")
@@ -70,14 +70,14 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
 
 
 class Watched:
-    """The files and all that they include, as they were when they were last looked at."""
+    """The watched files and everything they include, with their last known status."""
 
     def __init__(self, targets: tuple[str, ...], include: tuple[Path, ...]) -> None:
         self.targets, self.include = targets, include
         self.stamps: dict[str, Stamp] = {target: {} for target in targets}
 
     def changed(self) -> list[str]:
-        """Targets of which a file is not as it was when this was last asked; all of them, the first time."""
+        """Return the targets with a file that changed since the last call; all targets on the first call."""
         now = {target: self._look(target) for target in self.targets}
         found = [target for target in self.targets if now[target] != self.stamps[target]]
         self.stamps = now
@@ -87,12 +87,12 @@ class Watched:
         path = Path(target)
         try:
             files = [source.path for source in closure(path, self.include)]
-        except (OSError, UsageError):  # in the middle of an edit: what it included until now
+        except (OSError, UsageError):  # during an edit: use the previous includes
             files = [path, *self.stamps[target]]
         return {file: _stamp(file) for file in files}
 
     def folders(self) -> dict[Path, int]:
-        """The folders that hold them, links followed and not, with their inodes; one that is gone is left out."""
+        """Return the folders of all files, with and without links resolved, with inodes; missing ones are omitted."""
         files = [file for stamp in self.stamps.values() for file in stamp]
         folders = dict.fromkeys(folder for f in files for folder in (f.absolute().parent, f.resolve().parent))
         return {folder: folder.stat().st_ino for folder in folders if folder.is_dir()}
@@ -113,7 +113,7 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 
 class _Check:
-    """The check under way, if any."""
+    """The running check, if any."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         self.flags = flags
@@ -130,14 +130,14 @@ class _Check:
         )
 
     def ended_after_s(self) -> float | None:
-        """Seconds that it took, once, when it has ended by itself; None before and after."""
+        """Return the seconds of a check that ended without being stopped, once; otherwise None."""
         if self._process is None or self._process.poll() is None:
             return None
         self._process, self.targets = None, []
         return time.monotonic() - self._began_s
 
     def end(self) -> list[str]:
-        """End it with all that it started; returns the targets whose check was cut short."""
+        """End the check with all its processes; return the targets whose check was cut short."""
         if self._process is None:
             return []
         with contextlib.suppress(ProcessLookupError):
@@ -145,7 +145,7 @@ class _Check:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE_S)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # compilers that a worker left, or all of it
+            os.killpg(self._process.pid, signal.SIGKILL)  # remaining compilers, or the whole check
         self._process.wait()
         self._process, short, self.targets = None, self.targets, []
         return short
@@ -163,7 +163,7 @@ def _watch(watched: Watched, check: _Check) -> NoReturn:
                 _say(f"{target}: is not there; it is checked when it comes back")
             todo = [t for t in watched.targets if t in {*changed, *short} and t not in gone]
             if todo:
-                click.clear()  # a terminal alone
+                click.clear()  # only if stdout is a terminal
                 _say(f"checking {', '.join(todo)}")
                 check.start(todo)
         if (seconds := check.ended_after_s()) is not None:
@@ -172,7 +172,7 @@ def _watch(watched: Watched, check: _Check) -> NoReturn:
 
 
 def _looks(watched: Watched) -> Iterator[bool]:
-    """True when a file may have changed, False now and then besides; without an end."""
+    """Yield True when a file may have changed, and False at intervals; never ends."""
     from watchfiles import watch
 
     yield True
@@ -182,7 +182,7 @@ def _looks(watched: Watched) -> Iterator[bool]:
             time.sleep(LOOK_MS / 1000)
             yield True
             continue
-        fresh = True  # what was saved before the watch was set
+        fresh = True  # a file may have been saved before the watch started
         try:
             for events in watch(
                 *folders,
@@ -197,12 +197,12 @@ def _looks(watched: Watched) -> Iterator[bool]:
                 fresh = False
                 if watched.folders() != folders:
                     break
-        except FileNotFoundError:  # a folder that went in this moment
+        except FileNotFoundError:  # a folder was removed at this moment
             yield True
 
 
 def _flags() -> list[str]:
-    """The options of this command line without --watch."""
+    """Return the options of this command line without --watch."""
     context, words = click.get_current_context(), list[str]()
     for option in context.command.params:
         name = option.name or ""
@@ -219,5 +219,5 @@ def _say(words: str) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """A terminal that closes, or a polite kill, ends the watch as Ctrl-C does."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C."""
     raise KeyboardInterrupt

@@ -84,14 +84,11 @@ def ranked(
     """Return the cases that fit a node, best first; `fitting` is in the ladder's order, bottom first.
 
     `product` says whether the operator is a matrix product whose ladder includes tensor cores; `constant` are inputs
-    that
-    never change. By the ladder, the top variant of the finest precision is first, in its first config, and variants
-    that
-    need special instructions are last. The cpu backend, where these are slow, chooses like this, and so does a GPU for
-    memory-bound operators, whose ladders end at the measured peak. For matrix products, tensor cores are several times
-    faster than CUDA cores and large tiles beat small ones, but a few large tiles leave most of a GPU idle, so
-    `expected_s`
-    decides.
+    that never change. By the ladder, the top variant of the finest precision is first, in its first config, and
+    variants that need special instructions are last. The cpu backend, where these are slow, chooses like this, and so
+    does a GPU for memory-bound operators, whose ladders end at the measured peak. For matrix products, tensor cores are
+    several times faster than CUDA cores and large tiles beat small ones, but a few large tiles leave most of a GPU
+    idle, so `expected_s` decides.
     """
     able = [case for case in fitting if gpu.runs(case)] if gpu else []
     if gpu and product and able:
@@ -111,10 +108,8 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
     """Estimate the seconds of a matrix product, only for ranking cases.
 
     Setup launches that read only inputs in `constant`, which never change, cost nothing. The estimate uses the peak of
-    the
-    variant's unit, reduced by the share of the GPU that its blocks fill, by the part of tiles outside the result, and
-    by
-    the additional traffic of small tiles. It uses the number of operations that the header states in `flops`.
+    the variant's unit, reduced by the share of the GPU that its blocks fill, by the part of tiles outside the result,
+    and by the additional traffic of small tiles. It uses the number of operations that the header states in `flops`.
     docs/networks.md states how far its choices are from the fastest measured case.
     """
     problem, tile = case.problem, case.tile
@@ -183,9 +178,7 @@ def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
 
 
 def _full(case: Case) -> float:
-    """Return the share of channels in the 128-byte rows that TMA copies per pixel, such as 3/4 for 96 channels in
-    bf16.
-    """
+    """Return the share of channels in the 128-byte rows that TMA copies per pixel: 3/4 for 96 channels in bf16."""
     channels = int(case.problem.axes.get("k" if "dimage" in case.problem.outputs else "c", 0))
     if (
         "dweight" in case.problem.outputs
@@ -199,8 +192,6 @@ def _full(case: Case) -> float:
 
 
 def _covered(problem: Operator) -> tuple[int, int]:
-    """Return rows and columns of the image that a convolution's patches cover: the gradient's own, else the
-    result's.
-    """
+    """Return rows and columns of the image that a convolution's patches cover: the gradient's, else the result's."""
     rows, columns = ("h", "w") if "dimage" in problem.outputs else ("p", "q")
     return int(problem.scope[rows]), int(problem.scope[columns])

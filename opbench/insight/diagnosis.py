@@ -118,7 +118,7 @@ class CaseView:
 
     @property
     def passes(self) -> float:
-        """All passes of the case."""
+        """Return all passes of the case."""
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
         # Lanes of an atomic request that share an address are serialised.
         turns = sum(entry.collisions for entry in self.traffic.lines)
@@ -133,7 +133,7 @@ class CaseView:
         return self.case.problem.bytes() + workspace
 
     def requests(self, kernel: str, space: str = "") -> int:
-        """All requests of a kernel."""
+        """Return all requests of a kernel."""
         return self.traffic.total("requests", kernel=kernel, space=space)
 
     def remedies(self, mechanism: str) -> list[str]:
@@ -216,7 +216,7 @@ def access_words(entry: LineTraffic) -> str:
 
 
 def _wasteful(entry: LineTraffic) -> bool:
-    """Whether an access needs clearly more sectors than its bytes; one extra sector per request is alignment."""
+    """Return whether an access needs clearly more sectors than its bytes; one extra per request is alignment."""
     return (
         entry.space == "global"
         and entry.kind != "atomic"
@@ -226,12 +226,12 @@ def _wasteful(entry: LineTraffic) -> bool:
 
 
 def _dense(entry: LineTraffic) -> bool:
-    """Whether lanes access different bytes that are contiguous."""
+    """Return whether lanes access different bytes that are contiguous."""
     return entry.sectors >= DENSE * entry.ideal_sectors and not _wasteful(entry)
 
 
 def _apart(entry: LineTraffic) -> bool:
-    """Whether each lane accesses a different sector."""
+    """Return whether each lane accesses a different sector."""
     return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 

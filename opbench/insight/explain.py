@@ -192,8 +192,7 @@ def explain(
 
     `sources` are the texts of the files to annotate, by the names that the traffic uses, the kernel's own file first.
     `variants` are all variants of the operator, in which remedies are searched. `ceilings` are the peaks for lower
-    bounds,
-    and `resources` contain the code sizes, as in `Result.resources`.
+    bounds, and `resources` contain the code sizes, as in `Result.resources`.
     """
     estimated = traffic.estimated()
     sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)

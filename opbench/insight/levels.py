@@ -83,8 +83,7 @@ def bounds(
     """Return the lower bound of each limit for a case, the tightest first; the first is the case's lower bound.
 
     The problem's own limits are included: a launch, its compulsory bytes at their memory level, and its FLOPs. So no
-    case
-    has a lower bound below that of its problem. A rate that was not measured comes from the datasheet.
+    case has a lower bound below that of its problem. A rate that was not measured comes from the datasheet.
     """
     sheet = datasheet(ceilings.gpu) or Ceilings()
     limits = []

@@ -53,9 +53,8 @@ class Lowered:
 def lower(traffic: Traffic, code: Code) -> Lowered:
     """Correct the counts of the source by the machine code of each line.
 
-    Accesses are merged only if the widths in the machine code allow exactly one interpretation. If they allow none, or
-    several widths do not match, the count is unchanged and a note describes the machine code. A corrected result is
-    predicted.
+    Accesses are merged if an assignment of the machine code's widths matches, the one with the fewest merged accesses.
+    If none matches, the count is unchanged and a note describes the machine code. A corrected result is predicted.
     """
     lines: list[LineTraffic] = []
     notes: list[Note] = []
@@ -140,8 +139,7 @@ def _sink(traffic: Traffic, group: tuple[LineTraffic, ...], under: int) -> tuple
     """Scale loads that the machine code executes only under the condition of a later line to that line's accesses.
 
     This is correct if the condition is uniform within each request; then both accesses have the same number of lanes
-    per
-    request. Otherwise the loads are unchanged.
+    per request. Otherwise the loads are unchanged.
     """
     first = group[0]
     guarded = [

@@ -70,11 +70,9 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return a @ b; long doubles with float64 values are multiplied by exact products of slices, which BLAS computes.
 
     NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices with so few
-    bits
-    that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms, 2012).
-    Only
-    the sum over pairs of slices is rounded, in long double. Bits more than `WIDE_BITS` below a row's largest number are
-    ignored.
+    bits that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms,
+    2012). Only the sum over pairs of slices is rounded, in long double. Bits more than `WIDE_BITS` below a row's
+    largest number are ignored.
     """
     if a.dtype != np.longdouble or not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
         product: np.ndarray = a @ b

@@ -121,7 +121,7 @@ class Case:
 
     @property
     def setup(self) -> Setup:
-        """The buffers that its setup launches read and fill."""
+        """Return the buffers that the setup launches read and fill."""
         if not any(step.setup for step in self.variant.launch):
             return Setup()
         return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
@@ -197,7 +197,7 @@ class Case:
             *(a for a in self.problem.arguments() if a not in tensors),
         )
         args = list(enumerate(default if step.args is None else step.args))
-        # "bias?" is the bias if the problem has one, else no argument; the same holds for a tensor map of the bias.
+        # "bias?" is the bias if the problem has one, else no argument; so is a tensor map of the bias.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
         present = ((n, a if isinstance(a, (Scalar, Struct)) else _present(a, there)) for n, a in args)
         names = tensors | maps.keys() | textures.keys()

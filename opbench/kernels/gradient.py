@@ -15,8 +15,7 @@ class Gradient:
 
     A tensor is mapped to a forward tensor ("image", "out"), to the gradient of one ("d.out"), or to the result of an
     earlier entry of the same rule, whose name is the forward tensor of the same shape, a dot and a word ("out.masked").
-    An
-    entry without an operator passes a gradient on unchanged: its only input is its only output under another name.
+    An entry without an operator passes a gradient on unchanged: its only input is its only output under another name.
     """
 
     operator: str

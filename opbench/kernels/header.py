@@ -71,12 +71,9 @@ def read_variants(
     """Return the variants of one file: its `[variant.NAME]` tables, or the file itself.
 
     `operator` is the folder's name; without it, the header must name the operator. `include` are the folders of
-    headers,
-    by default those shipped with opbench; folders of the file's project with headers that it includes are added.
-    `header`
-    is a proposed header for a file without one. Raises UsageError with file:line for a missing header, an unknown key
-    or a
-    value that is not allowed.
+    headers, by default those shipped with opbench; folders of the file's project with headers that it includes are
+    added. `header` is a proposed header for a file without one. Raises UsageError with file:line for a missing header,
+    an unknown key or a value that is not allowed.
     """
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:

@@ -60,12 +60,9 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
 
     If the reference only adds products, that is the reference of absolute values: the sum of the terms' sizes, as in
     Higham's bound of an inner product. If it subtracts, terms are larger than the result. The scale is then the largest
-    of
-    that value, of the result, and of its response to relative perturbations of all inputs with random signs. The
-    response
-    never exceeds the sum of the terms' sizes, so the scale allows nothing that rounding each input and term once could
-    not
-    explain.
+    of that value, of the result, and of its response to relative perturbations of all inputs with random signs. The
+    response never exceeds the sum of the terms' sizes, so the scale allows nothing that rounding each input and term
+    once could not explain.
     """
     found = _absolute(problem, wide)
     if not subtracts(problem):

@@ -24,7 +24,7 @@ from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, Tensor, Tolerance,
 from opbench.source.precision import UNIT_ROUNDOFF
 
 MOST_I32 = 2**31 - 1
-"""The largest number that i32 holds."""
+"""The largest i32 number."""
 ONE_WAY = 0.01
 """If writes are at most this share of a problem's bytes, the problem counts as reading only, and vice versa."""
 
@@ -67,8 +67,8 @@ class Operator:
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each mode (a str field), its allowed values. A mode named `dtype` determines how all tensors are stored.
 
-    With "i32", inputs are whole numbers and results must be exact; with "f64", results are judged with
-    float64's rounding. Examples in other dtypes than the default's are optional: see `all_examples`."""
+    With "i32", inputs are whole numbers and results must be exact; with "f64", results are judged with float64's
+    rounding. Examples in other dtypes than the default's are optional: see `all_examples`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -112,8 +112,7 @@ class Operator:
         """Return the problems that compute the wanted inputs' gradients, in a valid order; None without a rule.
 
         They use the forward tensors by name and the gradients of the outputs as "d.NAME". The forward tensors that they
-        name
-        must be kept for the backward pass.
+        name must be kept for the backward pass.
         """
         return None
 
@@ -121,8 +120,7 @@ class Operator:
         """Return the number of products or terms that are summed for one output element.
 
         An operator that sums overrides this. For one that subtracts, and that overrides neither this nor its error
-        bounds, the
-        number is estimated.
+        bounds, the number is estimated.
         """
         if self.storage in INTEGERS:
             return self.stored_as(self.modes()["dtype"]).reduction()
@@ -204,7 +202,7 @@ class Operator:
         return str(self.axes.get("dtype", "f32"))
 
     def is_number(self, tensor: Tensor) -> bool:
-        """Return whether a tensor holds numbers that are computed with, not labels or indices."""
+        """Return whether a tensor contains numbers for arithmetic, not labels or indices."""
         return not tensor.is_integer or tensor.dtype == self.storage
 
     def tensor_dtype(self, name: str) -> str:
@@ -278,8 +276,8 @@ class Operator:
         """Return seeded inputs: zero-mean normals, or small whole numbers whose sums float32 represents exactly.
 
         The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Normals of f64
-        tensors use
-        all bits of a float64. Instead of normals, i32 tensors get whole numbers up to `largest_whole_number`.
+        tensors use all bits of a float64. Instead of normals, i32 tensors get whole numbers up to
+        `largest_whole_number`.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
         kind = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
@@ -301,12 +299,9 @@ class Operator:
         """Return the largest whole-number input with which no partial sum exceeds 2**31 - 1.
 
         A result has at most as many terms as are reduced, times the number of inputs; each is a product of `degree`
-        inputs, or
-        of two if the degree is unknown. Signs are random, so many terms sum to at most 8 times their square root:
-        uniform
-        numbers exceed that once in 10**40 sums. The sums are large enough to reveal an accumulator with 16 bits, or
-        with a
-        float's 24 bits.
+        inputs, or of two if the degree is unknown. Signs are random, so many terms sum to at most 8 times their square
+        root: uniform numbers exceed that once in 10**40 sums. The sums are large enough to reveal an accumulator with
+        16 bits, or with a float's 24 bits.
         """
         terms = max(1, self.reduction()) * len(self.inputs)
         largest_sum = min(terms, 8 * math.isqrt(terms) + 8)
@@ -328,10 +323,8 @@ class Operator:
         """Return stored inputs as float64, or as long doubles for f64 tensors.
 
         A reference must be more precise than the kernel that it judges. A long double has a significand of 64 bits on
-        x86 and
-        113 on ARM under Linux, float64 has 53: its rounding is at most 2**-11 of the tolerance. Whole numbers of 32
-        bits, and
-        sums that fit in 32 bits, are exact in float64.
+        x86 and 113 on ARM under Linux, float64 has 53: its rounding is at most 2**-11 of the tolerance. Whole numbers
+        of 32 bits, and sums that fit in 32 bits, are exact in float64.
         """
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
         kind = WIDE if self.storage == "f64" else "f8"

@@ -76,8 +76,7 @@ def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
     """Return whether a pointer may receive a tensor of a dtype; True for an unknown type.
 
     `reinterprets` means that the kernel reinterprets bits of one type as another. Unsigned integers and vectors of
-    integers
-    count as raw bits.
+    integers count as raw bits.
     """
     element = pointer.element
     if element in ("", RAW, dtype) or dtype not in ELEMENT_BYTES:
@@ -102,8 +101,7 @@ def mismatches(
     """Return the pointer parameters of a launch's kernel that receive a tensor of another element type.
 
     `tensors` are the tensors to compare, by name; `macros` are the compiler's macros. The result is empty if a kernel
-    has
-    several definitions, if its head has preprocessor branches, or if the launch passes another number of arguments.
+    has several definitions, if its head has preprocessor branches, or if the launch passes another number of arguments.
     """
     found = [
         (source, one)

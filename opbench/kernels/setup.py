@@ -22,7 +22,7 @@ class Setup:
     launches: int = 0
 
     def serves(self, constant: Collection[str]) -> bool:
-        """Whether the case has setup launches and they read only these inputs."""
+        """Return whether the case has setup launches and they read only these inputs."""
         return bool(self.launches) and set(self.inputs) <= set(constant)
 
 

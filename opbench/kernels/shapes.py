@@ -78,9 +78,8 @@ def make_shapes(
     """Make up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
 
     `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If rules
-    allow,
-    sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are not small are
-    made only if the rules allow no small one.
+    allow, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are not
+    small are made only if the rules allow no small one.
     """
     search = _Search(variant, starts, random.Random(seed))
     made: dict[Operator, None] = {}
@@ -128,8 +127,7 @@ class _Search:
         """Return the sizes to try for each axis that affects a rule.
 
         An axis that a rule names gets multiples of the rules' numbers. If a rule names a property, such as the height
-        of an
-        output, any axis may change it, and the other axes get sizes near those of the starts.
+        of an output, any axis may change it, and the other axes get sizes near those of the starts.
         """
         named = {name for rule in self.rules for name in expression.names(rule)}
         if macros := named & self.variant.define.keys():

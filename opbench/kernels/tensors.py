@@ -55,8 +55,7 @@ class Tolerance:
     `elementwise`: |out - reference| <= elementwise * magnitude, element by element, where magnitude is the reference
     computed on absolute values. `norm`: ||out - reference|| <= norm * ||reference||. If both are 0, results must be
     bit-exact. Source: the standard forward error bound of an inner product (Higham, Accuracy and Stability, 2002, ch.
-    3),
-    with the square root of the length instead of the length, because errors of zero-mean data partly cancel.
+    3), with the square root of the length instead of the length, because errors of zero-mean data partly cancel.
     """
 
     elementwise: float
@@ -87,8 +86,7 @@ def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: 
     """Return the tolerance's scale for a result that is also stored in a coarser `dtype`.
 
     The result itself may deviate by elementwise * magnitude. If that range contains a tie, the numbers on both sides
-    are
-    right; otherwise only the nearest is.
+    are right; otherwise only the nearest is.
     """
     middle, allowed = rounded(exact, dtype), elementwise * magnitude
     off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))

@@ -96,8 +96,8 @@ class Variant:
     flops: str = ""
     """An expression for the number of operations; empty if it equals the problem's."""
     reproducible: bool = True
-    """Whether results have the same bits every time; false if float atomics add in arbitrary order. Networks
-    use only reproducible variants."""
+    """Whether results have the same bits every time; false if float atomics add in arbitrary order. Networks use only
+    reproducible variants."""
     in_place: bool | Mapping[str, str] = False
     """True if the variant updates the operator's `in_place` inputs: it receives only the output, which contains the
     input. A mapping gives such outputs and their inputs by name."""

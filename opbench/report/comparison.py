@@ -46,8 +46,7 @@ def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Cha
     """Return the comparison as aligned lines, each with its case's change.
 
     The change is None for headings and for cases that were not compared. The last line, the summary, has the change of
-    the
-    first case. Cases without a change appear only with `everything`.
+    the first case. Cases without a change appear only with `everything`.
     """
     shown = [case for case in found.cases if everything or case.change not in QUIET]
     said: list[tuple[str, Change | None]] = []

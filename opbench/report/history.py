@@ -229,8 +229,7 @@ def trend(series: Series) -> Markup:
     """Draw a case over time as inline SVG; the time axis is logarithmic.
 
     It shows each run's median with its interval, the level between steps, the steps, changes of the environment as
-    dotted
-    lines, and a cross for each run without a valid time.
+    dotted lines, and a cross for each run without a valid time.
     """
     timed = series.timed
     low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))

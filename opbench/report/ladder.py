@@ -28,8 +28,7 @@ def ladder_readme(
     runs.
 
     `layouts` are the operator's layouts, the default first. The text depends only on the arguments and on the chart
-    files
-    of committed runs, so a test can detect a stale README.
+    files of committed runs, so a test can detect a stale README.
     """
     variants = in_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]

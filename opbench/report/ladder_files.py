@@ -35,8 +35,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
     """Return the documents below `root` that these runs determine; `networks` has each document's table of networks.
 
     A README of an operator that the runs did not measure is not changed if it shows measurements. A README with rows
-    that
-    these runs lack is not changed either. Raises UsageError when a run has no times.
+    that these runs lack is not changed either. Raises UsageError when a run has no times.
     """
     measured = {run.folder: {(r.operator, r.problem, r.variant) for r in rows(run) if r.ranked} for run in runs}
     for folder, cells in measured.items():

@@ -1,1 +1,1 @@
-"""Many cases: suites, worker processes, the files of a run, and how one is resumed."""
+"""Runs of many cases: suites, worker processes, the files of a run, and resuming."""

@@ -125,7 +125,7 @@ class _WorkerPool:
         file.end(time.perf_counter() - began)
 
     def _wait_for_workers(self) -> None:
-        """Accept the workers that are present; write the run's header when all of them are alike."""
+        """Accept the workers that are present, and write the run's header when all of them have the same properties."""
         while not self._environments:
             self._update_workers()
             for worker in list(self._workers.values()):

@@ -1,4 +1,4 @@
-"""Where workers are: `--on dask://HOST:PORT`, a scheduler that is there, or `--on slurm:FILE.toml`, one made here."""
+"""Connections to workers: an existing scheduler by `--on dask://HOST:PORT`, or a new one by `--on slurm:FILE.toml`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 WAIT_S = 60.0
-"""How long a run on a scheduler that is there waits for a worker."""
+"""Longest wait for a worker of an existing scheduler."""
 SLURM_WAIT_S = 3600.0
-"""How long one waits in Slurm's queue, unless its file says."""
+"""Longest wait in Slurm's queue, unless the file states `wait_s`."""
 
 SLURM_KEYS: Mapping[str, type] = {
     "jobs": int, "cores": int, "memory": str, "walltime": str, "queue": str, "account": str, "directives": list,
@@ -33,14 +33,14 @@ NEEDED = ("jobs", "cores", "memory", "walltime", "shared_folder")
 
 @dataclass(frozen=True)
 class Tls:
-    """Files of certificates that both sides show each other."""
+    """Certificate files with which both sides authenticate each other."""
 
     ca: Path
     certificate: Path
     key: Path
 
     def security(self) -> Security:
-        """For a client that speaks to nobody without them."""
+        """Return the security settings of a client that requires encryption."""
         from distributed.security import Security
 
         for path in (self.ca, self.certificate, self.key):
@@ -56,9 +56,10 @@ class Tls:
 
 @contextlib.contextmanager
 def connected(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
-    """A client of the scheduler that `--on` names, and how long to wait for a worker; what was made here is ended.
+    """Yield a client of the scheduler that `--on` names, and how long to wait for a worker; a scheduler made here is
+    ended.
 
-    Raises UsageError for a place that is none, EnvironmentFault where nobody answers or the extra is missing.
+    Raises UsageError for an invalid place, and EnvironmentFault if no scheduler answers or a package is missing.
     """
     kind, _, rest = place.partition(":")
     if kind not in ("dask", "slurm") or not rest:
@@ -98,14 +99,14 @@ def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
 
 @dataclass(frozen=True)
 class SlurmFile:
-    """What a FILE.toml says of jobs, checked."""
+    """The validated settings of a FILE.toml for Slurm jobs."""
 
     path: Path
     table: Mapping[str, object]
 
     @classmethod
     def read(cls, path: Path) -> SlurmFile:
-        """Raises UsageError with what is unknown, missing or of the wrong type."""
+        """Read a file; raise UsageError for an unknown or missing key, or a value of the wrong type."""
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -122,7 +123,7 @@ class SlurmFile:
         return cls(path, table)
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
-        """Arguments of `dask_jobqueue.SLURMCluster`: one worker, and so one GPU, a job."""
+        """Return the arguments of `dask_jobqueue.SLURMCluster`, with one worker and therefore one GPU per job."""
         table = self.table
         found = {
             "queue": table.get("queue"),
@@ -138,15 +139,15 @@ class SlurmFile:
             "log_directory": str(shared / "opbench-logs"),
             "scheduler_options": {"host": host, "dashboard": False, "dashboard_address": ""},
             "protocol": "tls://" if table.get("tls", True) else "tcp://",
-            "security": True if table.get("tls", True) else None,  # certificates of this run's own
+            "security": True if table.get("tls", True) else None,  # new certificates for this run
         }
         return found | ({"python": table["python"]} if "python" in table else {})
 
 
 def private_address(interface: str = "") -> str:
-    """The address that a scheduler listens at: of the interface that is named, else of one that is private.
+    """Return the address on which a scheduler listens: that of the named interface, else a private one.
 
-    Raises EnvironmentFault where there is none, as anybody who reaches a scheduler can have it run what he likes.
+    Raises EnvironmentFault if there is none, because anyone who can reach a scheduler can run code on its workers.
     """
     import psutil
 

@@ -1,4 +1,4 @@
-"""Which GPUs of this machine a run uses, one worker process each; a run is of one model and driver."""
+"""The GPUs of this machine that a run uses, one worker process each; all must have the same model and driver."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
 
 ALIKE = ("gpu", "memory_bytes", "driver", "driver_cuda", "ecc", "power_limit_w", "application_sm_clock_hz", "mig")
-"""What the devices of one run must share, as their times stand in one table."""
+"""Properties that the devices of one run must share, because their times share a table."""
 
 
 @dataclass(frozen=True)
 class ChosenGpu:
-    """One GPU that a worker has to itself."""
+    """One GPU that only one worker uses."""
 
     index: int
-    """As `--gpus` counts."""
+    """The index as in `--gpus`."""
     uuid: str
     environment: Mapping[str, str]
-    """What its worker's environment has besides, so that the process knows this GPU alone."""
+    """Additional environment variables of its worker, so that the process sees only this GPU."""
 
 
 def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
-    """The GPUs that `--gpus` names: "all", or indices such as "0,2"; none where nothing was said.
+    """Return the GPUs that `--gpus` names: "all", or indices such as "0,2"; none for "".
 
-    Raises UsageError for what this machine does not show, and EnvironmentFault where it shows nothing.
+    Raises UsageError for a GPU that this machine does not show, and EnvironmentFault if it shows none.
     """
     if not wanted:
         return ()
@@ -58,9 +58,9 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
 
 
 def require_alike(environments: Mapping[str, Environment]) -> None:
-    """Raise EnvironmentFault, with what was seen where, unless all devices would give the same times."""
+    """Raise EnvironmentFault, with the different values, unless all devices are similar enough to share a table."""
     timed = any(environment.gpu for environment in environments.values())
-    for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory is what is free now
+    for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory size varies
         seen = {place: getattr(environment, key) for place, environment in environments.items()}
         if len(set(seen.values())) > 1:
             listed = "; ".join(f"{place}: {value}" for place, value in seen.items())
@@ -71,6 +71,6 @@ def require_alike(environments: Mapping[str, Environment]) -> None:
 
 
 def common_environment(environments: Sequence[Environment]) -> Environment:
-    """Return what a run's header says of all its devices: the first's environment, with the UUIDs of all."""
+    """Return the environment for a run's header: the first device's, with the UUIDs of all."""
     uuids = [environment.uuid for environment in environments if environment.uuid]
     return replace(environments[0], uuid=", ".join(uuids))

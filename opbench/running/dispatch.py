@@ -44,12 +44,12 @@ class Dispatch(Generic[C]):
 
     @property
     def done(self) -> bool:
-        """Whether every problem has ended."""
+        """Return whether every problem has ended."""
         return not self._waiting and not self._running
 
     @property
     def waiting(self) -> int:
-        """The number of problems that no worker runs."""
+        """Return the number of problems that no worker runs."""
         return len(self._waiting)
 
     def give(self, worker: str) -> list[C] | None:
@@ -69,7 +69,7 @@ class Dispatch(Generic[C]):
         return self._at.get(worker, "")
 
     def wary(self, worker: str) -> bool:
-        """Whether an earlier worker died at an unknown case of this problem, so each launch must be reported now."""
+        """Return whether an earlier worker died at an unknown case of this problem, so each launch must be reported."""
         return worker in self._running and self._running[worker].losses > 0
 
     def judged(self, worker: str, cases: Sequence[str]) -> None:

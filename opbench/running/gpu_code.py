@@ -33,11 +33,11 @@ class GpuCode:
 
     @property
     def status(self) -> str:
-        """A progress message with the option that disables this step."""
+        """Return a progress message with the option that disables this step."""
         return f"for {self._gpu} by NVRTC, {len(self._resources)} cases done; --cpu-only skips this"
 
     def knows(self, case: Case) -> bool:
-        """Whether `of` returns without waiting."""
+        """Return whether `of` returns without waiting."""
         return self._ended or case.name in self._resources
 
     def of(self, case: Case) -> Resources:

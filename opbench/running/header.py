@@ -1,4 +1,4 @@
-"""A run's file opened: what an earlier process left in it, whether this run may complete it, and its first line."""
+"""Opens a run's file: reads earlier results, checks whether this run may complete it, and writes the header."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from opbench.running.suite import Suite
 
 
 def now() -> str:
-    """The time in UTC, as the file has it."""
+    """Return the time in UTC, in the format of the file."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Beginning(TypedDict):
-    """What every record says of its first moment."""
+    """Time and commit at the start of a record."""
 
     started: str
     revision: Revision | None
 
 
 def beginning() -> Beginning:
-    """The time, and the commit of the user's project that is checked out here."""
+    """Return the current time, and the commit of the user's project in the current folder."""
     return {"started": now(), "revision": revision()}
 
 
 class RunFile:
-    """A run's file, locked and read once; what this process adds is known without reading it again.
+    """A run's file, locked and read once; lines that this process adds need not be read again.
 
-    Raises UsageError for a file that another opbench writes, for one that holds a run where none is to be completed,
-    and for one of another suite, backend, seed or way to time.
+    Raises UsageError for a file that another opbench is writing, for an existing run without --resume, and for a run
+    with another suite, backend, seed, mode or number of processes.
     """
 
     def __init__(self, suite: Suite, options: RunSetup) -> None:
@@ -65,14 +65,14 @@ class RunFile:
         self._writer.close()
 
     def _completed(self) -> Run | None:
-        """What an earlier process left, None for a new run."""
+        """Return what an earlier process wrote; None for a new run."""
         path = self._writer.path
         if self._writer.was_empty:
             return None
         if not self._options.resume:
             raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
         if not path.stat().st_size:
-            return None  # a torn header, which is cut off
+            return None  # an incomplete header, which was cut off
         self._reader.read()
         earlier = self._reader.run()
         header = earlier.header
@@ -89,12 +89,12 @@ class RunFile:
         return earlier
 
     def begin(self, environment: Environment) -> None:
-        """Write the header, or refuse to complete another GPU's run: times of two must not share a table."""
+        """Write the header, or raise UsageError for another GPU's or driver's run, as times must not share a table."""
         if self.earlier is None:
             self.write("run", _header(self._suite, self._options, environment).to_json())
             return
         earlier = self.earlier.header.environment
-        drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # one may be unknown
+        drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # either may be unknown
         for key, before, here in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
             if before != here:
                 raise UsageError(
@@ -103,7 +103,7 @@ class RunFile:
                 )
 
     def device(self, device: RunDevice) -> None:
-        """Append what one of several devices is and can do at most."""
+        """Append the properties and peaks of one of several devices."""
         self.write("device", device.to_json())
 
     def write(self, kind: str, payload: Mapping[str, object]) -> None:
@@ -115,19 +115,20 @@ class RunFile:
         self.write("result", result.to_json())
 
     def end(self, spent_s: float) -> None:
-        """Append the last line. What a run that was killed took until then is not known."""
+        """Append the last line; the wall time is None if an earlier process of the run was killed."""
         known = self.earlier is None or self.earlier.finished
         self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if known else None})
 
     def run(self) -> Run:
-        """Everything that the file holds now."""
+        """Return everything that the file contains now."""
         return self._reader.run()
 
 
 def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
-    """Whether an earlier result stands for the case as it is now.
+    """Return whether an earlier result is still valid for a case.
 
-    It is of the same text, or it was right and the GPU would execute the same instructions in the same launches.
+    It is if the source text is the same, or if it was right and the GPU would execute the same instructions in the same
+    launches.
     """
     if before is None or before.source_sha256 == case.variant.source_sha256:
         return before is not None

@@ -1,4 +1,4 @@
-"""Files without an operator, each run in a worker process of its own: a verdict on memory, none on results."""
+"""Runs files without an operator, each in its own worker process, with a verdict on memory accesses only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from opbench.running.worker import Worker
 
 NOT_COMPARED = "results were not compared: no operator says what is right"
 FULL_ACCESSES = 6e7
-"""Accesses up to which a run at the file's own sizes takes a moment, some 30 million a second."""
+"""Accesses up to which a run at the file's own sizes is fast enough, at about 30 million per second."""
 FULL_THREADS = 1 << 21
 FULL_LIMIT_S = 15.0
 Note = Callable[[str], None]
 OPERATOR = "memory"
-"""What such results have in place of an operator's name."""
+"""The operator's name in these results."""
 
 
 def run_in_memory_mode(
@@ -34,10 +34,10 @@ def run_in_memory_mode(
     note: Note,
     capability: tuple[int, int] | None = None,
 ) -> list[Result]:
-    """Check each file's launches, at its own sizes where that takes a moment; `note` hears what was assumed.
+    """Check each file's launches, at its own sizes if that is fast; `note` receives the assumptions made.
 
-    `capability` is the compute capability whose code the cpu backend compiles.
-    Raises EnvironmentFault where the backend cannot be opened.
+    `capability` is the compute capability whose code the cpu backend compiles. Raises EnvironmentFault if the backend
+    cannot be opened.
     """
     results = []
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
@@ -58,7 +58,10 @@ def run_in_memory_mode(
 
 
 def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryChecked | Reason]:
-    """The run that counts, with what it showed or why it failed: the full one where few accesses are expected."""
+    """Return the plan of the final run with its result or the reason of its failure.
+
+    That is the run at full size if it is expected to need few accesses, else the run at reduced size.
+    """
     try:
         checked = worker.ask(CheckMemory(plans.reduced), time_limit_s)
     except EnvironmentFault:
@@ -74,7 +77,7 @@ def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[M
         return full, worker.ask(CheckMemory(full), min(time_limit_s, FULL_LIMIT_S))
     except EnvironmentFault:
         raise
-    except OpbenchError:  # more work than it seemed: the reduced run stands
+    except OpbenchError:  # more work than expected: use the reduced run
         return plans.reduced, checked
 
 

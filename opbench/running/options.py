@@ -1,4 +1,4 @@
-"""What a user may choose for `run` and `check`, and the setup of a run that follows from it."""
+"""The user's options for `run` and `check`, and the setup of a run derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.timing.processes import PROCESSES
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions:
-    """Which cases `run` and `check` take, and how: the options that both have."""
+    """Options that `run` and `check` share."""
 
     problems: tuple[str, ...] = option(
         (),
@@ -46,7 +46,7 @@ class CaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(CaseOptions):
-    """What a user may choose for `opbench.run`; None for `out` is a new folder in reports/."""
+    """The options of `opbench.run`; None for `out` is a new folder in reports/."""
 
     backend: str = option("auto", "Where cases run.", choices=backends.CHOICES)
     out: Path | None = option(None, "The run's folder [default: reports/<time>-<suite>-<backend>].", folder=True)
@@ -74,15 +74,15 @@ class RunOptions(CaseOptions):
     resume: bool = option(False, "Complete the run in --out; cases that it has are not repeated.")
     gpu: str = option("h200", "The GPU that predictions without one are for.", metavar="NAME", complete="gpus")
     tls: Tls | None = None
-    """Certificates for a scheduler that wants them."""
+    """Certificates for a scheduler that requires them; None for none."""
     report: bool = True
-    """Whether the report is written."""
+    """Whether to write the report."""
     command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(CaseOptions):
-    """What a user may choose for `opbench.check`."""
+    """The options of `opbench.check`."""
 
     backend: str = option("cpu", "Where cases run.", choices=backends.CHOICES)
     random_shapes: int = option(3, "How many random shapes per operator, besides its examples.", "--random", least=0)
@@ -114,7 +114,7 @@ class CheckOptions(CaseOptions):
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run needs beside its suite; travels whole."""
+    """The settings of a run in addition to its suite."""
 
     backend: str = "cpu"
     out: Path = Path("reports/run")
@@ -124,24 +124,24 @@ class RunSetup:
     roots: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
     keep: bool = True
-    """Whether `out` outlives the call, so that it can be resumed."""
+    """Whether `out` still exists after the call, so that the run can be resumed."""
     workers: int = 1
-    """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
+    """Most processes that run cases in parallel; more than one only if nothing is measured."""
     processes: int = 1
-    """How many processes each case is measured in, one after another."""
+    """Number of processes in which each case is measured, one after another."""
     exit_first: bool = False
-    """Whether the run ends with the first case that is not right."""
+    """Whether the run ends at the first case that is not right."""
     target: tuple[str, ...] = ()
-    """What was asked for, as it was typed, and the further folders of variants: what names the same cases again."""
+    """The target as typed, followed by the extra folders of variants; together they select the same cases again."""
     targets: tuple[str, ...] = ()
-    """All that was asked for, where that is several files; `target` names the first of them."""
+    """All targets if they are several files; `target` has the first of them."""
     gpu: str = ""
-    """The GPU whose grids and caches a cpu run has; empty for those of the backend."""
+    """The GPU whose grid sizes and caches a cpu run models; empty for the backend's own."""
     capability: tuple[int, int] | None = None
-    """The compute capability whose code a cpu run compiles; None for the newest that the backend executes."""
+    """The compute capability whose code a cpu run compiles; None for the newest that the backend supports."""
     compile_for: str = ""
-    """The GPU that a cpu run's kernels are compiled for, to see whether they do and what they take; empty for none."""
+    """The GPU for which NVRTC compiles a cpu run's kernels, to find errors and resources; empty for none."""
     every_module: bool = True
-    """Whether all modules are compiled for it, or a few of each variant."""
+    """Whether to compile all modules for that GPU; otherwise a few of each variant."""
     devices: tuple[ChosenGpu, ...] = ()
-    """The GPUs to run on, one worker each; none stands for the one that the backend opens."""
+    """The GPUs to run on, one worker each; empty for the GPU that the backend opens."""

@@ -1,4 +1,4 @@
-"""The device's limits: measured by running the probes as ordinary cases, kept per GPU and driver."""
+"""The device's peaks: measured by running probes as ordinary cases, and stored per GPU and driver."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from opbench.running.runner import RunEnded, run_suite
 from opbench.running.suite import read_suite
 
 KEPT_S = 7 * 24 * 3600.0
-"""Measured ceilings are trusted for a week: drivers and cooling change slowly."""
+"""Measured peaks are valid for a week: drivers and cooling change slowly."""
 
 
 SUITES = ("ceilings", "sustained")
-"""What is measured: bursts, and rates under load. A change to either makes kept ceilings stale."""
+"""The suites that are measured: bursts, and rates under load. A change to either invalidates stored peaks."""
 
 
 def remembered(device: ChosenGpu | None = None) -> Ceilings | None:
-    """The ceilings measured before on a GPU, the first unless told, with this driver, if recent."""
+    """Return the stored peaks of a GPU (by default the first) with this driver; None if missing or old."""
     path = _path(device)
     try:
         if time.time() - path.stat().st_mtime > KEPT_S:
@@ -54,7 +54,7 @@ def _path(device: ChosenGpu | None) -> Path:
 def measure_ceilings(
     out: Path, on_progress: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
 ) -> tuple[Run, Ceilings]:
-    """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
+    """Run suites/ceilings.toml in `out` and suites/sustained.toml below it; return the run and the peaks.
 
     Raises EnvironmentFault when a probe fails.
     """
@@ -80,9 +80,9 @@ def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGp
 
 
 def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Ceilings]:
-    """The remembered ceilings of each GPU, of the first where none is named, else fresh ones measured into `folder`.
+    """Return each GPU's stored peaks (the first GPU's if none is named), or measure them in `folder`.
 
-    GPUs are measured beside each other; one whose measuring was killed is completed.
+    GPUs are measured in parallel; an interrupted measurement is completed.
     """
     if not devices:
         return [remembered() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
@@ -107,12 +107,12 @@ def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGp
 
 
 DRAM_TRAFFIC = 1 << 30
-"""A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
+"""Least bytes of a copy whose rate counts as DRAM's: fewer may stay in the L2 cache."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How one limit is found: the highest rate of `work` among right cases of these operators and this precision."""
+    """How to find one peak: the highest rate of `work` among right cases of these operators in this precision."""
 
     operators: tuple[str, ...]
     work: Literal["compulsory_bytes", "flops"]
@@ -130,8 +130,8 @@ PROBES: Mapping[str, Probe] = {
     "bf16": Probe(("mma", "linear"), "flops", "bf16"),
     "f16": Probe(("mma", "linear"), "flops", "f16"),
 }
-"""For each limit what reaches it. `mma` multiplies out of registers and shared memory; the library's matrix product is
-measured as well, and is all there is for tensor cores that no variant of `mma` supports."""
+"""The probe of each peak. `mma` multiplies from registers and shared memory; the library's matrix product is measured,
+too, and is the only probe for tensor cores that no variant of `mma` supports."""
 
 
 MATRIX = ("tf32", "bf16", "f16")
@@ -139,7 +139,7 @@ MATRIX = ("tf32", "bf16", "f16")
 
 
 def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
-    """The same limits with the arithmetic rates of probes that were measured under load."""
+    """Return the peaks with the arithmetic rates that probes reached under load."""
     loaded = from_probes(results)
     cases = {
         "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
@@ -154,7 +154,7 @@ def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
 
 
 def from_probes(results: Iterable[Result]) -> Ceilings:
-    """Limits from right results of the operators in `PROBES`."""
+    """Return the peaks from right results of the operators in `PROBES`."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
     for name, probe in PROBES.items():
@@ -174,6 +174,6 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
 
 
 def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
-    """The highest rate of `work` per second and the case that reached it."""
+    """Return the highest rate of `work` per second and the case that reached it; None without results."""
     rates = [(getattr(r, work) / r.measurement.median_s, r.case) for r in results if r.measurement]
     return max(rates, default=None)

@@ -70,7 +70,7 @@ class ResultSink(Protocol):
         """Store all outcomes or, on failure, none of them."""
 
     def is_to_blame(self, case: str) -> bool:
-        """Whether this case caused the death of its worker; if False, the caller raises WorkerLost."""
+        """Return whether this case caused the death of its worker; if False, the caller raises WorkerLost."""
 
 
 class ProblemRun:

@@ -1,4 +1,4 @@
-"""Runs one case under a profiler and writes what the hardware counted beside the run's results."""
+"""Runs one case under a profiler and adds the hardware counters to the run's results."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from opbench.results.files import RunWriter, make_folder
 
 Say = Callable[[str], None]
 MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
-"""Attributes of the machine that Nsight Compute repeats for every kernel; the run's environment has them."""
+"""Prefixes of machine attributes that Nsight Compute repeats for every kernel; the run's environment has them."""
 KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
-"""Under which type each tool's line stands in the results: a timeline must not replace a case's counters."""
+"""The type of each tool's line in the results: a timeline must not replace a case's counters."""
 
 NO_RANGE = "is nvtx installed for this Python? (pip install nvtx; see: opbench doctor)"
 
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """What a user may choose for a profile; travels whole."""
+    """The options of a profile."""
 
     tool: Tool = "ncu"
     metric_set: str = ""
-    """A set of Nsight Compute's own, such as "full", collected on top for its user interface."""
+    """An additional metric set of Nsight Compute, such as "full", for its user interface."""
     time_limit_s: float = 600.0
 
 
 def profile_case(
     target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, say: Say
 ) -> dict[str, Any]:
-    """Profile one case; keep the tool's report in `folder`/profile, append a line to the results and return it.
+    """Profile one case; store the tool's report in `folder`/profile, append a line to the results and return it.
 
-    Raises EnvironmentFault with the remedy when the tool cannot do its work, and the program's own error when it fails.
+    Raises EnvironmentFault with the remedy if the tool fails, and the program's own error if the program fails.
     """
     tools.refuse_nested()
     binary = tools.find_tool(options.tool)
     report = commands.report_path(target, folder, options.tool)
     make_folder(report.parent)
-    # A report of an earlier try must not pass for this one's.
+    # An earlier report must not be mistaken for this one.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
         collect = commands.ncu_profile(binary, target, folder, options.metric_set)
@@ -109,7 +109,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
 
 
 def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, JSON]:
-    """One launch: its main figures, and every raw metric that was asked for or came with a value."""
+    """Return one launch: its main numbers, and every raw metric that was requested or has a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
@@ -119,21 +119,21 @@ def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -
 
 @dataclass(frozen=True)
 class Output:
-    """What a tool printed, messages and all."""
+    """Everything that a tool printed, and its exit code."""
 
     returncode: int
     lines: list[str]
 
     @property
     def messages(self) -> list[str]:
-        """The tool's own messages: kernel names within a table must not be taken for errors."""
+        """Return only the tool's own messages, because kernel names in a table could look like errors."""
         return [line for line in self.lines if line.startswith(("==", "ERROR", "error"))]
 
 
 def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: Say | None = None) -> Output:
-    """Run a tool, passing on each line as it comes; the command itself is shown first.
+    """Run a tool and pass on each line as it arrives, after the command itself.
 
-    Raises EnvironmentFault when it cannot be started or outlasts the limit; then its whole process group is ended.
+    Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then killed.
     """
     (announce or say)(f"$ {commands.shown(argv)}")
     try:
@@ -166,7 +166,7 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
                 say(lines[-1])
             process.wait()
         except BaseException:
-            # Ctrl-C reaches only this process, as the tool leads a session of its own.
+            # Ctrl-C reaches only this process, because the tool has its own session.
             _end_group(process)
             raise
         finally:
@@ -180,7 +180,7 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """End the tool and the program that it watches."""
+    """Kill the tool and the program that it profiles."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -188,5 +188,5 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Ranges on for certain, and the program's lines not held back."""
+    """Return the environment with ranges enabled and the program's output unbuffered."""
     return {**environment, SWITCH: "1", "PYTHONUNBUFFERED": "1"}

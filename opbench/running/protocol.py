@@ -116,7 +116,7 @@ class CompileOne(Request[CompiledCase]):
 
 @dataclass(frozen=True)
 class Check(Request[Checked]):
-    """Check one case. If `given` holds inputs, check on these, and return the outputs in the answer."""
+    """Check one case, on the inputs `given` if any; the answer then includes the outputs."""
 
     case: PackedCase
     given: Arrays | None = None

@@ -116,7 +116,7 @@ class _MessageSink:
         self.send(json.dumps({"number": self.order.number, "ended": ended}))
 
     def is_to_blame(self, case: str) -> bool:
-        """Whether a worker died at this case before."""
+        """Return whether a worker died at this case before."""
         return case in self.order.suspects
 
 

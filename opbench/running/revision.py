@@ -1,4 +1,4 @@
-"""Which commit of the user's own project a run measured."""
+"""The commit of the user's project that a run measured."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from opbench.results.header import Revision
 
 PATIENCE_S = 0.5
-"""For each of two questions to git: a slow disk or a huge tree must not hold a run up."""
+"""Time limit of each of two git commands: a slow disk or a huge tree must not delay a run."""
 
 
 def revision(folder: Path | None = None) -> Revision | None:
-    """The commit checked out in a folder (default: here) and whether tracked files differ from it, for a run's header.
+    """Return the commit checked out in a folder (default: here) and whether tracked files differ from it.
 
-    None without git, outside a repository, before its first commit, and where git does not answer; `changed` alone is
-    None where only that takes too long. Untracked files do not count: results that lie in the project are such.
+    Returns None without git, outside a repository, before its first commit, and if git does not answer in time.
+    `changed` is None if only that answer takes too long. Untracked files are ignored, because results in the project
+    are untracked.
     """
     place = folder or Path()
     commit = _ask(place, "rev-parse", "--verify", "--quiet", "HEAD")
@@ -27,7 +28,7 @@ def revision(folder: Path | None = None) -> Revision | None:
 
 
 def _ask(folder: Path, *question: str) -> str | None:
-    """git's answer; None without one in time. It takes no lock that another git would wait for."""
+    """Return git's answer; None without one in time. Git takes no lock for it."""
     try:
         answer = subprocess.run(
             ["git", "-C", str(folder), *question],

@@ -341,7 +341,10 @@ def _work(state: _State, slot: WorkerSlot) -> None:
 
 
 def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
-    """Whether a device still works. If not, its problem goes to the others; the last device raises its fault."""
+    """Return whether a device still works; if not, its problem goes to other devices.
+
+    Raises EnvironmentFault when the last device fails.
+    """
     try:
         slot.worker.open()
     except EnvironmentFault as fault:
@@ -378,7 +381,7 @@ class _DispatchSink:
             self._dispatch.judged(self._name, [result.case for result, _ in outcomes])
 
     def is_to_blame(self, case: str) -> bool:
-        """Whether too many workers died at this case to blame the machine."""
+        """Return whether too many workers died at this case to blame the machine."""
         with self._sink.changed:
             return self._dispatch.blamed(case)
 

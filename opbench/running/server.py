@@ -1,4 +1,4 @@
-"""The worker process: serves one request after another from the pipe whose descriptor is its argument."""
+"""The worker process: serves requests from the pipe whose file descriptor is its argument."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """End this process soon after its parent, even within a kernel that hangs and so never reads the pipe again."""
+    """End this process soon after its parent, even during a kernel that hangs and therefore never reads the pipe."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -104,27 +104,30 @@ class Server:
 
     @functools.cached_property
     def backend(self) -> Backend:
-        """The backend that it was opened for."""
+        """Return the backend that the process was opened for."""
         return open_backend(self._opening.backend, self._opening.capability)
 
     @functools.cached_property
     def session(self) -> Session:
-        """Cases on the backend."""
+        """Return the session that runs cases on the backend."""
         opening = self._opening
         return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work)
 
     def environment(self) -> Environment:
-        """The backend's, opened here; of a process that only compiles nothing."""
+        """Open the backend and return its environment; an empty one for a process that only compiles."""
         if not self._opening.backend:
             return Environment()
         return replace(self.backend.environment(), sm_count=self.session.sm_count)
 
     def serve(self, request: Request[Any], notify: Notify) -> object:
-        """The answer to a request."""
+        """Return the answer to a request."""
         return HANDLERS[type(request)](self, request, notify)
 
     def build(self, request: Build, notify: Notify) -> None:
-        """Each error belongs to its own cases; a module that is looked at is built once, so that it can be."""
+        """Compile every module once and notify for each; an error applies only to the module's cases.
+
+        A module that will be traced is built for tracing.
+        """
         wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
         for index, packed in enumerate(request.cases):
             try:
@@ -159,10 +162,10 @@ class Server:
         return Built(item[1])
 
     def compile_for(self, request: CompileFor, notify: Notify) -> None:
-        """What each case's kernels take of a GPU that need not be here."""
+        """Notify the resources that each case's kernels use on a GPU, which need not be present."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
-            with contextlib.suppress(UsageError):  # which its build tells
+            with contextlib.suppress(UsageError):  # the build reports the error
                 cases[index] = unpack(self.catalog, packed)
         chosen = cases if request.every else few_modules(cases)
         numbers = list(chosen)
@@ -170,29 +173,29 @@ class Server:
             notify(Taken(numbers[place], found))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
-        """One case in the cache."""
+        """Compile one case into the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
     def check(self, request: Check, notify: Notify) -> Checked:
-        """The checks of one case."""
+        """Check one case."""
         case = unpack(self.catalog, request.case)
         try:
             if not self.session.is_sampled(case):
                 prepared = self.session.prepare(case.problem, request.given)
                 if isinstance(self.backend, Timed) and request.given is None:
-                    prepared.make_ahead("again")  # right cases are measured on it next
-        except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
+                    prepared.make_ahead("again")  # needed next, when right cases are measured
+        except EnvironmentFault as error:  # this problem is too large for the machine; the next one may fit
             raise LaunchError(error.message, error.location) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 
     def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryChecked:
-        """A file's launches without a reference."""
+        """Check a file's launches without a reference."""
         with phase_range("check"):
             return check_memory(self.backend, request.plan, self._opening.seed)
 
     def measure(self, request: Measure, notify: Notify) -> Measured:
-        """Times of the right cases of one problem."""
+        """Measure the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
                 self.session,
@@ -205,7 +208,7 @@ class Server:
             )
 
     def race(self, request: Race, notify: Notify) -> RacedCases:
-        """Who of some cases is the fastest."""
+        """Race cases to find the fastest."""
         with phase_range("measure"):
             return race_cases(
                 self.session,
@@ -220,7 +223,7 @@ class Server:
             )
 
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
-        """Medians, each case bound on buffers of its own and alone."""
+        """Measure each case alone, on its own buffers; return medians in seconds by case name."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
             case = unpack(self.catalog, packed)
@@ -238,17 +241,17 @@ class Server:
 
 
 FEW_MODULES = 4
-"""Modules of a variant that a check compiles for the GPU, where not every one is wanted."""
+"""Number of modules per variant that a check compiles for the GPU unless all are requested."""
 
 
 def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
-    """The cases that a few modules of each variant serve, by number: together they show what its macros may be."""
+    """Return, by number, the cases of a few modules of each variant that together show its macros' values."""
     by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
     for index, case in cases.items():
         try:
             module: BuildRequest | str = case.request()
         except UsageError:
-            module = case.name  # it is told again where it is compiled
+            module = case.name  # compiling it reports the error
         by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
     chosen: set[int] = set()
     for modules in by_variant.values():
@@ -259,9 +262,10 @@ def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
 
 
 def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
-    """As few modules as show each value of their macros, the rarest choices first; of a tunable with many, some.
+    """Choose as few modules as possible that show each value of their macros, rare values first.
 
-    Other macros with many values are sizes: they follow the problem, and tell the compiler little.
+    Only some values of a tunable with many values are required. Other macros with many values are sizes: they depend on
+    the problem and hardly affect compilation.
     """
     macros = {module: module.macros if isinstance(module, BuildRequest) else () for module in modules}
     values: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Problems of an operator that a variant accepts: its examples, and shapes made from what the variant requires."""
+"""Problems of an operator that a variant accepts: its examples, and shapes made from its requirements."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from opbench.paths import shipped
 from opbench.source.sources import matrix_classes
 
 STARTS = 12
-"""Random shapes from which shapes are made that a variant accepts."""
+"""Number of random shapes to start from when making shapes that a variant accepts."""
 AFFORDABLE_WORK = 2.5e9
-"""FLOPs and elements moved that the CPU emulator gets through in some ten seconds; no larger problem is made."""
+"""FLOPs and elements moved that take the CPU emulator about ten seconds; no larger problem is made."""
 SLOW_WORK = 2e8
-"""The same where tensor cores are emulated."""
+"""The limit if tensor cores are emulated."""
 AFFORDABLE_BYTES = 1 << 28
-"""Bytes of all tensors of a problem that is made, at most."""
+"""Most bytes of all tensors of a generated problem."""
 LISTED = 4
-"""Problems that are made where a run needs one."""
+"""Number of problems to make if a run needs one."""
 LARGER = 2
-"""How many times larger than the given ones a problem for a GPU may be made."""
+"""Factor by which a generated problem for a GPU may exceed the given ones."""
 
 
 def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
@@ -31,13 +31,13 @@ def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
 
 
 def stored_for(variant: Variant, problem: Operator) -> Operator:
-    """Return a problem in a dtype that a variant serves: as it is where it does, else as `supports` says first."""
+    """Return a problem in a dtype that a variant supports: unchanged if supported, else in the first of `supports`."""
     served = [dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())]
     return problem if not served or problem.storage in served else problem.stored_as(served[0])
 
 
 def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, seed: int = SEED) -> list[Operator]:
-    """Return problems that a variant accepts, the largest first: made from its rules, beginning with given problems.
+    """Return problems that a variant accepts, the largest first, made from its rules starting at given problems.
 
     On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
     """
@@ -54,7 +54,7 @@ def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, se
 
 
 def is_shipped(variant: Variant) -> bool:
-    """Whether a variant comes with opbench: then its operator's examples are known to cover it."""
+    """Return whether a variant ships with opbench, in which case its operator's examples are known to cover it."""
     return variant.path.resolve().is_relative_to(shipped("variants").resolve())
 
 
@@ -66,7 +66,7 @@ def accepts(variant: Variant, problem: Operator) -> bool:
 def accepted_shapes(
     variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
 ) -> Shapes:
-    """Random shapes that a variant accepts: those drawn where it accepts them all, else as many made from its rules."""
+    """Return random shapes that a variant accepts: `drawn` if all are accepted, else as many made from its rules."""
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return Shapes(tuple(drawn))
     slow = variant.product or variant.compute_capability or matrix_classes(variant.sources)

@@ -26,7 +26,7 @@ from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions
 
 Kinds = type | tuple[type, ...]
-"""Of the values that a key may have."""
+"""The type or types that the value of a key may have."""
 
 SUITE_KEYS: Mapping[str, Kinds] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
@@ -51,14 +51,14 @@ TIMING_KEYS: Mapping[str, Kinds] = {
 
 
 LONGEST_NAME = 60
-"""Characters of a suite's name, which names the run's folder."""
+"""Most characters of a suite's name, which is also the run's folder."""
 PROBLEMS, CASES = 10_000, 20_000
-"""Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
+"""Most problems of one [[run]] and most cases of one suite; more are probably a mistake."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Cases with the settings they run under."""
+    """Cases and the settings for running them."""
 
     name: str
     title: str
@@ -68,11 +68,11 @@ class Suite:
     traced_work: float = TRACED_WORK
     left_out: LeftOut = field(default_factory=dict)
     own: tuple[str, ...] = ()
-    """Ids of the variants of files that the user named."""
+    """Ids of the variants in files that the user named."""
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
-    """Expand a suite file for a backend; with `only`, what it has of that operator, which may be nothing.
+    """Expand a suite file for a backend; with `only`, just the part for that operator, which may be empty.
 
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
@@ -113,9 +113,10 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
 
 
 def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
-    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml").
+    """Return the path of a suite: the file itself, or a shipped suite by name ("quick", "suites/quick.toml").
 
-    A plain name is a shipped suite first, whatever lies in the working directory. `operators` could be meant as well.
+    A plain name is first a shipped suite, whatever the working directory contains. `operators` are names to suggest in
+    the error.
     """
     candidate = shipped("suites") / f"{path.stem}.toml"
     if str(path) == path.stem and candidate.is_file():
@@ -143,11 +144,11 @@ class NoFittingProblem(UsageError):
 def suite_for_variants(
     variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
 ) -> Suite:
-    """Return the suite of a user's own files: their variants, in every config, with the others of each operator.
+    """Return the suite of a user's own files: their variants in every config, with the operator's other variants.
 
-    The problems are those of the quick suite for the operator that all the files fit, so that the table says where they
-    stand on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
-    UsageError where a file fits none of them.
+    The problems are those of the quick suite that all the files support, so that the table shows their rank on the
+    ladder; without such problems they are the operator's examples. `problems` replace both. Raises UsageError if a file
+    supports none of them.
     """
     operators: dict[str, list[Variant]] = {}
     for variant in variants:
@@ -194,9 +195,9 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
 
 
 def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
-    """The suite of one operator: its part of the quick suite; one that quick has not runs its examples.
+    """Return the suite of one operator: its part of the quick suite, or its examples if the quick suite lacks it.
 
-    Raises UsageError where it has no variant, or where none fits its examples.
+    Raises UsageError if it has no variant, or none that supports its examples.
     """
     quick = read_suite(Path("quick"), catalog, backend, only=operator)
     suite = replace(quick, name=operator, title=f"{operator} alone")
@@ -217,9 +218,9 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
 
 
 def suite_for_case(case: Case, catalog: Catalog) -> Suite:
-    """Return the suite of one case, timed as the quick suite is.
+    """Return the suite of one case, timed like the quick suite.
 
-    Raises UsageError where the variant does not accept the problem.
+    Raises UsageError if the variant does not accept the problem.
     """
     if (reason := case.unmet()) is not None:
         raise UsageError(f"{case.name}: the variant does not accept this problem: it {reason}")
@@ -231,13 +232,13 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
 
 @dataclass
 class _Expansion:
-    """Cases by name in order of mention, and what is none."""
+    """The cases by name in order of appearance, and the variants without a case for a problem."""
 
     cases: dict[str, Case] = field(default_factory=dict)
     left_out: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
-        """Each variant on a problem in those of its configs that fit it; a variant with none that does is left out."""
+        """Add each variant on a problem in the configs that fit; record variants without a fitting config."""
         for variant, configs in chosen:
             fitting = [c for c in configs if variant.unmet(problem, c) is None]
             self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
@@ -258,7 +259,7 @@ class _Expansion:
         operator: type[Operator],
         backend: str,
     ) -> None:
-        """Find problems for the variants that fit none yet: made like the listed ones, else examples, else made."""
+        """Find problems for variants without cases: made like the listed ones, else examples, else made from those."""
         for variant, configs in chosen:
             if any(case.variant == variant for case in self.cases.values()):
                 continue
@@ -270,7 +271,7 @@ class _Expansion:
 
 
 def _no_case(left_out: LeftOut) -> str:
-    """Why nothing is left to run."""
+    """Return why there is nothing to run."""
     if not left_out:
         return "holds no case; add a [[run]] table with operator and problems"
     problem, reasons = next(iter(left_out.items()))
@@ -279,7 +280,7 @@ def _no_case(left_out: LeftOut) -> str:
 
 
 def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None:
-    """Refuse an unknown key, and a known one whose value has the wrong type."""
+    """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
     for key, value in table.items():
@@ -314,7 +315,7 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
 
 
 def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
-    """The cases of an operator's [[run]]; what it says for the other backend is looked at, too."""
+    """Add the cases of an operator's [[run]]; its settings for the other backend are validated, too."""
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
         raise UsageError(
@@ -336,7 +337,7 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Ex
 
 
 def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
-    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed."""
+    """Add a network's distinct problems after all passes, each with every fitting variant in the allowed precision."""
     _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
     _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
     chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
@@ -363,12 +364,12 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, fo
 
 
 def _is_meant(variant: Variant, pattern: str) -> bool:
-    """Whether a glob is the variant's name, or with a slash in it the operator's and the variant's."""
+    """Return whether a glob matches a variant's name or, if it contains a slash, "operator/variant"."""
     return fnmatch.fnmatchcase(variant.id if "/" in pattern else variant.name, pattern)
 
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
-    """The listed problems, then the product of the sweep's axes; none where neither is given."""
+    """Return the listed problems, then the product of the sweep's axes; empty without either."""
     _require_each(entry.get("problems", []), dict, "problems")
     problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
@@ -394,7 +395,7 @@ def _choose_variants(
 
 
 def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) -> None:
-    """Refuse a tunable or a value that none of the variants has, which else would limit nothing."""
+    """Raise UsageError for a tunable or a value that no variant has, because it would have no effect."""
     known: dict[str, set[int]] = {}
     for config in (c for v in variants for c in v.configs):
         for key, value in config.items():
@@ -409,9 +410,9 @@ def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) ->
 
 
 def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
-    """All configs, those whose tunables the entry's `tune` names, or with configs = "default" the first.
+    """Return all configs, those that the entry's `tune` allows, or with configs = "default" the first.
 
-    A tunable that the variant has not is no limit.
+    A tunable that the variant lacks is ignored.
     """
     which = entry.get("configs", "all")
     if which not in ("all", "default"):

@@ -1,4 +1,4 @@
-"""What a user may name as cases: an operator, a variant, a file of one's own, or one printed case."""
+"""Resolves the user's targets to cases: an operator, a variant, a user's own file, or one printed case."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from opbench.running.suite import read_suite
 from opbench.source.device_part import absent_headers
 
 MODULES = 48
-"""A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
+"""If checks of a variant compile more modules than this, each config runs on only some of the problems."""
 INTERPRETED = 12
-"""The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
+"""The limit on pairs of config and problem if instructions of newer GPUs are interpreted lane by lane."""
 LONG_THREADS = 1 << 21
-"""Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
+"""Most threads of a problem with a long axis that is checked; a million threads take one second."""
 
 MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
-    """A user's own file as its variants; its header names the operator unless its folder is one's.
+    """Return the variants of a user's own file; its header names the operator unless its folder does.
 
-    A file without a header gets the one that is proposed for it; raises NoOperator where none fits.
+    A file without a header gets a proposed one. Raises NoOperator if no operator fits.
     """
     if not path.is_file():
         raise UsageError(
@@ -49,12 +49,12 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
 
 
 def is_bare(target: str | Path) -> bool:
-    """Whether a target is a .cu file without a header."""
+    """Return whether a target is a .cu file without a header."""
     return Path(target).suffix == ".cu" and not has_header(Path(target))
 
 
 def is_file(target: str | Path) -> bool:
-    """Whether a target is a file of a user's own, not a name."""
+    """Return whether a target is a user's own file, not a name."""
     return Path(target).suffix in (".cu", ".py")
 
 
@@ -66,9 +66,9 @@ def bare_file(
     sizes: Mapping[str, int],
     note: Callable[[str], None],
 ) -> tuple[list[Case] | None, MemoryPlans | None]:
-    """Read a .cu file that has no operator's header: its cases where one fits, else a run of its launches without.
+    """Read a .cu file without an operator's header: return its cases if an operator fits, else a plan of its launches.
 
-    Both are None for any other target. With `memory`, or `sizes` of its variables, a file is run without an operator.
+    Both are None for any other target. With `memory`, or `sizes` of its variables, a file runs without an operator.
     """
     if path.suffix != ".cu":
         return None, None
@@ -99,11 +99,11 @@ def bare_file(
 
 
 def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "") -> Case:
-    """Return one case: the printed name that the target is, or of a file or a variant the one that a pattern names.
+    """Return one case: the target's printed name, or the case of a file or variant that a pattern selects.
 
     A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
-    which the largest counts. Without a pattern it is the first CPU problem of the `suite` that fits, else the largest
-    example, in the first config that fits it.
+    which the largest is taken. Without a pattern, it is the first CPU problem of the `suite` that fits, else the
+    largest example, in the first config that fits.
     """
     named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
     if not is_file(target) and not named:
@@ -137,7 +137,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
 
 
 def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
-    """Return the case of each target that `case_of` does, cases of one operator on one problem if one fits them all."""
+    """Return each target's case as from `case_of`, with one problem per operator if one fits all its cases."""
     cases = [case_of(target, pattern, catalog, suite) for target in targets]
     for operator in dict.fromkeys(case.variant.operator for case in cases):
         places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
@@ -160,13 +160,11 @@ def cases_to_check(
     note: Callable[[str], None] = lambda words: None,
     huge: bool = False,
 ) -> list[Case]:
-    """Every config of a target's variants on examples and random shapes that the variant says it supports.
+    """Return every config of a target's variants on supported examples and random shapes; a printed name is one case.
 
-    A printed case name is that one case.
-    `problems` such as "(n=1000)" are taken in place of both.
-    Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
-    follow the problem, take turns at the problems: see `_take_turns`.
-    With `huge` problems beyond 2**31 elements come too.
+    `problems` such as "(n=1000)" replace both. Unless `every` is true, the configs of a variant that would compile more
+    than `MODULES` modules, because its macros depend on the problem, share the problems: see `_take_turns`. With
+    `huge`, problems beyond 2**31 elements are included.
     """
     path = Path(target)
     if CASE_NAME.match(str(target)):
@@ -223,9 +221,9 @@ def cases_to_check(
 def no_problem(
     verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
 ) -> str:
-    """Say why a variant has no problem to be checked or run on, with the command that names sizes which it accepts.
+    """Return why no problem fits a variant, with a command that names sizes which it accepts.
 
-    `problems` are those that were named, such as "(n=1000)".
+    `problems` are those that the user named, such as "(n=1000)".
     """
     if not variant.configs:
         return f"{variant.id}: no config is left by where"
@@ -256,7 +254,7 @@ def no_problem(
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
-    """The default config on problems beyond what an `int` or a `short` counts, as far as it is meant for them."""
+    """Return cases of the default config on problems beyond what an `int` or a `short` counts, if it supports them."""
     config = variant.configs[0]
 
     def fits(problem: Operator) -> bool:
@@ -272,17 +270,17 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
 
 
 def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
-    """Raise UsageError where an operator has no example or its reference fails on one, before cases run."""
+    """Raise UsageError before cases run if an operator has no example or its reference fails on one."""
     if not examples:
         raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
     by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
-    # The smallest are all ones, of which NumPy makes any shape; the largest take long.
+    # The smallest examples have sizes of 1, which NumPy broadcasts to any shape; the largest take long.
     middle = by_size[len(by_size) // 2]
     middle.reference_outputs(middle.make_inputs(seed))
 
 
 def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
-    """In how many turns a variant's configs share the problems, and why."""
+    """Return the number of shares into which a variant's configs divide the problems, and the reason."""
     modules = len({case.request() for case in pairs}) if variant.define else 0
     if variant.compute_capability and len(pairs) > INTERPRETED:
         return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
@@ -290,7 +288,7 @@ def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
 
 
 def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
-    """Each config on its share of the examples and on one random shape; no problem and no config is left out."""
+    """Return each config on its share of the examples and on one random shape; every problem and config occurs."""
     kept: list[Case] = []
     for number, config in enumerate(pairs[0].variant.configs):
         own = [case for case in pairs if case.config == config]
@@ -300,7 +298,7 @@ def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -
         kept += random[number % len(random) :][:1] if random else []
     chosen = {case.name for case in kept}
     met = {case.problem for case in kept}
-    for case in pairs:  # what no config's turn fell on goes to the first one that fits
+    for case in pairs:  # a problem without a config so far gets the first one that fits
         if case.problem not in met:
             met.add(case.problem)
             chosen.add(case.name)

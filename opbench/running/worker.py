@@ -1,7 +1,7 @@
-"""The parent's handle to the process that runs cases, so that a crash, a hang or an illegal address costs one case.
+"""The parent's handle to a process that runs cases, so that a crash, a hang or an illegal address costs one case.
 
-The parent sends one request, the worker tells any number of things on the way and then answers. Kernels' own output
-goes to the worker's log, whose end is quoted when it dies.
+The parent sends one request; the worker sends any number of notifications and then an answer. Output of kernels goes to
+the worker's log, whose last line is quoted when the worker dies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Listen = Callable[[Notification], None]
 
 
 class WorkerLost(OpbenchError):
-    """The worker died or was stopped at its time limit; says how."""
+    """The worker died or was stopped at its time limit; the message says how."""
 
 
 class WorkerHung(WorkerLost):
@@ -35,12 +35,12 @@ class WorkerHung(WorkerLost):
 
 
 class Worker:
-    """One worker process, started at need and again after a loss."""
+    """One worker process, started when needed and restarted after a loss."""
 
     def __init__(self, opening: Open, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.opening, self.log = opening, log
         self._variables = dict(environment)
-        """What its process has in its environment besides: which device it sees."""
+        """Additional environment variables of the process, which select the visible device."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._environment = Environment()
@@ -48,7 +48,7 @@ class Worker:
         self._ended = False
 
     def start(self) -> Environment:
-        """Start the process if there is none and open its backend; returns the environment."""
+        """Start the process if there is none and open its backend; return the environment."""
         if self._process is None:
             if self.opening.backend:
                 prepare(self.opening.backend)
@@ -67,7 +67,7 @@ class Worker:
         return self._environment
 
     def open(self) -> Environment:
-        """The environment, from a process that was started if need be; here its loss is this machine's fault."""
+        """Start the process if there is none and return its environment; raise EnvironmentFault if the process dies."""
         try:
             return self.start()
         except WorkerLost as error:
@@ -76,7 +76,8 @@ class Worker:
     def ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
         """Send a request and wait for its answer.
 
-        `limit_s` is the longest silence allowed. Raises WorkerLost, LaunchError or what the worker raised.
+        `limit_s` is the longest time allowed between two messages. Raises WorkerLost, LaunchError or the worker's
+        error.
         """
         self.start()
         return self._ask(request, limit_s, listen)
@@ -111,7 +112,7 @@ class Worker:
         return f"the process running it died ({cause})" + (f": {tail}" if tail else "")
 
     def end(self) -> None:
-        """End the process for good, from any thread: who waits for an answer finds it dead, none starts it again."""
+        """End the process permanently, from any thread; a thread that waits for an answer gets WorkerLost."""
         with self._life:
             self._ended = True
             if self._process is not None:
@@ -119,7 +120,7 @@ class Worker:
                 self._process.wait()
 
     def stop(self) -> None:
-        """End the process, whatever it is doing, by the thread that asks it; the next request starts another."""
+        """Kill the process, from the thread that sends its requests; the next request starts a new process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -129,7 +130,7 @@ class Worker:
 
 
 def _tail(log: Path, size: int = 4096) -> str:
-    """The last line of a log, which kernels may have filled with gigabytes."""
+    """Return the last line of a log, which may contain gigabytes of kernels' output."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))

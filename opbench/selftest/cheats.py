@@ -26,7 +26,7 @@ class Expectation:
     """The expectation that a file states in comments such as `// expect: …`."""
 
     words: tuple[str, ...]
-    """Alternatives, one of which the report must contain; or only RIGHT or NO_GAIN."""
+    """Texts, any of which the report must contain; or only RIGHT or NO_GAIN."""
     problems: tuple[str, ...] = ()
     """The problems to run on; empty for the operator's examples."""
     twin: Path | None = None

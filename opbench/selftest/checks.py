@@ -44,9 +44,7 @@ def _spans(
 
 
 def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
-    """Check the clock's time for an empty kernel, its stability, and that known longer kernels take longer
-    accordingly.
-    """
+    """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
     clock, began = device.clock(), now()
     spans = _spans(clock, clock.nothing, 40, began + budget_s / 2, now)

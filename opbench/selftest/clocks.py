@@ -34,7 +34,7 @@ class ReferenceTimer:
 
     name: str
     what: str
-    """"span", what two events see after a flush that leaves the L2 dirty, or "kernel", the kernel's own time."""
+    """"span", the time between two events after a flush that leaves L2 dirty, or "kernel", the kernel's own time."""
     margin_s: float | None
     """Allowed difference, if 2 % is less; None if no agreement is claimed."""
     times: Callable[[Sequence[Cell]], Mapping[str, float]]

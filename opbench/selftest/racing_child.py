@@ -46,7 +46,7 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[s
     from opbench.selftest.walltime import RACE_LIMIT_S
 
     session, clock = Session(backend), backend.clock()
-    clock.offset()  # calibrated once for each process, as the floor is; in neither engine's time
+    clock.offset()  # calibrated once per process, like the floor, and not part of either engine's time
     clock.launch_floor()
 
     def ready(name: str) -> Callable[[], None]:

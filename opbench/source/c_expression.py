@@ -110,7 +110,7 @@ class _Converter:
         return self._single(given)
 
     def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
-        """Return the index of the last binary one of these operators outside brackets, or -1."""
+        """Return the index of the last (for "?" the first) of these binary operators outside brackets, or -1."""
         found, index = -1, 0
         while index < len(given):
             token = given[index]

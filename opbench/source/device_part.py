@@ -262,9 +262,7 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
 
 
 def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
-    """Return the text with includes of the file's own folder as absolute paths, and of changed files by their new
-    paths.
-    """
+    """Return the text with includes of the file's folder as absolute paths, and of changed files by their new paths."""
     by_name = {old.name: new for old, new in changed.items()}
 
     def place(match: re.Match[str]) -> str:
@@ -347,7 +345,7 @@ def stand_in(name: str) -> str:
 
 
 def empty_headers(names: Sequence[str]) -> Path:
-    """Return a folder with a stand-in for each of these headers, to be searched last."""
+    """Return a folder with a replacement for each of these missing headers, to be searched last."""
     key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
     folder = cache_folder("empty") / key
     for name in names:

@@ -86,9 +86,7 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
 
 
 def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
-    """Return whether `(left * name,` may be an expression: in an attribute, or in a body, except a lambda's
-    parameters.
-    """
+    """Return whether `(left * name,` may be an expression: in an attribute or a body, but not a lambda's parameters."""
     if any(bracket[:-1] in ATTRIBUTES for bracket in around):
         return True
     in_body = any(bracket.endswith("{") for bracket in around)

@@ -208,18 +208,14 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
 
 
 def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Return whether these tokens are only a macro's name and arguments, followed by a declaration without a
-    semicolon.
-    """
+    """Return whether these tokens are only a macro's name and arguments, without a semicolon before a declaration."""
     named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
     alone = named and found[first + 1].text == "(" and closing(found, first + 1) == closed
     return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
 
 
 def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Return whether the brace that closes here ends a function; a type or an initialiser continues to its
-    semicolon.
-    """
+    """Return whether the brace that closes here ends a function; a type or an initialiser ends with a semicolon."""
     code = [token for token in found[first : closed + 1] if token.kind != "directive"]
     return _body(code) >= 0
 
@@ -250,9 +246,7 @@ def _body(code: Sequence[Token]) -> int:
 
 
 def _opens_type(code: Sequence[Token], index: int) -> bool:
-    """Return whether `struct` (or class, union, enum) defines a type here, and does not just name a function's
-    result.
-    """
+    """Return whether `struct` (or class, union, enum) defines a type here, and is not part of a function's result."""
     depth = 0
     for position in range(index, len(code)):
         text = code[position].text

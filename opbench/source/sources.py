@@ -76,9 +76,9 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
     """Return the file, then each header that it includes, directly or indirectly, once, in the order of inclusion.
 
     `folders` are searched as the compilers search them. A header in none of them, such as cuda_fp16.h, is the
-    compiler's own
-    and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is included under any macro.
-    Raises UsageError with file:line for an include whose name is a macro, and OSError for an unreadable file.
+    compiler's own and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is included
+    under any macro. Raises UsageError with file:line for an include whose name is a macro, and OSError for an
+    unreadable file.
     """
     found: dict[Path, Source] = {}
 
@@ -162,9 +162,7 @@ def defined_macros(text: str) -> list[str]:
 
 
 def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
-    """Return the operand types of the tensor-core instructions in a closure, each with the file:line of its first
-    use.
-    """
+    """Return the operand types of the tensor-core instructions in a closure, each with file:line of its first use."""
     classes: dict[str, str] = {}
     for source in sources:
         if b"mma" not in source.content:

@@ -27,8 +27,7 @@ class EnergyMeter:
     window.
 
     A window need not start at a change of the counter. The counter is read while the device works, so the device does
-    not
-    become idle.
+    not become idle.
     """
 
     def __init__(self, clock: Clock, window_s: float = WINDOW_S, now: Now = time.perf_counter) -> None:

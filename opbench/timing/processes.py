@@ -21,9 +21,8 @@ def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.In
     """Return the centre and the 95 % interval of samples taken in several processes.
 
     The interval includes the differences between processes: it uses Student's t on the processes' medians, as Kalibera
-    and
-    Jones do with means (Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 9). It is never narrower than the
-    interval of all samples pooled; otherwise quantised medians that happen to be equal would give a width of zero.
+    and Jones do with means (Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 9). It is never narrower than
+    the interval of all samples pooled; otherwise quantised medians that happen to be equal would give a width of zero.
     """
     medians = [stats.median(group) for group in groups]
     count = len(medians)

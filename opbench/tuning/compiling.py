@@ -20,8 +20,7 @@ class Compilers:
     """A pool of compiler processes, by default one per processor; each result is returned as soon as it is done.
 
     The processes start at the same time as the GPU's worker. A process over the time limit is killed and replaced, and
-    its
-    config ends. NVRTC cannot be interrupted, and a pool of the standard library cannot stop one of its jobs.
+    its config ends. NVRTC cannot be interrupted, and a pool of the standard library cannot stop one of its jobs.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Search:
         self.pending += len(wanted)
 
     def finalists(self, most: int) -> list[int]:
-        """Return the best config, those whose score is within `CLOSE` of it, and the default if it could run."""
+        """Return at most `most` configs with a score within `CLOSE` of the best, and the default if it could run."""
         ranked = sorted(((t.score, n) for n, t in self.trials.items() if t.score is not None and t.ending == "raced"))
         found = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
         default = self.trials.get(0)

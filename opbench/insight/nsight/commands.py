@@ -63,8 +63,7 @@ def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") ->
     """Return the command that collects the counters: caches flushed before each pass, clocks not locked.
 
     Options whose default changed between releases are stated, so that the command is the same in all of them. A metric
-    set
-    is collected in addition to opbench's own metrics, which the report needs.
+    set is collected in addition to opbench's own metrics, which the report needs.
     """
     return [
         ncu, "--nvtx", "--nvtx-include", ncu_filter(target), "--target-processes", "all", "--replay-mode", "kernel",

@@ -32,10 +32,10 @@ TRAFFIC = {
     "l2_bytes": {"l1tex__m_xbar2l1tex_read_bytes.sum": 1, "l1tex__m_l1tex2xbar_write_sectors.sum": 32},
     "l1_bytes": {"l1tex__t_bytes.sum": 1},
 }
-"""Counters of each level and the bytes per count. L2 traffic is counted at the L1 caches, where it is what
-the kernel requests: `lts__t_bytes` includes code and, on GH100, every sector that the cache's two halves exchange
-(a copy of 8.4 MB counts 13.4 MB there). From GA100 on, a coalescer before L2 merges simultaneous reads of several
-multiprocessors, so `lts__t_sectors_srcunit_tex` may be half of what they receive."""
+"""Counters of each level and the bytes per count. L2 traffic is counted at the L1 caches, where it is what the kernel
+requests: `lts__t_bytes` includes code and, on GH100, every sector that the cache's two halves exchange (a copy of 8.4
+MB counts 13.4 MB there). From GA100 on, a coalescer before L2 merges simultaneous reads of several multiprocessors, so
+`lts__t_sectors_srcunit_tex` may be half of what they receive."""
 
 _OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 FP32 = {_OPS.format("fadd"): 1, _OPS.format("fmul"): 1, _OPS.format("ffma"): 2}

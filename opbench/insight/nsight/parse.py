@@ -57,8 +57,7 @@ def read_ncu(text: str) -> list[KernelCounters]:
     """Read the kernels of `ncu --import … --csv --page raw`: a header row, a row of units, then one row per launch.
 
     Lines of the tool (==PROF==, ==WARNING==) and of the program before the header are skipped. Raises EnvironmentFault
-    if
-    there is no table.
+    if there is no table.
     """
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)

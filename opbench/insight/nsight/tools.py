@@ -180,8 +180,7 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], with
     """Return the error that the tool's messages describe; None if there is none.
 
     `without` is the command that checks the case without the tool. A failure of the profiled program has its own kind
-    of
-    error, because the tool only passes it on.
+    of error, because the tool only passes it on.
     """
     text = "\n".join(output)
     if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):

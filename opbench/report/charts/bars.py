@@ -121,7 +121,7 @@ def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
         if (roof := _roof(row, by_bytes)) is not None and roof <= right:
             axes.plot([roof, roof], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
     per_point = right / (8.0 * 72 * axes.get_position().width)
-    ends = [-math.inf, -math.inf]  # of the names in the line above the axes, and in the one above that
+    ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
     named = -math.inf
     for roof, row in sorted(((_roof(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
         if roof > right or roof < 1.001 * named:

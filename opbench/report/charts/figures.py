@@ -15,8 +15,7 @@ def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
     """Return a section's chart; None without times.
 
     Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack them in
-    one
-    column, so bars are drawn instead.
+    one column, so bars are drawn instead.
     """
     rows = sorted((row for group in section.groups for row, _ in (group.rest or group.rows)), key=_time)
     if not rows:

@@ -57,9 +57,7 @@ class Label:
 def new_axes(
     labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], roofs: Sequence[Ceilings]
 ) -> tuple[Figure, Axes]:
-    """Return a figure with logarithmic axes that contain all points, ridges and labels, with room above for the
-    legend.
-    """
+    """Return a figure with logarithmic axes that contain all points, ridges and labels, and room for a legend above."""
     height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
@@ -109,8 +107,7 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
     """Draw the rooflines with their legend; label both limits of the first one on its lines.
 
     The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its right
-    end,
-    or at the ridge if `busy_above` says that labels of points are there.
+    end, or at the ridge if `busy_above` says that labels of points are there.
     """
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
@@ -195,9 +192,7 @@ def _slope(axes: Axes) -> float:
 
 
 def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequence[Ceilings]) -> None:
-    """Place labels at the right of their points without overlaps, each with a thin line to its point; none crosses a
-    roof.
-    """
+    """Place labels right of their points without overlaps, each with a line to its point; none crosses a roof."""
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi
 
@@ -205,7 +200,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
         return float(axes.transData.transform((1.0, y))[1])
 
     def room(label: Label) -> float:
-        """Return the highest position of a label under the roofs, which only rise to its right."""
+        """Return the highest position of a label under the rooflines, which only rise to its right."""
         begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
         return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap

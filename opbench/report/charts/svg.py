@@ -34,9 +34,7 @@ DIGITS = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
-    """Return inline SVG whose ids start with `prefix`; each id in `points` becomes focusable, with its text as
-    title.
-    """
+    """Return inline SVG whose ids start with `prefix`; each id in `points` is focusable and has its text as title."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)

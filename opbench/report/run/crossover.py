@@ -84,8 +84,7 @@ def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
     """Return the name of the size that orders the problems, and its value for each problem; None without an order.
 
     The size is the one axis in which the problems differ, else compulsory bytes. Problems that differ in an axis
-    without
-    a numeric value, such as nchw and nhwc, have no order.
+    without a numeric value, such as nchw and nhwc, have no order.
     """
     if len(parts) < 3:
         return None
