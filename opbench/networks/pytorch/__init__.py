@@ -1,1 +1,1 @@
-"""Operators for PyTorch: what `opbench.torch` is made of. Importing it needs PyTorch."""
+"""The operators behind `opbench.torch`; importing this package needs PyTorch."""

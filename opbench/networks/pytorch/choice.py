@@ -1,4 +1,4 @@
-"""Which variant runs a problem: a book's, the user's own, what is measured here, or PyTorch's."""
+"""Choose the variant that runs a problem: from a winners file, the user's preference, a measurement now, or PyTorch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from opbench.networks.pytorch.peers import has_peer
 from opbench.results.book import Book, BookEntry, read_book
 
 MISSING = ("measure", "torch", "ranked")
-"""What to do with a problem that no book has."""
+"""What to do with a problem that the winners file does not have."""
 
 
 @dataclass(frozen=True)
 class Choosing:
-    """How variants are chosen; see `use`."""
+    """The settings of `use`."""
 
     book: Book = field(default_factory=lambda: Book("cold", ()))
     missing: str = "measure"
@@ -37,21 +37,21 @@ class Choosing:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What runs a problem on one device."""
+    """The runner of a problem on one device."""
 
     runner: Runner | None
-    """None for PyTorch's own."""
+    """None if PyTorch's own operator runs the problem."""
     why: str
 
 
 _settings = Choosing()
 _measured: dict[tuple[str, str, str, str], BookEntry] = {}
-"""What was measured in this process, by key."""
+"""Entries measured in this process, by key."""
 _untimed: set[tuple[int, str, str]] = set()
-"""Problems of which nothing could be timed, by device."""
+"""Problems for which no variant could be timed, by device."""
 _chosen: dict[tuple[str, str, int], Chosen] = {}
 CACHES: list[Callable[[], None]] = []
-"""What empties others' memory of what was chosen."""
+"""Functions that clear the caches of earlier choices in other modules."""
 _LOCK = threading.RLock()
 
 
@@ -63,14 +63,15 @@ def use(
     prefer: Sequence[str] = (),
     variants: Sequence[str | Path] = (),
 ) -> None:
-    """Say how variants are chosen from now on, for all operators of this process.
+    """Set how variants are chosen from now on, for all operators of this process.
 
-    A problem takes what the `book` (or its file) has measured as fastest on its GPU, PyTorch's own where that was.
-    What is not in it is measured once on the spot, PyTorch beside it, with `missing` "measure"; it goes to PyTorch
-    with "torch", and with "ranked" it gets what opbench ranks first unmeasured, which is also what CPU tensors get.
-    `precision` is the least precise arithmetic allowed to float32 tensors: "f32" or "tf32"; None does as PyTorch's own
-    switches say (`torch.backends.cuda.matmul`, `torch.backends.cudnn.conv`). `prefer` names variants, or globs of
-    them, that are taken ahead of everything where they fit; `variants` are further folders laid out as variants/.
+    A problem uses the variant that `book`, a winners file, lists as fastest on its GPU, or PyTorch's operator if that
+    was faster. For other problems `missing` decides: "measure" times the variants and PyTorch at the first call,
+    "torch" uses PyTorch, and "ranked" uses the variant that opbench ranks first without a measurement. CPU tensors
+    always use the ranked variant. `precision` is the least precise arithmetic allowed for float32 tensors, "f32" or
+    "tf32"; None follows PyTorch's own switches (`torch.backends.cuda.matmul`, `torch.backends.cudnn.conv`). `prefer`
+    names variants, or globs of them, that take precedence wherever they fit. `variants` are extra folders, laid out as
+    variants/.
     """
     global _settings  # noqa: PLW0603 (one process has one way to choose)
     if missing not in MISSING:
@@ -85,7 +86,7 @@ def use(
 
 
 def forget() -> None:
-    """Choose everything anew at its next call."""
+    """Discard all choices; each problem is chosen again at its next call."""
     with _LOCK:
         _chosen.clear()
         _untimed.clear()
@@ -94,23 +95,25 @@ def forget() -> None:
 
 
 def settings() -> Choosing:
-    """What `use` said last."""
+    """Return the settings of the last call of `use`."""
     return _settings
 
 
 def book() -> Book:
-    """The book in use with what this process has measured beside it, to be saved: `book().save(Path("book.json"))`."""
+    """Return the winners file in use plus the measurements of this process, to save with
+    `book().save(Path("book.json"))`.
+    """
     entries = {entry.key: entry for entry in _settings.book.entries} | _measured
     return Book(_settings.book.mode, tuple(entries[key] for key in sorted(entries)))
 
 
 def problem_of(operator: str, text: str) -> Operator:
-    """The problem that prints as `text`, of the catalog in use."""
+    """Return the problem that prints as `text`, from the catalog in use."""
     return _settings.catalog.operator(operator).parse(text)
 
 
 def choice_for(operator: str, text: str, index: int) -> Chosen:
-    """What runs a problem on a device; chosen at the first call."""
+    """Return the runner of a problem on a device; it is chosen at the first call."""
     found = _chosen.get((operator, text, index))
     return found if found is not None else _choose(operator, text, index)
 
@@ -153,7 +156,7 @@ def _made(problem: Operator, place: DevicePlace) -> Chosen:
 
 
 def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
-    """What is known of a problem's times on a device, measured now where the user has said so; None for nothing."""
+    """Return the times of a problem on a device, measured now if the settings say so; None if there are none."""
     precisions = allowed(problem, place)
     entry = book().find(problem.name, problem, gpu=place.gpu, precisions=precisions)
     if entry is None and _settings.missing == "measure":
@@ -169,7 +172,7 @@ def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
 
 
 def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
-    """Compile, side by side, what problems that will have to be measured need."""
+    """Compile, in parallel, the kernels of problems that will be measured."""
     if place.index == CPU or _settings.missing != "measure":
         return
     from opbench.networks.pytorch.measuring import compile_ahead
@@ -180,7 +183,7 @@ def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
 
 
 def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
-    """The first of some cases that the device takes; raises UsageError for none."""
+    """Return the first case that the device can run; raises UsageError if there is none."""
     reasons = []
     for case in cases:
         if reason := place.backend.unsupported(case.request()):
@@ -200,7 +203,7 @@ def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
 
 
 def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
-    """Cases that fit a problem within the allowed precision, best first as `insight.defaults` ranks them."""
+    """Return the cases that fit a problem in the allowed precision, best first as `insight.defaults` ranks them."""
     classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(problem.storage, allowed(problem, place))
     ladder = [
         variant
@@ -220,7 +223,7 @@ def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
 
 
 def allowed(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
-    """The classes in which a book ranks what is allowed of a problem's variants."""
+    """Return the precision classes of a winners file that are allowed for a problem's variants."""
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)
     switches = "tf32" if place.index != CPU and _tf32(problem.name) else "f32"
@@ -228,7 +231,7 @@ def allowed(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
 
 
 def _tf32(operator: str) -> bool:
-    """Whether PyTorch itself may round float32 operands to TF32 in such a problem."""
+    """Return whether PyTorch may round float32 operands to TF32 in such a problem."""
     switch = torch.backends.cudnn.conv if operator.startswith("conv2d") else torch.backends.cuda.matmul
     said = getattr(switch, "fp32_precision", None)
     if said is not None:

@@ -1,4 +1,4 @@
-"""A whole model by opbench: imported, rewritten and planned as `opbench net run` does, and given back as a module."""
+"""Compile a whole model with opbench: import, rewrite and plan it as `opbench net run` does, and return a module."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WARM_UP = 3
-"""Calls before a CUDA graph is recorded: kernels are loaded, and problems measured, in the first."""
+"""Calls before a CUDA graph is recorded: the first ones load kernels and measure problems."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """The values of a node, in the shapes in which it takes and gives them."""
+    """The values of a node with their shapes."""
 
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod
     def of(cls, node: Node, graph: Graph) -> Form:
-        """In the operator's order."""
+        """Return the form of a node, in the operator's order."""
         outputs = (node.outputs[tensor.name] for tensor in node.problem.output_tensors())
         return cls(
             tuple((node.inputs[tensor.name], tensor.shape) for tensor in node.problem.input_tensors()),
@@ -52,10 +52,10 @@ class Form:
 
 
 class CompiledNetwork(nn.Module):  # type: ignore[misc]
-    """A network as opbench runs it; made by `compile`.
+    """A network that opbench runs; `compile` creates it.
 
-    Of a model in evaluation mode it holds the weights as they were, batch norms folded into convolutions. Of one in
-    training mode it shares the model's parameters and statistics, so that an optimiser of the model's trains it.
+    For a model in evaluation mode it holds a copy of the weights, with batch norms folded into convolutions. For one in
+    training mode it shares the model's parameters and statistics, so the model's optimiser trains it.
     """
 
     def __init__(self, graph: Graph, model: nn.Module, example: Sequence[Tensor], recorded: bool) -> None:
@@ -89,11 +89,11 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         self._static: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     def extra_repr(self) -> str:
-        """What it is of."""
+        """Return the network's name and number of nodes, for `repr`."""
         return f"{self.network.name}: {len(self.network.nodes)} nodes"
 
     def problems(self) -> list[tuple[str, Operator]]:
-        """What the nodes compute, by name, and on their way back where they are trained."""
+        """Return the problems of the nodes, by name; for training, also those of the backward pass."""
         found = []
         for node in self.network.nodes:
             problem = node.problem
@@ -112,11 +112,11 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     @property
     def _trained(self) -> set[str]:
-        """Nodes that a gradient comes through: all but those that only see inputs, and no parameter."""
+        """Return the nodes that receive a gradient: all except those that only depend on inputs and on no parameter."""
         return {n.name for n in self.network.nodes if any(v not in self.network.inputs for v in n.inputs.values())}
 
     def choices(self) -> LayerChoices:
-        """What runs each problem, with the times that are known."""
+        """Return the runner of each problem, with the known times."""
         found = []
         for name, problem in self.problems():
             text = str(problem)
@@ -130,7 +130,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return LayerChoices(tuple(found))
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """The model's outputs; inputs have the example's shapes."""
+        """Return the model's outputs; inputs must have the example's shapes."""
         for name, given in zip(self.network.inputs, inputs, strict=True):
             shape = self.network.values[name].shape
             if tuple(given.shape) != shape or given.get_device() != self.index:
@@ -149,18 +149,18 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _step(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """By two CUDA graphs, forward and backward, recorded at the first call."""
+        """Return the outputs by two CUDA graphs, forward and backward, recorded at the first call."""
         if self._trained_by is None:
             kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             places = tuple(given.clone(memory_format=torch.preserve_format) for given in inputs)
             made = torch.cuda.make_graphed_callables(_Recorded(self), places)
             for name, buffer in self.model.named_buffers():
-                buffer.copy_(kept[name])  # recording has run it
+                buffer.copy_(kept[name])  # recording has changed it
             self.__dict__["_trained_by"] = made  # no child: it holds this network
         return list(self._trained_by(*inputs))  # type: ignore[misc]
 
     def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """By a CUDA graph of all nodes, recorded at the first call."""
+        """Return the outputs by a CUDA graph of all nodes, recorded at the first call."""
         with torch.no_grad():
             if self._graph is None:
                 self._record(inputs)
@@ -184,7 +184,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         self._graph, self._static = graph, (places, outputs)
 
     def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Node by node, each value let go of after its last reader."""
+        """Return the outputs node by node; each value is released after its last reader."""
         graph = self.network
         known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         for number, node in enumerate(graph.nodes):
@@ -199,7 +199,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     @property
     def _last(self) -> Mapping[int, Sequence[str]]:
-        """By node, the values that nobody reads after it."""
+        """Return, by node, the values that no later node reads."""
         found: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
         if found is None:
             graph = self.network
@@ -215,7 +215,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return found
 
     def _value(self, known: Mapping[str, Tensor], name: str) -> Tensor:
-        """A value in its physical order."""
+        """Return a value in its physical order."""
         if name in known:
             return known[name]
         if name in self.network.weights:
@@ -227,7 +227,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return whole.reshape(value.shape)
 
     def _parameter(self, name: str) -> Tensor:
-        """A parameter of the model in the order in which a node reads it."""
+        """Return a parameter of the model in the order in which a node reads it."""
         owner, attribute, columns = self._sources[name]
         parameter: Tensor = getattr(owner, attribute)
         if columns:
@@ -247,7 +247,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return compute(node.operator, text, given)
 
     def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
-        """A batch norm of a model in training: by its batch, whose statistics the running ones follow."""
+        """Return the batch norm of a model in training: it uses the batch's statistics and updates the running ones."""
         x, relu = peers.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
             out = functional.batch_norm(x, given[3], given[4], given[1], given[2], False, 0.0, EPSILON)
@@ -261,23 +261,23 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
 
 class _Recorded(nn.Module):  # type: ignore[misc]
-    """What PyTorch records of a network in training: all nodes, by the model's parameters."""
+    """The module that PyTorch records for a network in training: all nodes, with the model's parameters."""
 
     def __init__(self, network: CompiledNetwork) -> None:
         super().__init__()
         self.model, self._run = network.model, network._run
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The outputs."""
+        """Return the outputs."""
         return tuple(self._run(inputs))
 
 
 OwnTensor = tuple[nn.Module, str, tuple[int, ...]]
-"""The module that has a parameter or statistic, its name there, and the image whose order its columns are in."""
+"""The module that has a parameter or statistic, its name there, and the image whose order its columns follow."""
 
 
 def _source(model: nn.Module, name: str) -> OwnTensor | None:
-    """Where the parameter or statistic that a weight is stands; None for another weight."""
+    """Return the parameter or statistic of the model that a weight stands for; None for any other weight."""
     match = re.fullmatch(r"(?P<name>.+?)(?:\.nhwc(?:_(?P<c>\d+)x(?P<h>\d+)x(?P<w>\d+))?)?", name)
     assert match
     if match["name"] not in {*dict(model.named_parameters()), *dict(model.named_buffers())}:
@@ -289,13 +289,14 @@ def _source(model: nn.Module, name: str) -> OwnTensor | None:
 def compile(
     model: nn.Module, example: Tensor | Sequence[Tensor], *, layout: str = "auto", graph: bool | None = None
 ) -> CompiledNetwork:
-    """A model as opbench runs it: imported from PyTorch, its nodes fused, and each node's variant chosen as `use` says.
+    """Return a model that opbench runs: imported from PyTorch, with fused nodes, each variant chosen by the rule of
+    `use`.
 
-    `example` is what it is called with, in the sizes that it will have. A model in evaluation mode becomes one for
-    inference, on a GPU replayed as a CUDA graph unless `graph` is False; one in training mode stays trainable, with
-    gradients by opbench's backward operators, its parameters and statistics the model's own, and forward and backward
-    are a CUDA graph each where `graph` is True (`torch.cuda.make_graphed_callables`, whose rules hold). `layout` is
-    nchw, nhwc or auto, which is nhwc on a GPU. Raises UsageError, naming the node, for what there is no operator for.
+    `example` holds the inputs of a call, in their final sizes. A model in evaluation mode is compiled for inference; on
+    a GPU it replays a CUDA graph unless `graph` is False. A model in training mode stays trainable: opbench's backward
+    operators compute the gradients, and parameters and statistics remain the model's own. With `graph` True, forward
+    and backward are one CUDA graph each, under the rules of `torch.cuda.make_graphed_callables`. `layout` is nchw, nhwc
+    or auto, which is nhwc on a GPU. Raises UsageError, naming the node, for an unknown operator.
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     dtype = OURS.get(inputs[0].dtype, str(inputs[0].dtype))

@@ -1,7 +1,7 @@
-"""Calls in PyTorch's terms as problems in opbench's: which problem, in which memory format, with results of which form.
+"""Convert calls in PyTorch's terms to problems of opbench, with memory formats and the form of the results.
 
-Each function takes an operator's tensors and numbers as `opbench.torch` does. They work on fake tensors too, of which
-nothing but form is known.
+Each function takes an operator's tensors and numbers as `opbench.torch` does. It works on fake tensors too, which have
+a form but no data.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 CONTIGUOUS, LAST = torch.contiguous_format, torch.channels_last
 EPSILON = 1e-5
-"""What our batch norms add to a variance."""
+"""The term that opbench's batch norms add to a variance."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """One call."""
+    """One call as a problem of opbench."""
 
     operator: str
     names: tuple[str, ...]
-    """What the operator calls the tensors of the call, in order."""
+    """The operator's names for the tensors of the call, in order."""
     axes: dict[str, int | str]
     formats: tuple[torch.memory_format, ...]
-    """How each tensor has to lie."""
+    """The required memory format of each tensor."""
     outputs: tuple[tuple[tuple[int, ...], torch.dtype, torch.memory_format], ...]
     fill: tuple[float, ...] = ()
-    """What stands for tensors that are None, each of `channels` numbers."""
+    """The constant for each tensor that is None, repeated `channels` times."""
     channels: int = 0
 
     @property
     def text(self) -> str:
-        """The problem, as it may be read back; a size that a trace has left free is settled by it."""
+        """Return the problem as text that can be parsed again; a symbolic size of a trace becomes fixed."""
         values = {name: value if isinstance(value, str) else int(value) for name, value in self.axes.items()}
         return f"({','.join(f'{name}={value}' for name, value in values.items())})"
 
 
 def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
-    """Our name of a tensor's type; raises UsageError for one that the operator has not."""
+    """Return opbench's name of a tensor's type; raises UsageError for a type that the operator does not support."""
     name = OURS.get(tensor.dtype)
     if name not in known:
         allowed = ", ".join(known)
@@ -55,7 +55,7 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
 
 
 def _same(operator: str, tensors: Sequence[Tensor | None]) -> None:
-    """Refuse tensors of several types or devices."""
+    """Raise UsageError for tensors of different types or devices."""
     given = [t for t in tensors if t is not None]
     for other in given[1:]:
         if other.dtype != given[0].dtype or other.device != given[0].device:
@@ -66,7 +66,7 @@ def _same(operator: str, tensors: Sequence[Tensor | None]) -> None:
 
 
 def is_last(image: Tensor, weight: Tensor | None = None) -> bool:
-    """Whether a call works in channels_last: where the image lies so, or the weights where the image's form is open."""
+    """Return whether a call is channels_last: by the image's format, or by the weights' if the image fits both."""
     plain, last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
     if plain != last or weight is None:
         return bool(last and not plain)
@@ -87,7 +87,7 @@ def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
 
 
 def one(operator: str, what: str, value: int | Sequence[int]) -> int:
-    """A number that PyTorch has for each side and opbench for both."""
+    """Return the number that PyTorch gives for each side; opbench has one number for both."""
     if isinstance(value, int):
         return value
     sides = set(value)

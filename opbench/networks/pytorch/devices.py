@@ -1,4 +1,4 @@
-"""Where a tensor's memory is: the backend of its device, and a case's kernels run on tensors of PyTorch's."""
+"""Run a case's kernels on PyTorch tensors, with the backend of the device that holds their memory."""
 
 from __future__ import annotations
 
@@ -34,50 +34,53 @@ TORCH_DTYPES = {
     "i32": torch.int32,
     "u8": torch.uint8,
 }
-"""PyTorch's type of each dtype."""
+"""The PyTorch type of each dtype."""
 OURS = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 ALIGNED = 16
-"""Bytes of the widest access: an address that this does not divide is a copy's."""
+"""Bytes of the widest access; a tensor at an address that is not a multiple is copied first."""
 MISALIGNED = ALIGNED - 1
 PART = 256
-"""Bytes that each workspace begins at a multiple of."""
+"""Alignment of each workspace in bytes."""
 CPU = -1
-"""The number that PyTorch gives the host among devices."""
+"""PyTorch's device number for the host."""
 _ONE_AT_A_TIME = threading.RLock()
-"""The cpu runtime takes one caller."""
+"""The cpu runtime accepts one caller at a time."""
 _OPENING = threading.Lock()
 current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 current_stream = getattr(
     torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
 )
-"""The handle of PyTorch's current stream on a device, as compiled code asks for it: a tenth of a microsecond."""
+"""The function that compiled code uses to get the handle of PyTorch's current stream; it takes 0.1 µs."""
 
 EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) or (
     lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 )
-"""An empty tensor on the current device, as compiled code makes one: a third of the cost of torch.empty_strided."""
+"""The function that compiled code uses to create an empty tensor.
+
+It takes a third of the time of torch.empty_strided.
+"""
 
 
 @dataclass(frozen=True)
 class DevicePlace:
-    """One device, opened."""
+    """One open device."""
 
     index: int
     backend: Backend
     gpu: str
-    """Its name as books have it; empty for the host."""
+    """The name of the GPU as in winners files; empty for the host."""
     compute_capability: str
     chosen_for: ChosenFor | None
 
     @property
     def device(self) -> torch.device:
-        """PyTorch's name of it."""
+        """Return the device as a `torch.device`."""
         return torch.device("cpu") if self.index == CPU else torch.device("cuda", self.index)
 
 
 def place_of(index: int) -> DevicePlace:
-    """The device of a number, CPU for the host; opened once."""
+    """Return the device of a number, or CPU for the host; it is opened at the first call."""
     with _OPENING:
         return _opened(index)
 
@@ -96,19 +99,19 @@ def _opened(index: int) -> DevicePlace:
 
 
 def _ordinal(index: int) -> int:
-    """The driver's number of PyTorch's device: both count what CUDA_VISIBLE_DEVICES leaves."""
+    """Return the driver's number of PyTorch's device: both number the devices in CUDA_VISIBLE_DEVICES."""
     if index >= torch.cuda.device_count():
         raise EnvironmentFault(f"cuda:{index}: PyTorch sees {torch.cuda.device_count()} GPUs")
     return index
 
 
 def capturing(index: int) -> bool:
-    """Whether what is enqueued now is recorded into a CUDA graph."""
+    """Return whether the current stream of a device is being captured into a CUDA graph."""
     return index != CPU and bool(torch.cuda.is_current_stream_capturing())
 
 
 class CudaRunner:
-    """A case on a GPU: kernels on tensors that lie anywhere, on PyTorch's current stream."""
+    """A case on a GPU: its kernels run on tensors at any address, on PyTorch's current stream."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
         self.case = case
@@ -121,15 +124,15 @@ class CudaRunner:
         self._launch: MovableLaunch | None = None
         self._making = threading.Lock()
         self.launch_on: Callable[[list[int], int], None] = self._first_launch
-        """Enqueue by address, on a stream by its handle, with the device current."""
+        """Enqueues by address, on a stream given by its handle, with the device current."""
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Inputs and outputs in the problem's order, dense and aligned."""
+        """Launch on inputs and outputs in the problem's order, dense and aligned."""
         with torch.cuda.device(self._index):
             self.launch_on([tensor.data_ptr() for tensor in tensors], current_stream(self._index))
 
     def _first_launch(self, addresses: list[int], stream: int) -> None:
-        """The launch, bound when memory is there first, which from then on is called itself."""
+        """Bind the launch at the first call, when memory is known; later calls use the bound launch directly."""
         if self._bytes:
             self.launch_on = self._with_workspaces
         else:
@@ -153,7 +156,7 @@ class CudaRunner:
 
 
 class CpuRunner:
-    """A case on the host's cores, on tensors as they lie."""
+    """A case on the host's cores, on tensors in place."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
         self.case = case
@@ -166,7 +169,7 @@ class CpuRunner:
             self._program = place.backend.load(case.request())
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Inputs and outputs in the problem's order, dense; returns when they are computed."""
+        """Compute the outputs from the inputs, all dense and in the problem's order; return when they are ready."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
             ours.name: CpuArray(ours.name, ours.shape, ours.dtype, _memory(given))
@@ -182,12 +185,12 @@ Runner = CudaRunner | CpuRunner
 
 
 def runner(case: Case, place: DevicePlace) -> Runner:
-    """What runs a case on a device."""
+    """Return the runner of a case on a device."""
     return CpuRunner(case, place) if place.index == CPU else CudaRunner(case, place)
 
 
 def _memory(tensor: torch.Tensor) -> np.ndarray:
-    """A dense tensor's own bytes."""
+    """Return the bytes of a dense tensor, without a copy."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     found: np.ndarray = flat.view(torch.uint8).numpy()
     return found
@@ -195,7 +198,7 @@ def _memory(tensor: torch.Tensor) -> np.ndarray:
 
 @contextlib.contextmanager
 def on_backend_stream(place: DevicePlace) -> Iterator[int]:
-    """PyTorch's work goes to the stream that the backend's clock times; gives the stream's handle."""
+    """Send PyTorch's work to the stream that the backend's clock times; yield the handle of the stream."""
     backend: CudaBackend = place.backend  # type: ignore[assignment]
     with torch.cuda.device(place.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
         yield backend.stream_handle

@@ -1,4 +1,4 @@
-"""What a model calls: the layers with PyTorch's own arguments, under autocast too, and any other operator by name."""
+"""Functions for models: the layers with PyTorch's own arguments, also under autocast, and other operators by name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _any_autocast = torch._C._is_any_autocast_enabled
 
 
 def _autocast() -> bool:
-    """Whether there may be autocast; only in code that is being compiled it has to be looked at more closely."""
+    """Return whether autocast may be active; only code that is being compiled needs the exact check."""
     return bool(torch.compiler.is_compiling() or _any_autocast())
 
 
 def _lowered(*tensors: Tensor | None) -> Sequence[Tensor | None]:
-    """Under autocast in its type, as PyTorch's own matrix products are."""
+    """Return the tensors in autocast's type if it is active, as PyTorch does for matrix products."""
     first = tensors[0]
     if not _autocast() or first is None or not torch.is_autocast_enabled(first.device.type):
         return tensors
@@ -40,14 +40,17 @@ def _lowered(*tensors: Tensor | None) -> Sequence[Tensor | None]:
 
 
 def _raised(*tensors: Tensor) -> Sequence[Tensor]:
-    """Under autocast in float32, as PyTorch's own sums of exponentials and losses are."""
+    """Return the tensors in float32 if autocast is active, as PyTorch does for sums of exponentials and losses."""
     if not _autocast() or not torch.is_autocast_enabled(tensors[0].device.type):
         return tensors
     return [t.float() if t.dtype in LOWER else t for t in tensors]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """x @ weight.T + bias, then max(., 0) with `relu`: as `torch.nn.functional.linear`; x may have more axes."""
+    """Return x @ weight.T + bias, then max(., 0) with `relu`, as `torch.nn.functional.linear` does.
+
+    x is [..., k], weight [n, k], bias [n].
+    """
     return call("linear", (x, weight, bias), (relu,), _lowered)
 
 
@@ -60,7 +63,10 @@ def conv2d(
     *,
     relu: bool = False,
 ) -> Tensor:
-    """As `torch.nn.functional.conv2d` of one group, without dilation; a channels_last image is not copied."""
+    """Return a convolution as `torch.nn.functional.conv2d` does, for one group and no dilation.
+
+    A channels_last image is not copied.
+    """
     sides = one("conv2d", "stride", stride), one("conv2d", "padding", padding)
     return call("conv2d", (image, weight, bias), (*sides, relu), _lowered)
 
@@ -71,7 +77,7 @@ def maxpool2d(
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
 ) -> Tensor:
-    """As `torch.nn.functional.max_pool2d`, but that a NaN loses every comparison."""
+    """Return the result of `torch.nn.functional.max_pool2d`, except that a NaN loses every comparison."""
     window = one("maxpool2d", "kernel_size", kernel_size)
     step = window if stride is None else one("maxpool2d", "stride", stride)
     return call("maxpool2d", (x,), (window, step, one("maxpool2d", "padding", padding)))
@@ -89,9 +95,10 @@ def batchnorm2d(
     *,
     relu: bool = False,
 ) -> Tensor:
-    """As `torch.nn.functional.batch_norm`; in training the running statistics follow in place.
+    """Return the result of `torch.nn.functional.batch_norm`; in training it updates the running statistics in place.
 
-    By running statistics and with gradients, and where those are float32 beside a bf16 image, it is PyTorch's own.
+    PyTorch's operator runs the call if it needs gradients with running statistics, or if those are float32 and the
+    image is bf16.
     """
     if eps != EPSILON:
         raise UsageError(f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is")
@@ -115,7 +122,7 @@ def _hundredths(momentum: float) -> int:
 
 
 def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
-    """Whether a batch norm by running statistics is PyTorch's: there is no rule for its gradients, and one type."""
+    """Return whether PyTorch runs a batch norm with running statistics: gradients or mixed types are not supported."""
     dtype = x.dtype
     if mean.dtype != dtype or (weight is not None and weight.dtype != dtype):
         return True
@@ -125,14 +132,14 @@ def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """As `torch.nn.functional.softmax`; another axis than the last is moved there and back."""
+    """Return the result of `torch.nn.functional.softmax`; an axis other than the last is moved there and back."""
     if dim == -1 or dim == x.dim() - 1:
         return call("softmax", (x,), (), _raised)
     return call("softmax", (x.movedim(dim, -1),), (), _raised).movedim(-1, dim)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """As `torch.nn.functional.l1_loss`, for the mean or the sum."""
+    """Return the result of `torch.nn.functional.l1_loss`, for the reductions mean and sum."""
     if reduction not in ("mean", "sum"):
         raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
     loss = call("l1_loss", (x, target), (), _raised)
@@ -145,12 +152,12 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    """An operator of the catalog in use, a user's own too, as a function of tensors in its physical order.
+    """Return an operator of the catalog, also one of the user, as a function of tensors in its physical order.
 
-    Arrays of other libraries come in without a copy by DLPack, and a result goes out so: cupy.from_dlpack(out). It
-    takes the inputs in the operator's order, or by name, and by name what they do not show: modes, strides and so
-    on. Axes are read from the shapes. It is `torch.ops.opbench.compute` with that problem, and differentiable where the
-    operator has a rule for its gradients.
+    Arrays of other libraries come in without a copy by DLPack, and a result goes out the same way:
+    cupy.from_dlpack(out). The function takes the inputs in the operator's order or by name, and as keywords the modes,
+    strides and so on that the shapes do not determine. It calls `torch.ops.opbench.compute`, and is differentiable if
+    the operator has a gradient rule.
     """
     kind = settings().catalog.operator(name)
 
@@ -174,7 +181,7 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
 
 
 def _draft(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
-    """An operator of which only the modes are known, as its tensors' axes depend on those alone."""
+    """Return an operator with only its modes set, because the axes of its tensors depend only on those."""
     draft = object.__new__(kind)
     for mode, default in kind.modes().items():
         object.__setattr__(draft, mode, modes.get(mode, default))
@@ -188,7 +195,7 @@ def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]
 
 
 def _axes(kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]) -> dict[str, int | str]:
-    """The axes of a problem from its inputs' shapes; its `dtype` from their type."""
+    """Return the axes of a problem from the shapes of its inputs, and `dtype` from their type."""
     axes: dict[str, int | str] = dict(modes)
     if "dtype" in kind.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))

@@ -1,9 +1,9 @@
-"""Calls whose form was met before, recognised by the guards of PyTorch's compiler instead of in Python.
+"""Recognise calls of a form seen before, with the guards of PyTorch's compiler instead of Python code.
 
-What decides how a call runs are its tensors' types, shapes, strides, element types, devices, whether they want
-gradients, and whether anything traces, transforms or watches the call. To read all that from Python takes longer than
-to launch a kernel; one call of a guard compares it with what it was, in a tenth of a microsecond a call and half of
-that a tensor. Whatever is not recognised goes the long way, which is what remembers it.
+How a call runs depends on its tensors' types, shapes, strides, element types and devices, on whether they require
+gradients, and on whether a trace, transform or mode is active. Reading these from Python takes longer than a kernel
+launch. A guard compares them in 0.1 µs per call plus 0.05 µs per tensor. A call that is not recognised takes the slow
+path, which remembers it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opbench.networks.pytorch.plans import CallPlan
 
 MOST = 8
-"""Forms that are remembered of calls of one operator whose first tensors are of one shape and whose numbers agree."""
+"""Most forms remembered for calls of one operator with the same numbers and first shape."""
 
 _any_autocast = torch._C._is_any_autocast_enabled
 _trusted: bool | None = None
@@ -37,11 +37,11 @@ class KnownForm(NamedTuple):
 
     fits: Callable[..., bool]
     run: Callable[[Sequence[Tensor | None]], list[Tensor]]
-    """Its plan."""
+    """The plan of the call."""
     wanted: bool
-    """Whether a tensor wants gradients."""
+    """Whether a tensor requires gradients."""
     differentiated: Callable[..., Tensor] | None
-    """The plan to autograd; None until such a call has been met where gradients are enabled."""
+    """The plan as a function for autograd; None until such a call has been made with gradients enabled."""
 
 
 KNOWN: dict[object, tuple[KnownForm, ...]] = {}
@@ -55,11 +55,11 @@ def remember(
     plan: CallPlan,
     differentiated: Callable[..., Tensor] | None,
 ) -> None:
-    """Recognise calls of this form from now on; `differentiated` where they were to be."""
+    """Recognise calls of this form from now on; `differentiated` is for calls with gradients."""
     first = tensors[0]
     assert first is not None
     key = name, first.shape, numbers
-    # Under autocast a guard would not tell to which type.
+    # Under autocast a guard would not show the target type.
     if not _any_autocast() and trusted():
         known = tuple(form for form in KNOWN.get(key, ()) if not form.fits(*tensors))
         if len(known) < MOST:
@@ -68,8 +68,8 @@ def remember(
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
-    """Whether other tensors, None among them, are as these and nothing else is going on than now."""
-    # PyTorch's guards know no None and take no tensor twice.
+    """Return a guard: whether other tensors, including None, have the form of these, in the same global state."""
+    # PyTorch's guards do not support None, nor the same tensor twice.
     same = [next((p for p, other in enumerate(tensors[:place]) if other is t), None) for place, t in enumerate(tensors)]
     places = [
         place for place, (t, first) in enumerate(zip(tensors, same, strict=True)) if t is not None and first is None
@@ -91,7 +91,7 @@ def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
 
 
 def trusted() -> bool:
-    """Whether this PyTorch's guards tell apart what they have to; they are no part of what it promises to keep."""
+    """Return whether this PyTorch's guards distinguish what they must; PyTorch does not guarantee their behaviour."""
     global _trusted  # noqa: PLW0603 (asked once a process)
     if _trusted is None:
         try:

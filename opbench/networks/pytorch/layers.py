@@ -1,8 +1,8 @@
-"""The layers as operators of PyTorch: with fake kernels and gradients, and called directly where nobody looks.
+"""The layers as operators of PyTorch, with fake kernels and gradients; a plain eager call skips the dispatcher.
 
-A call's form (shapes, strides, types, device, numbers) finds its plan in a dictionary: the problem, what has to be
-copied first, the results' form and the kernels. What is left to do for each call is to allocate, to write addresses
-into the launch's arguments and to launch.
+The form of a call (shapes, strides, types, device, numbers) is the key of its plan in a dictionary: the problem, the
+inputs that need a copy, the form of the results and the kernels. Each call then only allocates outputs, writes
+addresses into the launch's arguments and launches.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ CACHES.append(_plans.clear)
 
 @dataclass(frozen=True)
 class LayerOperator:
-    """One operator: its schema, its calls as problems, and what makes its way back."""
+    """One operator: its schema, the conversion of its calls to problems, and its backward pass."""
 
     name: str
     arguments: str
     tensors: int
-    """How many of its arguments are tensors; they come first."""
+    """Number of tensor arguments, which come first."""
     describe: Callable[..., Described]
     outputs: int = 1
     differentiable: int = 1
-    """How many of its outputs a gradient comes back through; they come first."""
+    """Number of differentiable outputs, which come first."""
     is_pulled_by_kernels: ClassVar[bool] = True
-    """Whether its gradients are what kernels give."""
+    """Whether kernels compute its gradients."""
     updated: tuple[int, ...] = ()
-    """Tensors that its last outputs replace, by place, when it is called as a layer."""
+    """Positions of the tensors that its last outputs overwrite when it is called as a layer."""
 
     def register(self) -> None:
-        """Define it in PyTorch."""
+        """Define the operator in PyTorch."""
         results = "Tensor" if self.outputs == 1 else f"({', '.join(['Tensor'] * self.outputs)})"
         library.define(f"{self.name}({self.arguments}) -> {results}")
         for key in ("CPU", "CUDA"):
@@ -58,7 +58,7 @@ class LayerOperator:
         torch.library.register_autograd(f"{NAMESPACE}::{self.name}", self.back, setup_context=self.setup, lib=library)
 
     def plan(self, arguments: Sequence[object]) -> CallPlan | None:
-        """How a call runs; None for one of no elements."""
+        """Return the plan of a call; None for a call without elements."""
         key = self.key(arguments)
         found = _plans.get(key)
         if found is None:
@@ -68,7 +68,7 @@ class LayerOperator:
         return found
 
     def key(self, arguments: Sequence[object]) -> tuple[object, ...]:
-        """The form of a call."""
+        """Return the form of a call."""
         found: list[object] = [self.name, *arguments[self.tensors :]]
         for t in arguments[: self.tensors]:
             if t is None:
@@ -78,13 +78,13 @@ class LayerOperator:
         return tuple(found)
 
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-        """The outputs, from tensors with memory."""
+        """Return the outputs, from tensors with memory."""
         plan = self.plan(arguments)
         found = plan(arguments[: self.tensors]) if plan else self._of_nothing(arguments)
         return found[0] if self.outputs == 1 else tuple(found)
 
     def dispatched(self, tensors: Sequence[Tensor | None], numbers: Sequence[object]) -> Tensor:
-        """The first output by PyTorch's dispatcher."""
+        """Return the first output, computed through PyTorch's dispatcher."""
         outputs = _overloads[self.name](*tensors, *numbers)
         if isinstance(outputs, torch.Tensor):
             return outputs
@@ -94,7 +94,9 @@ class LayerOperator:
         return outputs[0]
 
     def _of_nothing(self, arguments: Sequence[object]) -> list[Tensor]:
-        """An empty batch has an empty result; sums over no terms are 0, a mean of nothing is no number."""
+        """Return the outputs of a call without elements: empty, or 0 for sums over no terms, or NaN for the mean of
+        nothing.
+        """
         call = self.describe(*arguments)
         first: Tensor = arguments[0]
         if self.name == "batchnorm2d_train":
@@ -106,7 +108,7 @@ class LayerOperator:
         return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in found]
 
     def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-        """The outputs' form."""
+        """Return the outputs as fake tensors."""
         first: Tensor = arguments[0]
         found = [
             torch.empty(shape, dtype=dtype, device=first.device, memory_format=form)
@@ -117,10 +119,10 @@ class LayerOperator:
     # Gradients ----------------------------------------------------------------------------------------------------
 
     def differentiated(self, plan: CallPlan, needs: tuple[bool, ...]) -> Callable[..., Tensor]:
-        """Its first output by a plan, as a function of the tensors that autograd differentiates; made once a plan.
+        """Return the first output of a plan as a function for autograd; created once per plan.
 
-        What a call has in common with others of its form is the function's own, so that none of it passes through
-        PyTorch, and outputs that no gradient comes back through are kept without being outputs to PyTorch.
+        Values that all calls of a form share are captured by the function, so they do not pass through PyTorch. Outputs
+        without a gradient are saved without being outputs for PyTorch.
         """
         found = plan.differentiated.get(needs)
         if found is not None:
@@ -128,7 +130,7 @@ class LayerOperator:
         operator, backward, filled = self, plan.backward(needs), plan.filled
 
         class Differentiated(torch.autograd.Function):  # type: ignore[misc]
-            """The same without PyTorch's dispatcher."""
+            """The autograd function without PyTorch's dispatcher."""
 
             @staticmethod
             def forward(ctx: torch.autograd.function.FunctionCtx, *given: Tensor | None) -> Tensor:
@@ -162,7 +164,7 @@ class LayerOperator:
         inputs: tuple[object, ...],
         output: Tensor | tuple[Tensor, ...],
     ) -> None:
-        """Save what the way back of a traced or empty call reads."""
+        """Save the tensors that the backward pass of a traced or empty call reads."""
         given: Sequence[Tensor | None] = inputs[: self.tensors]
         needs = ctx.needs_input_grad[: self.tensors]
         like = [None if t is None else (t.shape, t.dtype) for t in given]
@@ -178,11 +180,11 @@ class LayerOperator:
         ctx.save_for_backward(*[known[place] for place in self.kept(backward)])
 
     def kept(self, backward: Backward) -> Sequence[int]:
-        """The tensors that the way back reads, by place among those of the call and the outputs after them."""
+        """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
         return backward.kept
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
-        """The gradients of all arguments of a traced call; there are none of its numbers."""
+        """Return the gradients of all arguments of a traced call; None for its numbers."""
         found = self.pulled(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
 
@@ -193,14 +195,17 @@ class LayerOperator:
         gradient: Tensor | None,
         known: list[KnownBack],
     ) -> tuple[Tensor | None, ...]:
-        """The tensors' gradients; where they can be had straight from now on, that becomes known."""
+        """Return the gradients of the tensors.
+
+        If they can be computed by a cached launch next time, add it to `known`.
+        """
         found = tuple(self.pulled(backward, saved, gradient))
         if self.is_pulled_by_kernels and backward.way is not None and gradient is not None:
             remember_back(known, backward.way, saved, gradient, found)
         return found
 
     def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
-        """The tensors' gradients, from that of the first output."""
+        """Return the gradients of the tensors, from the gradient of the first output."""
         like, way = backward.like, backward.way
         found: list[Tensor | None] = [None] * len(like)
         if out is not None and way is not None:
@@ -216,7 +221,7 @@ class LayerOperator:
 
 
 def _picked(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
-    """What has these places in a list."""
+    """Return a function that selects these positions of a list."""
     if len(places) > 1:
         return itemgetter(*places)
     first = places[0] if places else 0
@@ -224,16 +229,16 @@ def _picked(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[T
 
 
 class LossOperator(LayerOperator):
-    """A loss that gives its gradient with it."""
+    """A loss that computes its gradient together with its value."""
 
     is_pulled_by_kernels = False
 
     def kept(self, backward: Backward) -> Sequence[int]:
-        """The gradient."""
+        """Return the position of the gradient, which the backward pass reads."""
         return (self.tensors + 1,)
 
     def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
-        """The gradient, times the loss's own; of the target the opposite."""
+        """Return the stored gradient times the gradient of the loss; the target's gradient is its negative."""
         if out is None:
             return None, None
         (own,) = saved
@@ -290,9 +295,10 @@ def call(
     numbers: tuple[object, ...] = (),
     prepare: Callable[..., Sequence[Tensor | None]] | None = None,
 ) -> Tensor:
-    """A layer's first output: straight to the kernels where nobody watches or transforms, else by the dispatcher.
+    """Return the first output of a layer: directly from the kernels if nothing intercepts the call, else by the
+    dispatcher.
 
-    `prepare` is what autocast does to the tensors.
+    `prepare` converts the tensors for autocast.
     """
     # A guard sees what is in the way of PyTorch's dispatcher: transforms, traces and autocast. To ask for are what goes
     # by other ways, and modes, of which it sees some.
@@ -316,7 +322,7 @@ def call(
 def _planned(
     layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]
 ) -> Tensor:
-    """The first output by a plan, which serves what is called in this form from now on."""
+    """Return the first output by a plan, and remember the plan for calls of this form."""
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
     function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None

@@ -1,4 +1,4 @@
-"""A problem timed where it is met first: what could serve it, side by side with PyTorch's own way."""
+"""Time a problem at its first call: the variants that could serve it, and PyTorch's operator."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
 
 MOST = 6
-"""Cases that are compiled and timed of a problem met for the first time: compiling takes seconds each."""
+"""Most cases to compile and time for a new problem: each compilation takes seconds."""
 PEER = "torch"
 
 
 def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
-    """The fastest of the first fitting cases with PyTorch's time, from a cold L2; None where nothing can be timed.
+    """Return the fastest of the first fitting cases and PyTorch's time, from a cold L2; None if nothing can be timed.
 
-    A case whose result is not PyTorch's in float64, within what its operator allows, has no time, and is told of.
+    A case whose result differs from PyTorch's in float64 by more than its operator allows gets no time, and a message.
     """
     able = compiled(fitting, place)
     if not isinstance(place.backend, Timed) or not able:
@@ -74,7 +74,7 @@ def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> 
 
 
 def compiled(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
-    """The first fitting cases that the device takes and that compile; they are compiled side by side."""
+    """Return the first fitting cases that the device can run and that compile; they are compiled in parallel."""
     able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         ready = list(pool.map(lambda case: _compiles(case, place), able))
@@ -82,7 +82,7 @@ def compiled(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
 
 
 def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None:
-    """Compile what many problems will be measured with, all side by side."""
+    """Compile, in parallel, the kernels with which many problems will be measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cases in ladders:
             able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
@@ -100,7 +100,7 @@ def _compiles(case: Case, place: DevicePlace) -> bool:
 
 
 def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
-    """The problem's own inputs on the device."""
+    """Return the inputs of the problem on the device."""
     arrays = problem.make_inputs(0)
     found = []
     for tensor in problem.input_tensors():
@@ -112,7 +112,7 @@ def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
 def _bound(
     case: Case, place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
 ) -> Callable[[], None] | None:
-    """The case's launch on outputs of its own, run once; None for one that fails or gives another result."""
+    """Return the case's launch on its own outputs, after one run; None if it fails or its result is wrong."""
     outputs = [
         torch.empty(t.shape, dtype=TORCH_DTYPES[t.dtype], device=place.device) for t in case.problem.output_tensors()
     ]

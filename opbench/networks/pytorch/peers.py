@@ -1,6 +1,6 @@
-"""PyTorch's own way of each operator, on arrays in the operator's physical order: for what a book gives to PyTorch.
+"""PyTorch's implementation of each operator, on arrays in the operator's physical order, where PyTorch is faster.
 
-An image in nhwc is a permuted view to PyTorch, channels_last, so that nothing is copied.
+An image in nhwc is a permuted view for PyTorch, channels_last, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from torch.nn import functional
 from opbench.kernels.operator import Operator
 
 PeerCall = Callable[..., tuple[torch.Tensor, ...]]
-"""Takes the problem and its inputs, gives its outputs."""
+"""A function from the problem and its inputs to its outputs."""
 aten = torch.ops.aten
 
 
 def logical(problem: Operator, array: torch.Tensor) -> torch.Tensor:
-    """An array as PyTorch sees it: of an image or filters in nhwc a view in nchw."""
+    """Return an array as PyTorch sees it: an image or filters in nhwc become a view in nchw."""
     return array.permute(0, 3, 1, 2) if array.dim() == 4 and problem.axes.get("layout") == "nhwc" else array
 
 
 def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
-    """The opposite: PyTorch's tensor in the operator's order, a view."""
+    """Return PyTorch's tensor as a view in the operator's order, the inverse of `logical`."""
     return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 and problem.axes.get("layout") == "nhwc" else tensor
 
 
 def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What PyTorch makes of a problem whose operator is in `PEERS`, dense and in the declared types."""
+    """Return PyTorch's results for a problem whose operator is in `PEERS`, dense and in the declared types."""
     seen = [logical(problem, array) for array in inputs]
     found = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
     shaped = zip(found, problem.output_tensors(), strict=True)
@@ -183,11 +183,14 @@ PEERS: dict[str, PeerCall] = {
     "relu_backward": _relu_backward,
     "l1_loss": _l1_loss,
 }
-"""By operator."""
+"""PyTorch's implementation by operator."""
 
 
 def has_peer(problem: Operator) -> bool:
-    """Whether PyTorch can stand in: it notes positions in another form, and has no statistics of one pixel."""
+    """Return whether PyTorch can compute the problem.
+
+    PyTorch stores pooling positions in another form and rejects batch statistics of a single pixel.
+    """
     if problem.name == "batchnorm2d_train" and _a(problem, "n") * _a(problem, "h") * _a(problem, "w") == 1:
         return False
     return problem.name in PEERS and "positions" not in (*problem.inputs, *problem.outputs)

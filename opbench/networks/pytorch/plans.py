@@ -1,4 +1,4 @@
-"""How calls of one form run, forward and back: found once, then tensors' addresses are all that changes."""
+"""Plans of calls, forward and backward: created once per form; later calls only change the addresses of tensors."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backward:
-    """What the gradients of calls of one form need, for those of their tensors that want one."""
+    """The backward pass of calls of one form, for those of their tensors that require a gradient."""
 
     call: Described | None
-    """None for a call of no elements."""
+    """None for a call without elements."""
     like: Sequence[tuple[Sequence[int], torch.dtype] | None]
-    """Of each tensor its shape and type; None for one that was left out."""
+    """Shape and type of each tensor; None for a tensor that is None."""
     needs: tuple[bool, ...]
 
     @functools.cached_property
     def way(self) -> WayBack | None:
-        """What takes a call back to these of its tensors."""
+        """Return the backward pass to these tensors; None for a call without elements."""
         if self.call is None:
             return None
         wanted = frozenset(name for name, need in zip(self.call.names, self.needs, strict=False) if need)
@@ -49,12 +49,12 @@ class Backward:
 
     @property
     def kept(self) -> list[int]:
-        """The tensors that the way back reads, by place among those of the call and the outputs after them."""
+        """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
         return [place if own else len(self.like) + place for place, own in self.way.kept] if self.way else []
 
 
 class CallPlan:
-    """How calls of one form run."""
+    """The plan of calls of one form."""
 
     def __init__(self, call: Described, given: Sequence[Tensor | None]) -> None:
         first = given[0]
@@ -83,10 +83,10 @@ class CallPlan:
         self._updating: CallPlan | None = None
         self.like = [None if t is None else (t.shape, t.dtype) for t in given]
         self.differentiated: dict[tuple[bool, ...], Callable[..., Tensor]] = {}
-        """What autograd differentiates, by which tensors want gradients."""
+        """The functions for autograd, by which tensors require gradients."""
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor]:
-        """The outputs, enqueued."""
+        """Enqueue the call and return its outputs."""
         launching = self._launching
         if launching is None:
             tensors: Sequence[Tensor] = given if self._as_it_is else self._prepared(given)
@@ -112,7 +112,7 @@ class CallPlan:
         return self._followed(given, found) if self._after else found
 
     def _prepared(self, given: Sequence[Tensor | None]) -> list[Tensor]:
-        """The problem's inputs: made up where one was left out, copied where one lies otherwise."""
+        """Return the problem's inputs: a constant for a tensor that is None, a copy of one in another memory format."""
         tensors: list[Tensor] = list(given[: self.count])
         for place, tensor in self.filled:
             tensors[place] = tensor
@@ -121,7 +121,7 @@ class CallPlan:
         return tensors
 
     def _moved(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs, from copies of tensors that begin between the addresses that wide accesses need."""
+        """Return the outputs, computed from copies of tensors that are not aligned for wide accesses."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
         found = self([*aligned, *given[self.count :]])
         for place in self._into:
@@ -133,7 +133,7 @@ class CallPlan:
         return found
 
     def _slowly(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """By PyTorch, or on the host."""
+        """Return the outputs, computed by PyTorch or on the host."""
         if self.runner is None:
             found = self._by_pytorch(tensors)
         else:
@@ -143,7 +143,7 @@ class CallPlan:
         return self._followed(given, found) if self._after else found
 
     def _followed(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
-        """The outputs but the last, which are copied over inputs."""
+        """Return the outputs except the last ones, which are copied over inputs."""
         count = len(self._after)
         for place, new in zip(self._after, found[-count:], strict=True):
             if (changed := given[place]) is not None:
@@ -151,9 +151,9 @@ class CallPlan:
         return found[:-count]
 
     def updating(self, places: tuple[int, ...]) -> CallPlan:
-        """The same with its last outputs written over these inputs, which the operator's kernels have to allow.
+        """Return the plan with its last outputs written over these inputs, which the operator's kernels must allow.
 
-        They are copied where that cannot be: on the host, by PyTorch, and where an input is copied first or left out.
+        They are copied instead on the host, with PyTorch, and for an input that is None or is copied first.
         """
         if not places:
             return self
@@ -167,7 +167,7 @@ class CallPlan:
         return self._updating
 
     def backward(self, needs: tuple[bool, ...]) -> Backward:
-        """What the gradients of these of its tensors need."""
+        """Return the backward pass for these tensors."""
         return Backward(self.call, self.like, needs)
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -178,12 +178,12 @@ class CallPlan:
 
 
 def in_order(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """A tensor of PyTorch's in the operator's order and shape."""
+    """Return a PyTorch tensor in the operator's order and shape."""
     return peers.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
 def from_order(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
-    """The opposite: an array of the operator's as PyTorch's tensor of a shape."""
+    """Return an array of the operator as PyTorch's tensor of a shape."""
     return peers.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
 
 
@@ -192,7 +192,7 @@ def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]
 
 
 def fillings(call: Described, given: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
-    """Numbers for tensors that were left out and that the operator needs; made once."""
+    """Return the constants, by position, for tensors that are None and that the operator needs."""
     first = given[0]
     assert first is not None
     fills = (0.0,) * (len(call.names) - len(call.fill)) + call.fill

@@ -1,6 +1,6 @@
 """`opbench::compute`: any operator's problem on tensors in its physical order, differentiable by the operator's rule.
 
-Traced programs hold it as a call with the operator's and the problem's names; an eager call goes straight to `execute`.
+A traced program contains it as a call with the names of operator and problem; an eager call goes directly to `execute`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "opbench"
 library = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Where the operators are registered."""
+"""The library in which the operators are registered."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Signature:
     inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     outputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     ways: dict[frozenset[str], WayBack] = field(default_factory=dict, compare=False)
-    """Back to some of the inputs."""
+    """The backward pass for each set of inputs."""
 
 
 _signatures: dict[object, Signature] = {}
@@ -51,7 +51,7 @@ CACHES.append(_signatures.clear)
 
 
 def signature(operator: str, text: str) -> Signature:
-    """Of the problem that prints as `text`."""
+    """Return the signature of the problem that prints as `text`."""
     found = _signatures.get((operator, text))
     if found is None:
         problem = problem_of(operator, text)
@@ -64,7 +64,7 @@ def signature(operator: str, text: str) -> Signature:
 
 
 class ReadyProblem:
-    """A problem on one device with what runs it."""
+    """A problem on one device with its runner."""
 
     def __init__(self, operator: str, text: str, index: int) -> None:
         known = self.signature = signature(operator, text)
@@ -75,7 +75,7 @@ class ReadyProblem:
         self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs; inputs that lie otherwise are copied."""
+        """Return the outputs; inputs in another memory order are copied first."""
         index, addresses = self.index, []
         ready = list(inputs)
         for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
@@ -121,7 +121,7 @@ CACHES.append(_ready.clear)
 
 
 def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs of a problem, computed now.
+    """Return the outputs of a problem, computed now.
 
     Raises UsageError for inputs of other shapes, types or devices.
     """
@@ -129,7 +129,7 @@ def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
-    """A problem on a device; made ready once."""
+    """Return a problem on a device; it is prepared at the first call."""
     key = (operator, text, index)
     ready = _ready.get(key)
     if ready is None:
@@ -150,18 +150,21 @@ def _fake(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class BackwardStep:
-    """One problem of a backward pass, tied to tensors by name."""
+    """One problem of a backward pass, connected to tensors by name."""
 
     operator: str
     text: str
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
-    """What is read, in the operator's order, in which shape."""
+    """The tensors that it reads, in the operator's order, with their shapes."""
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
-    """What each output is called, in which shape; "" for one that nobody asked for."""
+    """The name and shape of each output; "" for one that is not needed."""
 
 
 def steps_back(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
-    """What takes a problem's results back to the wanted inputs, by its operator's rule; raises UsageError for none."""
+    """Return the problems that compute the gradients of these inputs by the operator's rule.
+
+    Raises UsageError without one.
+    """
     names = [name for name in problem.inputs if name in wanted]
     return tuple(_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator"))
 
@@ -180,10 +183,10 @@ def _step(problem: Operator, entry: Gradient) -> BackwardStep:
 
 
 class WayBack:
-    """What takes one problem's results back to some of its inputs: what is kept for it, and the problems to solve.
+    """The backward pass of one problem to some of its inputs: the saved tensors, and the problems to solve.
 
-    Tensors come as PyTorch has them: in any shape of theirs, and images and filters of a problem in nhwc in nchw; those
-    of `compute`, which are in the operator's order, where `logical` is False.
+    Tensors have PyTorch's form: any shape, and nchw for images and filters of a problem in nhwc. If `logical` is False,
+    as for `compute`, tensors are in the operator's order.
     """
 
     def __init__(self, problem: Operator, wanted: frozenset[str], *, logical: bool = True) -> None:
@@ -193,7 +196,7 @@ class WayBack:
         forward = {*inputs, *outputs}
         names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
         self.kept = [(inputs.index(n), True) if n in inputs else (outputs.index(n), False) for n in names]
-        """Where each tensor to keep is found: among the inputs, else among the outputs."""
+        """For each saved tensor, its position among the inputs (True) or the outputs (False)."""
         nhwc = logical and problem.axes.get("layout") == "nhwc"
         shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
         self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
@@ -208,7 +211,10 @@ class WayBack:
         ]
 
     def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
-        """The saved tensors and the one gradient by name as the steps read them; None where they read another one."""
+        """Return the saved tensors and the one gradient by name for the steps.
+
+        None if the steps read another gradient.
+        """
         if [place for place, *_ in self._given] != [0]:
             return None
         ((_, own, form, is_turned, _),) = self._given
@@ -218,13 +224,14 @@ class WayBack:
 
     @property
     def found(self) -> Sequence[tuple[int, str, bool]]:
-        """The place among the inputs of each gradient, its name, and whether it is an image's that is turned."""
+        """Return for each gradient its position among the inputs, its name, and whether it is an image to permute."""
         return self._found
 
     def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
-        """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros.
+        """Return the requested gradients with their positions among the inputs, from those of the outputs; None means
+        zeros.
 
-        Of the outputs' gradients at least one is there; of those that no step reads none need be.
+        At least one gradient of an output is not None. Gradients that no step reads may be None.
         """
         known: dict[str, Tensor] = {}
         for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
@@ -250,14 +257,14 @@ class WayBack:
 
 
 def ordered(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
-    """A tensor of PyTorch's in the operator's order and shape."""
+    """Return a PyTorch tensor in the operator's order and shape."""
     if turned:
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
 def way_back(known: Signature, wanted: frozenset[str]) -> WayBack:
-    """The way of a problem whose tensors are in the operator's order."""
+    """Return the backward pass of a problem whose tensors are in the operator's order."""
     found = known.ways.get(wanted)
     if found is None:
         found = known.ways[wanted] = WayBack(known.problem, wanted, logical=False)
@@ -279,7 +286,7 @@ def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], 
 
 
 def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """By place among the inputs."""
+    """Return the gradients by position among the inputs."""
     known: Signature = ctx.signature
     if ctx.error:
         raise UsageError(ctx.error)
@@ -297,7 +304,7 @@ def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | Non
 
 
 def applied(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
-    """Of PyTorch's `apply` the part that does not look for functorch, under whose transforms nothing comes this way."""
+    """Return PyTorch's `apply` without its check for functorch, whose transforms never use this path."""
     found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
     return found
 
@@ -309,7 +316,7 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: torch.autograd.function.FunctionCtx, operator: str, text: str, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """The outputs."""
+        """Return the outputs."""
         found = execute(operator, text, tensors)
         ctx.set_materialize_grads(False)
         _keep(ctx, (operator, text, tensors), found)
@@ -317,7 +324,7 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
-        """The inputs' gradients."""
+        """Return the gradients of the inputs."""
         return None, None, *_gradients(ctx, gradients)
 
 
@@ -325,7 +332,7 @@ _applied = applied(Computed)
 
 
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """A problem on tensors in the operator's order, differentiable, by the shortest way."""
+    """Return the outputs of a problem on tensors in the operator's order, differentiable, by the fastest path."""
     found: Sequence[Tensor]
     if not eager(inputs):
         found = torch.ops.opbench.compute.default(operator, text, list(inputs))
@@ -355,9 +362,9 @@ _profiling = torch.autograd._profiler_enabled
 
 
 def eager(tensors: Collection[Tensor | None]) -> bool:
-    """Whether nobody watches, traces or transforms the calls on these: then a kernel may be called directly.
+    """Return whether no trace, transform or mode intercepts calls on these tensors, so that a kernel may run directly.
 
-    A tensor whose memory holds the negative of its numbers is PyTorch's to resolve.
+    A tensor with the negative bit set must be resolved by PyTorch.
     """
     if _compiling() or _modes() or _functions() or _profiling() or _tracing() is not None or _transforms() is not None:
         return False

@@ -1,4 +1,4 @@
-"""Layers of a model swapped where the book measured ours as faster, with a table of what was decided."""
+"""Replace the layers of a model for which opbench was measured as faster, and return a table of the decisions."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 
 
 class OpbenchLinear(nn.Linear):  # type: ignore[misc]
-    """The layer by opbench; what opbench has not, such as float64, by PyTorch."""
+    """A linear layer by opbench; PyTorch runs what opbench does not support, such as float64."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """x @ weight.T + bias."""
+        """Return x @ weight.T + bias."""
         return functions.linear(x, self.weight, self.bias) if _served(x, self.weight) else super().forward(x)
 
 
 class OpbenchConv2d(nn.Conv2d):  # type: ignore[misc]
-    """The layer by opbench; what opbench has not by PyTorch."""
+    """A convolution by opbench; PyTorch runs what opbench does not support."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The convolution."""
+        """Return the convolution."""
         if not _served(x, self.weight):
             return super().forward(x)
         return functions.conv2d(x, self.weight, self.bias, self.stride, self.padding)
 
 
 class OpbenchMaxPool2d(nn.MaxPool2d):  # type: ignore[misc]
-    """The layer by opbench; what opbench has not by PyTorch."""
+    """A max pooling by opbench; PyTorch runs what opbench does not support."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The largest of each window."""
+        """Return the largest element of each window."""
         if x.dtype not in SERVED:
             return super().forward(x)
         return functions.maxpool2d(x, self.kernel_size, self.stride, self.padding)
 
 
 class OpbenchBatchNorm2d(nn.BatchNorm2d):  # type: ignore[misc]
-    """The layer by opbench, in training and by running statistics."""
+    """A batch norm by opbench, in training and with running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised image."""
+        """Return the normalised image."""
         if x.dtype not in SERVED or not x.numel():
             return super().forward(x)
         own = self.training or self.running_mean is None
@@ -69,10 +69,10 @@ class OpbenchBatchNorm2d(nn.BatchNorm2d):  # type: ignore[misc]
 
 
 class OpbenchSoftmax(nn.Softmax):  # type: ignore[misc]
-    """The layer by opbench; what opbench has not by PyTorch."""
+    """A softmax by opbench; PyTorch runs what opbench does not support."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Exponentials over their sum."""
+        """Return exponentials divided by their sum."""
         return functions.softmax(x, self.dim) if x.dtype in SERVED and self.dim is not None else super().forward(x)
 
 
@@ -87,7 +87,7 @@ SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def _served(x: Tensor, weight: Tensor) -> bool:
-    """Whether opbench has the types, as autocast makes them."""
+    """Return whether opbench supports the types, after autocast."""
     if not functions._autocast():
         return x.dtype in SERVED and x.dtype == weight.dtype
     if torch.is_autocast_enabled(x.device.type):
@@ -97,7 +97,7 @@ def _served(x: Tensor, weight: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What was decided of one layer, and by which times."""
+    """The decision for one layer, and the times behind it."""
 
     layer: str
     problem: str
@@ -105,18 +105,21 @@ class LayerChoice:
     """ "opbench", or "PyTorch" with the reason."""
     pytorch_s: float | None = None
     ours_s: float | None = None
-    """Forward, and backward where it is trained; of each problem the faster."""
+    """The sum of opbench's forward times, plus backward for training, in seconds.
+
+    Of each problem the fastest variant.
+    """
     case: str = ""
 
     @property
     def ours(self) -> bool:
-        """Whether it was swapped."""
+        """Return whether the layer was replaced."""
         return self.choice == "opbench"
 
 
 @dataclass(frozen=True)
 class LayerChoices:
-    """The layers of a model, and what was decided of each."""
+    """The layers of a model, and the decision for each."""
 
     choices: tuple[LayerChoice, ...]
 
@@ -132,13 +135,13 @@ class LayerChoices:
 def replace(
     model: nn.Module, book: Book | str | Path | None = None, *, example: Tensor | Sequence[Tensor], verbose: bool = True
 ) -> LayerChoices:
-    """Swap, in place, the layers that are measured as faster by opbench than by PyTorch; returns and prints the table.
+    """Replace, in place, the layers for which opbench is measured as faster than PyTorch; return and print the table.
 
-    `example` is what the model is called with: from one call come the shapes, types and memory formats of its layers.
-    `book` is as `use` takes it; without one the settings stay as they are. A layer is swapped where the whole 95 %
-    interval of ours lies below PyTorch's; of a model in training mode its backward problems count too. What the book
-    has not is measured first where the settings say so, else it stays PyTorch's. Parameters, buffers, hooks and the
-    names in `state_dict` stay.
+    `example` holds the model's inputs: one call shows the shapes, types and memory formats of its layers. `book` is a
+    winners file, as in `use`; without one the settings stay. A layer is replaced if the whole 95 % interval of opbench
+    is below PyTorch's; for a model in training mode its backward problems count too. Problems that are not in the
+    winners file are measured first if the settings say so; otherwise the layer stays PyTorch's. Parameters, buffers,
+    hooks and the names in `state_dict` are unchanged.
     """
     if book is not None:
         use(book, missing=settings().missing, precision=settings().precision)
@@ -159,17 +162,17 @@ def replace(
 
 
 def _prepare(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
-    """Compile what will be measured of all layers at once."""
+    """Compile together the kernels that will be measured for all layers."""
     problems: dict[int, list[Operator]] = {}
     for module, seen in everything.items():
-        with contextlib.suppress(OpbenchError):  # which is told when the layer is decided
+        with contextlib.suppress(OpbenchError):  # the error is reported when the layer is decided
             problems.setdefault(seen[0][0].get_device(), []).extend(_needed(module, seen)[1])
     for index, needed in problems.items():
         prepare(needed, place_of(index))
 
 
 def _swap(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a layer that shares all with the old one in its place."""
+    """Replace a layer by one that shares all parameters, buffers and hooks with it."""
     kind = SWAPPED[type(module)]
     new = object.__new__(kind)
     new.__dict__ = module.__dict__
@@ -182,7 +185,7 @@ def _swap(model: nn.Module, name: str, module: nn.Module) -> None:
 def _seen(
     model: nn.Module, inputs: Sequence[Tensor], layers: Sequence[nn.Module]
 ) -> dict[nn.Module, list[tuple[Tensor, Tensor]]]:
-    """What each layer is called with and gives in one call, in the order of the calls; the model's state is kept."""
+    """Return the input and output of each call of each layer in one call of the model, whose state is restored."""
     found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
     def note(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -202,7 +205,7 @@ def _seen(
 
 
 def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
-    """By the times of all problems of a layer."""
+    """Return the decision from the times of all problems of a layer."""
     try:
         shown, needed = _needed(module, seen)
     except OpbenchError as error:
@@ -216,7 +219,7 @@ def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Ten
 
 
 def _needed(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
-    """A layer's first problem in words, and all that it has: those of its way back too where it is trained."""
+    """Return a layer's first problem as text, and all its problems, for training also those of the backward pass."""
     calls = [_call_of(module, x) for x, _ in seen]
     problems = [problem_of(call.operator, call.text) for call in calls]
     needed = list(problems)
@@ -249,7 +252,7 @@ def _compared(
 
 
 def _call_of(module: nn.Module, x: Tensor) -> Described:
-    """A layer's call as a problem; raises UsageError for what opbench's operators have not."""
+    """Return a layer's call as a problem; raises UsageError for a layer that opbench's operators do not support."""
     match module:
         case nn.Linear():
             x, weight, bias = functions._lowered(x, module.weight, module.bias)

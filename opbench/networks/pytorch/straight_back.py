@@ -1,7 +1,7 @@
-"""A way back whose tensors lie as kernels read them: addresses alone, without looking at anything again.
+"""A backward pass whose tensors are already in the form that kernels read: it only passes addresses.
 
-`WayBack` goes by names and checks, reshapes and turns every tensor; where that has changed no memory, the next call
-whose tensors are as these (a guard says so) launches the same kernels on the new ones' addresses.
+`WayBack` goes by names and checks, reshapes and permutes every tensor. If that copied nothing, the next call with
+tensors of the same form, as a guard tells, launches the same kernels on the new addresses.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST = 4
-"""Forms of gradients that are remembered of calls of one form."""
+"""Most forms of gradients remembered for calls of one form."""
 
 
 @dataclass(frozen=True)
 class StraightStep:
-    """One problem of a way back."""
+    """One problem of a backward pass."""
 
     runner: CudaRunner
     inputs: tuple[int, ...]
-    """By number: the saved tensors, the gradient, then the outputs of all steps."""
+    """Numbers of its inputs: the saved tensors, then the gradient, then the outputs of all steps."""
     outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int | None], ...]
-    """Shape, strides and type of each, and whose gradient it is: the place of a tensor of the call."""
+    """Shape, strides and type of each output, and the position of the call's tensor whose gradient it is."""
 
 
 class StraightBack:
-    """From a call's saved tensors and its output's gradient to its tensors' gradients."""
+    """Compute the gradients of a call's tensors from its saved tensors and the gradient of its output."""
 
     def __init__(self, steps: Sequence[StraightStep], index: int, found: Sequence[Tensor | None]) -> None:
-        """`found` are gradients as they have to be."""
+        """Prepare the steps; `found` holds gradients in the required form."""
         self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
         self._index, self._none = index, [None] * len(found)
         types = {whose: dtype for step in steps for _, _, dtype, whose in step.outputs if whose is not None}
         self._rounded = [(p, t.dtype) for p, t in enumerate(found) if t is not None and t.dtype != types[p]]
 
     def __call__(self, saved: Sequence[Tensor], gradient: Tensor) -> tuple[Tensor | None, ...] | None:
-        """The gradients, enqueued; None where a tensor begins at an address that kernels do not take."""
+        """Return the gradients, enqueued; None if a tensor is not aligned for the kernels."""
         index = self._index
         if current_device() != index:
             with torch.cuda.device(index):
@@ -79,13 +79,13 @@ class StraightBack:
 
 
 KnownBack = tuple[Callable[..., bool], "StraightBack | None"]
-"""A guard of saved tensors and gradient, and their way; None where more than addresses is to be seen to."""
+"""A guard of saved tensors and gradient, and the cached pass; None if the slow pass must convert something."""
 
 
 def remember_back(
     known: list[KnownBack], way: WayBack, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
 ) -> None:
-    """Recognise such tensors from now on, of which the way gave what was `found`."""
+    """Recognise such tensors from now on; `found` are the gradients of the slow pass."""
     tensors = (*saved, gradient)
     if len(known) == MOST or torch.is_grad_enabled() or not trusted() or not eager(tensors):
         return
