@@ -1,4 +1,4 @@
-"""A network as one program: kernels called in order from the host, by name, in memory that is planned."""
+"""A network as one C++ program: kernels launched in order by the host, in planned memory."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class NodeCode:
     node: Node
     code: LaunchCode
     kept: tuple[Tensor, ...] = ()
-    """What its launches that prepare fill, once, and its others read."""
+    """Buffers that the setup launches fill and that the other launches read."""
     scratch: tuple[Tensor, ...] = ()
-    """What they need meanwhile."""
+    """Buffers that only the setup launches need."""
     workspace: tuple[Tensor, ...] = ()
-    """What is filled anew each time."""
+    """Buffers that each run fills."""
 
     @property
     def function(self) -> str:
-        """What it is called in the source."""
+        """Return the name of the node's function in the source."""
         return safe(self.node.name)
 
 
 @dataclass(frozen=True)
 class NetworkProgram:
-    """Everything that the source is made of."""
+    """The data from which the source is generated."""
 
     name: str
     gpu: ShipTarget
@@ -55,14 +55,14 @@ class NetworkProgram:
     text: DeviceText
     compiled: CompiledText
     norm: float
-    """What all of an output may be off by, relative to its length."""
+    """Tolerance of an output, relative, in norm."""
     command: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What each value is called in the source."""
+    """Name of each value in the source."""
 
 
 def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm: float, command: str) -> NetworkProgram:
-    """A network as a program; raises UsageError for a node whose case cannot be shipped, and for a step of training."""
+    """Return a network as a program; raises UsageError for a case that cannot be shipped, and for a training step."""
     if graph.state:
         raise UsageError(f"{graph.name}: it has state that a run changes, as training has; what is shipped infers")
     require_fitting(graph, cases)
@@ -100,7 +100,7 @@ def _node(
 
 
 def _names(graph: Graph) -> dict[str, str]:
-    """A name in C++ for every value, each its own."""
+    """Return a unique C++ name for every value."""
     found: dict[str, str] = {}
     taken = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
     for value in graph.values:
@@ -116,7 +116,7 @@ def _names(graph: Graph) -> dict[str, str]:
 
 
 def program_text(program: NetworkProgram) -> str:
-    """The whole of it."""
+    """Return the whole source."""
     n = program.name
     includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
     parts = [
@@ -155,7 +155,7 @@ def _told(graph: Graph, name: str) -> str:
 
 
 def _layer(one: NodeCode) -> str:
-    """A layer's function, and that which prepares it where something does."""
+    """Return the function of a layer, and that of its setup launches if there are any."""
     code, name = one.code, one.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
     words = {t.name for t in one.kept}
@@ -258,7 +258,7 @@ def _main(program: NetworkProgram) -> str:
 
 
 def _in_order(graph: Graph) -> list[str]:
-    """Values that are no weights: inputs and what layers make, as they come to be, then those that lie in others."""
+    """Return the values that are no weights: inputs and results in order, then views of others."""
     made = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
     every = dict.fromkeys((*made, *graph.values))
     own = [name for name in every if name not in graph.weights]
@@ -266,7 +266,7 @@ def _in_order(graph: Graph) -> list[str]:
 
 
 def _placed(program: NetworkProgram, name: str) -> str:
-    """Where a value lies that is no weight: in the arena, or in another's memory."""
+    """Return where a value that is no weight is stored: in the arena, or in the memory of another value."""
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.place(name)
     if base == name:
@@ -282,7 +282,7 @@ def _kept(one: NodeCode, tensor: Tensor) -> str:
 
 
 def _preparations(program: NetworkProgram) -> list[str]:
-    """What runs once, with memory of its own."""
+    """Return the code of all setup launches, with their memory."""
     lines: list[str] = []
     for one in program.nodes:
         if not one.code.once.lines:

@@ -1,4 +1,4 @@
-"""A network as files: what `opbench ship alexnet --plan plan.json` writes."""
+"""Write a network as files, for `opbench ship alexnet --plan plan.json`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from opbench.shipping.shipping import Shipped
 def ship_network(
     options: NetOptions, *, gpu: str, test: bool, replace: bool, tell: Callable[[str], None] = lambda words: None
 ) -> Shipped:
-    """Write a network's program; raises UsageError, CompileError or EnvironmentFault, writing nothing."""
+    """Write the program of a network; raises UsageError, CompileError or EnvironmentFault and then writes nothing."""
     out = options.out
     require_free(out, replace)
     device = target(gpu)
@@ -61,7 +61,7 @@ def ship_network(
 
 
 def _environment(gpu: ShipTarget) -> Environment:
-    """As a backend would tell of such a GPU."""
+    """Return the environment that a backend would report for such a GPU."""
     digits = gpu.arch.removeprefix("sm_")
     capability = f"{digits[:-1]}.{digits[-1]}"
     assert (int(digits[:-1]), int(digits[-1])) in MULTIPROCESSORS
@@ -69,13 +69,13 @@ def _environment(gpu: ShipTarget) -> Environment:
 
 
 def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
-    """Raise UsageError for a plan of another GPU's."""
+    """Raise UsageError for a plan of another GPU."""
     if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
         raise UsageError(f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})")
 
 
 def _norm(graph: Graph, cases: dict[str, Case]) -> float:
-    """What an output may be off by, as a run of the network is judged."""
+    """Return the tolerance of an output, the same as in a run of the network."""
     steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
@@ -153,7 +153,7 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
 
 
 def is_network(name: str) -> bool:
-    """Whether a name is a network's, or a saved one's file."""
+    """Return whether a name is that of a network or of a saved network's file."""
     from opbench.graph.zoo import NETWORKS
 
     return name in NETWORKS or (name.endswith(".json") and Path(name).is_file())

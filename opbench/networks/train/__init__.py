@@ -1,1 +1,1 @@
-"""Training: steps, losses, ranks, checkpoints, what comes of them beside PyTorch."""
+"""Training: steps, losses, ranks, checkpoints, and the comparison with PyTorch."""

@@ -1,4 +1,4 @@
-"""Our step of training beside PyTorch's: the same numbers first, then the times of all ways, interleaved."""
+"""Compare opbench's training step with PyTorch's: first the numbers, then the times of all ways, interleaved."""
 
 from __future__ import annotations
 
@@ -27,47 +27,53 @@ from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
 
 ALLOWED = {"f32": (1e-5, 1e-3, 2e-2), "tf32": (5e-3, 0.1, 0.3), "bf16": (2e-2, 0.7, 0.9)}
-"""By precision how far our first step may be from PyTorch's, relative and in norm: its loss, the gradient of each
-weight, and what the step changes of all parameters. Both sides round: in float32 one ReLU or pooling that falls the
-other way is some 1e-4 of a gradient, in bf16 tens of layers add up to tenths; a computation that is another is off by
-1 or more. Adam's first step is the learning rate with the gradient's sign: where a gradient is about 0 it falls either
-way, and a share f of such parameters is 2 sqrt(f) of the change, 0.02 for one in ten thousand."""
+"""By precision, the largest allowed distance of opbench's first step from PyTorch's, relative, in norm: of the loss, of
+the gradient of each weight, and of the step's change of all parameters.
+
+Both sides round. In float32 one ReLU or pooling that selects another element changes a gradient by about 1e-4; in bf16
+tens of layers add up to tenths. A different computation is off by 1 or more. Adam's first step is the learning rate
+with the sign of the gradient: if a gradient is about 0, its sign is arbitrary, and a share f of such parameters changes
+the result by 2 sqrt(f), 0.02 for one in ten thousand.
+"""
 TIMES = 2.0
-"""How much farther than PyTorch's step in a precision ours may be from PyTorch's in float64. On random pictures UNet's
-gradients are what is left of sums that cancel: rounding in tf32 is 0.24 of one there, in float32 0.01 (PyTorch's own in
-nchw 0.0085, in nhwc 0.012), as a share f of ReLUs and poolings that fall the other way is sqrt(f) of such a sum."""
+"""How many times as far from PyTorch's float64 step opbench may be as PyTorch's step in the same precision.
+
+On random pictures UNet's gradients are sums whose terms cancel. There, rounding in tf32 changes a gradient by 0.24, in
+float32 by 0.01 (PyTorch's own in nchw 0.0085, in nhwc 0.012): a share f of ReLUs and poolings that select another
+element changes such a sum by sqrt(f).
+"""
 LEAST_SHARE = 0.01
-"""A gradient of less than this of all gradients' norm is judged by that: one that cancels to 0 is noise in both."""
+"""A gradient below this share of the norm of all gradients is compared with that norm, because it is mostly noise."""
 OWN = "opbench"
 AMONG_S = 1.0
-"""Of each among several: a step of a tenth of a second then has ten samples, and all seven take half a minute."""
+"""Seconds to measure each of several ways: a step of 0.1 s gets ten samples, and all seven ways take half a minute."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Whom a step is compared with, and on what."""
+    """The peers to compare a step with, and the data to use."""
 
     names: Sequence[str]
     problem: StepProblem
     training: Training
     given: Arrays
-    """The state that follows from the data."""
+    """The state that the data determine."""
     limit_s: float = ChoosingOptions.compare_limit_s
-    """How long each of PyTorch's ways may compile and warm up."""
+    """Seconds that each of PyTorch's ways may compile and warm up."""
 
     def __post_init__(self) -> None:
         require_known(self.names)
 
     def require(self, backend: str) -> None:
-        """Refuse what could not be compared at the end, before anything runs."""
+        """Raise UsageError, before anything runs, for a comparison that would not be possible at the end."""
         if self.names:
             find_torch(gpu=backend == "cuda")
             to_module(self.problem.network, training=True)
 
     def measured(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
-        """Times of our step and its nodes where there is a clock, and the comparison where one is asked for.
+        """Return the times of the step and its nodes, if there is a clock, and the comparison, if requested.
 
-        It trains on and writes the state anew: whatever is to be kept is read before.
+        It continues training and overwrites the state: read everything that you need first.
         """
         comparison = self._compared(network, step, backend) if self.names else None
         if not isinstance(backend, Timed):
@@ -108,12 +114,12 @@ class Beside:
             theirs = first_step(self.problem, device)
             own, before = self._own_first_step(network, step), self.problem.network.weights
             told = differences(own, exact, before, precision, theirs)
-        except Exception as error:  # the training is done, and its record is to be kept
+        except Exception as error:  # the training is done, and its record must be saved
             told = FirstStepRecord(False, f"PyTorch's step was not computed: {in_one_line(error)}")
         return Comparison(told, {}, versions_of(find_torch(gpu=False)))
 
     def _own_first_step(self, network: Network, step: Step) -> FirstStep:
-        """From the network's own weights, whatever was trained since."""
+        """Return the first step from the network's initial weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
         network.write_state(self.given)
@@ -139,9 +145,10 @@ class Beside:
 def _timed(
     backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
 ) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
-    """Time all of them in turns, from a cold L2 and back to back; those `called` from Python may wait for the device.
+    """Time all launches in turns, from a cold L2 and back to back, in seconds; return both.
 
-    The stream is held for the others, ours among them, until everything is queued.
+    The launches in `called` run from Python and may wait for the device. For all others the stream is blocked until
+    everything is queued.
     """
     unheld = launches.keys() & set(called)
     options = replace(TIMING, budget_s=AMONG_S) if len(launches) > 1 else TIMING
@@ -152,10 +159,11 @@ def _timed(
 def differences(
     own: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], precision: str, rounded: FirstStep | None = None
 ) -> FirstStepRecord:
-    """How far our first step from the weights `before` is from PyTorch's in float64, judged, in words.
+    """Return the distance of opbench's first step from PyTorch's in float64, with a verdict and a sentence.
 
-    Where PyTorch's own step in our precision, `rounded`, is far from that, too, ours may be TIMES as far. Weights that
-    only PyTorch trains, such as a bias that the batch norm behind it subtracts, are not compared.
+    `before` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far from
+    float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the next batch
+    norm subtracts, are not compared.
     """
     found, worst = _apart(own, exact, before, own.gradients)
     theirs = _apart(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
@@ -187,7 +195,7 @@ def differences(
 def _apart(
     step: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], names: Iterable[str]
 ) -> tuple[tuple[float, float, float], str]:
-    """A step's loss, its worst gradient and what it changes, off another's, relative; the worst gradient's name."""
+    """Return the relative distances of a step's loss, worst gradient and parameter change, and that gradient's name."""
     names = list(names)
     whole = _norm(exact.gradients[name] for name in names)
     errors = {

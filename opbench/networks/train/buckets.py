@@ -1,4 +1,4 @@
-"""What several GPUs exchange at once of a step's gradients, and which nodes run beside that."""
+"""The parts of a step's gradients that GPUs exchange together, and the nodes that run during an exchange."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from opbench.graph.values import Node
 from opbench.kernels.tensors import DTYPES
 
 Bucket = tuple[int, tuple[int, int]]
-"""A range of the arena, behind the number of the node that finishes it."""
+"""The number of the node that completes a range of the arena, and the range."""
 BYTES_PER_S, BEGIN_S = 180e9, 10e-6
-"""Of an exchange between two H200s by twelve blocks (200 MB in 0.96 ms): to tell what runs beside it, not to quote."""
+"""Bandwidth and latency of an exchange between two H200s with twelve blocks (200 MB in 0.96 ms).
+
+They only decide which nodes run at the same time; do not quote them.
+"""
 
 SURELY = 2
-"""Times that a gain is to be what it costs: an exchange is often through earlier, which nobody gets back."""
+"""The gain must be this many times the cost: an exchange often ends earlier than expected, and then the cost remains.
+"""
 
 
 def micro_batch(training: Training, exchange: Exchange) -> list[Node]:
-    """The nodes of one micro-batch: all but what adds micro-batches up and what a step does once."""
+    """Return the nodes of one micro-batch: without those that add them up or run once per step."""
     return [n for n in training.graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
 
 
 def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
-    """Ranges of the arena in the order in which they are finished, each with the number of the node behind it.
+    """Return the ranges of the arena in order of completion, each with the number of the node that completes it.
 
-    The arena has the gradients in the order in which they come to be, so that a range is finished with its last; the
-    statistics and the loss are its end. Without an exchange there are none.
+    Gradients are in the arena in the order in which they are computed, so a range is complete when its last one is. The
+    end of the arena holds the statistics and the loss. Without an exchange there are no ranges.
     """
     graph, exchange = training.graph, training.exchange
     if exchange is None:
@@ -53,10 +57,11 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
 def beside_exchange(
     training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], fewer_s: Callable[[Node], float]
 ) -> list[str]:
-    """The nodes that gain by leaving the exchange that they begin beside its multiprocessors.
+    """Return the nodes that are faster if they leave some multiprocessors to the exchange that runs at the same time.
 
-    A grid as large as the device else waits in part until that is through. `fewer_s` is a node's time on those left,
-    `expected_s` on all. There are none where the exchange waits for all micro-batches.
+    Otherwise a grid as large as the device waits in part until the exchange ends. `fewer_s` is the time of a node in
+    seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange waits for all
+    micro-batches.
     """
     exchange = training.exchange
     if exchange is None or exchange.adds:
@@ -75,7 +80,9 @@ def beside_exchange(
 
 
 def _merged(found: Sequence[Bucket]) -> list[Bucket]:
-    """Ranges that the same node finishes as one: statistics and loss lie behind gradients, and come before them."""
+    """Merge ranges that the same node completes: statistics and loss follow gradients in the arena, but are ready
+    first.
+    """
     merged: list[Bucket] = []
     for index, (first, end) in found:
         if merged and merged[-1][0] >= index:

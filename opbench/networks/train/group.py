@@ -1,7 +1,7 @@
-"""What ranks and the process that started them say to each other; the group is the all-reduce where no library is.
+"""Messages between the ranks and the process that started them; the group is the all-reduce if there is no library.
 
-Messages pass through one pair of connected sockets a rank, which only that rank inherits: nobody else can speak. Each
-rank gives signs of life, so that one that was stopped, or waits for its device for ever, ends the training as a death
+Each rank has one pair of connected sockets, which only that rank inherits, so no other process can send messages. Each
+rank sends heartbeats, so a rank that is stopped, or that waits for its device forever, ends the training as a crash
 does.
 """
 
@@ -32,17 +32,20 @@ T = TypeVar("T")
 
 
 BEAT_S = 1.0
-"""Between two signs of life of a rank."""
+"""Seconds between two heartbeats of a rank."""
 SILENT_S = 8.0
-"""A rank that gives none for so long hangs: stopped, or in a call that lets no thread of it run."""
+"""Seconds without a heartbeat after which a rank counts as hanging: stopped, or in a call that blocks all its threads.
+"""
 STARTING_S = 60.0
-"""What a process may take until its first one, and the device until it has been waited for once."""
+"""Seconds until the first heartbeat of a process, and until the first wait for its device ends."""
 MANY_TIMES = 4.0
-"""How much longer than ever before a rank may wait for its device, if that is above SILENT_S, before it hangs."""
+"""A wait for the device may last this many times the longest one so far, or SILENT_S, before the rank counts as
+hanging.
+"""
 
 
 class RankLost(LaunchError):
-    """A rank died or hangs; the others were ended."""
+    """A rank crashed or hangs; the others were ended."""
 
 
 @dataclass(frozen=True)
@@ -57,59 +60,59 @@ class Job:
 
 @dataclass(frozen=True)
 class Sum:
-    """An array of float32 follows; the answer is its sum over the ranks, in their order."""
+    """A request for a sum: an array of float32 follows; the answer is its sum over the ranks, in rank order."""
 
 
 @dataclass(frozen=True)
 class Gather:
-    """The answer is what all ranks sent, in their order."""
+    """A request to gather: the answer is the list of what all ranks sent, in rank order."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class Failed:
-    """What was raised in a rank."""
+    """The exception of a rank."""
 
     kinds: tuple[str, ...]
-    """Names of its class and that one's bases."""
+    """Names of the exception's class and of its base classes."""
     message: str
     location: Location | None = None
 
 
 @dataclass(frozen=True)
 class Done:
-    """The rank has ended as it should."""
+    """The rank has ended normally."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """The rank lives."""
+    """A heartbeat of the rank."""
 
     waited_s: float
-    """For its device, in one go until now."""
+    """Seconds of the current wait for the device."""
     allowed_s: float
-    """How long that may be."""
+    """Seconds that this wait may take."""
 
 
 Together = Sum | Gather
-"""What all ranks ask at once."""
+"""A request that all ranks make together."""
 
 
 class RankGroup:
-    """A rank's own end: what it asks all others, in the same order as they do."""
+    """The end of a rank: its requests to all others, which every rank makes in the same order."""
 
     def __init__(self, pipe: Connection, rank: int, ranks: int) -> None:
         self._pipe, self.rank, self.ranks = pipe, rank, ranks
         self._sending = threading.Lock()
         self._since, self._longest = 0.0, 0.0
-        """Since when it waits for its device, 0 for not at all; and the longest that it ever did."""
+        """The time when the current wait for the device began, 0 for none, and the longest wait so far, in seconds."""
 
     def beat(self) -> None:
-        """Begin to give signs of life, from a thread of their own."""
+        """Start to send heartbeats from a separate thread."""
 
         def beating() -> None:
-            with contextlib.suppress(OSError):  # nobody listens any more
+            with contextlib.suppress(OSError):  # The other end is closed.
                 while True:
                     self._send(self._standing())
                     time.sleep(BEAT_S)
@@ -123,37 +126,37 @@ class RankGroup:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """For the device, which ends what it was given, unless it or another rank has stopped."""
+        """Mark a wait for the device, which ends when its work does, unless this or another rank has stopped."""
         self._since = time.monotonic()
         yield
         self._longest, self._since = max(self._longest, time.monotonic() - self._since), 0.0
 
     def _send(self, message: object, array: np.ndarray | None = None) -> None:
-        with self._sending:  # one after the other, whichever thread they come from
+        with self._sending:  # one message at a time, whichever thread sends it
             self._pipe.send(message)
             if array is not None:
                 self._pipe.send_bytes(np.ascontiguousarray(array).data.cast("B"))
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """Its sum over all ranks, rounded once for each, in their order."""
+        """Return the sum of an array over all ranks, in rank order, rounded once per rank."""
         self._send(Sum(), array)
         return np.frombuffer(self._pipe.recv_bytes(), np.float32).reshape(array.shape)
 
     def all_reduce(self, buffer: Buffer) -> Launch:
-        """A launch that adds a buffer over all ranks, in place."""
+        """Return a launch that sums a buffer over all ranks, in place."""
         return lambda: buffer.write(self.sum(buffer.read()))
 
     def gather(self, value: T) -> list[T]:
-        """What each rank has."""
+        """Return the values of all ranks, in rank order."""
         self._send(Gather(value))
         return cast(list[T], self._pipe.recv())
 
     def share(self, value: T) -> T:
-        """What rank 0 has."""
+        """Return the value of rank 0."""
         return self.gather(value)[0]
 
     def agree(self, what: str, value: object) -> None:
-        """Raise UsageError unless all ranks have the same."""
+        """Raise UsageError unless all ranks have the same value."""
         first, *others = self.gather(value)
         if any(other != first for other in others):
             raise UsageError(
@@ -161,15 +164,15 @@ class RankGroup:
             )
 
     def tell(self, standing: Standing | Progress) -> None:
-        """How far the training is, or --tune."""
+        """Report the progress of the training, or of --tune."""
         self._send(standing)
 
     def done(self) -> None:
-        """The last word."""
+        """Report the normal end; no message follows."""
         self._send(Done())
 
     def failed(self, error: BaseException) -> None:
-        """The last word of one that cannot go on."""
+        """Report an exception that ends this rank; no message follows."""
         kinds = tuple(kind.__name__ for kind in type(error).__mro__)
         if isinstance(error, OpbenchError):
             self._send(Failed(kinds, error.message, error.location))
@@ -178,7 +181,7 @@ class RankGroup:
 
 
 Obituary = Callable[[int, str], str]
-"""What is said of a rank that is lost: of one that hangs how, of one that died nothing."""
+"""Returns the message for a lost rank, from its number and how it hangs; the second is empty for a crash."""
 
 
 def serve(
@@ -187,7 +190,10 @@ def serve(
     obituary: Obituary,
     progress: Tell = lambda progress: None,
 ) -> None:
-    """Answer the ranks until all are done; raises what one of them raised, and RankLost for one that died or hangs."""
+    """Answer the ranks until all are done.
+
+    Raises the exception of a rank, and RankLost for one that crashed or hangs.
+    """
     server = _Server(pipes, obituary)
     for rank, message in server.messages():
         if isinstance(message, Standing):
@@ -204,26 +210,26 @@ def serve(
 
 @dataclass
 class _Server:
-    """The other end of all ranks' pipes."""
+    """The other end of all ranks' sockets."""
 
     pipes: Sequence[Connection]
     obituary: Obituary
     asked: dict[int, tuple[Together, np.ndarray | None]] = field(default_factory=dict)
-    """What ranks wait for each other with."""
+    """The requests that wait for other ranks, by rank."""
     done: set[int] = field(default_factory=set)
     beats: dict[int, Beat] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)
-    """When each was last heard."""
+    """The time of the last message of each rank."""
 
     def messages(self) -> Iterator[tuple[int, object]]:
-        """Each with its rank, as they come; raises RankLost."""
+        """Yield each message with its rank, in order of arrival; raises RankLost."""
         for pipe in self.pipes:
             limit(pipe, SILENT_S)
         looked = time.monotonic()
         self.heard = dict.fromkeys(range(len(self.pipes)), looked)
         while len(self.done) < len(self.pipes):
             going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-            away_s = time.monotonic() - looked  # stopped, or busy with what was told: nobody was silent meanwhile
+            away_s = time.monotonic() - looked  # while this process was stopped or busy, no rank counts as silent
             self.heard = {rank: heard + away_s for rank, heard in self.heard.items()}
             ready = wait([self.pipes[rank] for rank in going], BEAT_S)
             looked = time.monotonic()
@@ -263,7 +269,7 @@ class _Server:
             raise RankLost(self.obituary(late[0], how))
 
     def answer(self) -> None:
-        """What all ranks asked at once, to each of them."""
+        """Answer a request that all ranks have made."""
         asked = [self.asked[rank] for rank in range(len(self.pipes))]
         self.asked.clear()
         messages, arrays = [message for message, _ in asked], [array for _, array in asked if array is not None]
@@ -284,7 +290,7 @@ class _Server:
 
 
 def limit(pipe: Connection, seconds: float) -> None:
-    """Let what is sent, or read in part, raise BlockingIOError where the other end does not go on for so long."""
+    """Make a blocked send or a partial read raise BlockingIOError after `seconds`."""
     span = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
     with socket.socket(fileno=os.dup(pipe.fileno())) as both:
         both.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
@@ -292,7 +298,7 @@ def limit(pipe: Connection, seconds: float) -> None:
 
 
 def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum in float32, rounded once for each array behind the first."""
+    """Return the sum in float32, rounded once per array after the first."""
     total = arrays[0].copy()
     for array in arrays[1:]:
         total += array

@@ -1,4 +1,4 @@
-"""What steps lose, a line each on disk, and what is held out is judged by."""
+"""The losses of all steps in a file, and the score on the test set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.errors import EnvironmentFault, writing_remedy
 
 @dataclass
 class LossLog:
-    """The losses of all steps, a line each, appended as they come."""
+    """The losses of all steps, one line each, appended while the training runs."""
 
     path: Path
     losses: list[float]
@@ -29,17 +29,17 @@ class LossLog:
         return self
 
     def append(self, step: int, loss: float) -> None:
-        """One step's loss, in the shortest text that gives the same float32."""
+        """Append the loss of one step, in the shortest text that gives the same float32."""
         self._file.write(f'{{"step": {step + 1}, "loss": {np.float32(loss)!s}}}\n'.encode())
         self.losses.append(loss)
 
     def flush(self) -> None:
-        """Let other programs see it."""
+        """Flush the lines, so that other programs see them."""
         with self._writing():
             self._file.flush()
 
     def synchronised(self) -> int:
-        """Put it on disk for good; the file's size."""
+        """Force the file to disk and return its size in bytes."""
         with self._writing():
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -60,7 +60,7 @@ class LossLog:
 
 
 def read_losses(path: Path) -> list[float]:
-    """The losses of a file, up to a line that is cut."""
+    """Return the losses in a file, up to an incomplete line."""
     found: list[float] = []
     try:
         lines = path.read_text().splitlines()
@@ -75,7 +75,7 @@ def read_losses(path: Path) -> list[float]:
 
 
 def judged(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """Accuracy of classes, intersection over union of masks, or the mean loss of anything else."""
+    """Return the accuracy of classes, the intersection over union of masks, or the mean loss otherwise."""
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())
     if loss == "binary_cross_entropy":

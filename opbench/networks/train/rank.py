@@ -16,7 +16,7 @@ from opbench.networks.train.training import Trainer
 
 
 def main() -> None:
-    """Take the job, train, and say how it ended."""
+    """Receive the job, train, and report the end."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     pipe = Connection(int(sys.argv[1]))
     job: Job = pipe.recv()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A rank that waits for others on its device would wait for ever."""
+    """End this process when its parent ends: otherwise a rank could wait forever for others on its device."""
     os.read(0, 1)
     os._exit(1)
 

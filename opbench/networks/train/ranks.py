@@ -1,4 +1,4 @@
-"""Training on several devices: a process for each, and one that starts them, answers them and ends them."""
+"""Training on several devices: one process per device, and one that starts them, answers them and ends them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from opbench.networks.train.training import Trainer
 from opbench.running.runner import Tell
 
 LEAVING_S = 5.0
-"""What a rank that is done may take to leave by itself."""
+"""Seconds in which a finished rank may end on its own."""
 LAST_WORDS = 400
-"""Characters of a rank's log that are quoted when it dies."""
+"""Characters of a rank's log that are quoted if it crashes."""
 
 
 def train_network(
@@ -35,10 +35,10 @@ def train_network(
     tell: Callable[[Standing], None] = lambda standing: None,
     progress: Tell = lambda progress: None,
 ) -> TrainingRecord:
-    """Train a network, on several devices where the recipe has several ranks; returns the record.
+    """Train a network, on several devices if the recipe has several ranks; return the record.
 
-    Raises what `Trainer.run` does, EnvironmentFault for fewer devices than ranks before anything runs, and RankLost
-    where a process dies: the others are ended then, as they are whatever else ends this one.
+    Raises the errors of `Trainer.run`; EnvironmentFault, before anything runs, for fewer devices than ranks; RankLost
+    for a process that dies. Then, and for any other end of this process, the other ranks are ended.
     """
     recipe = options.recipe
     if recipe.ranks == 1:
@@ -54,7 +54,7 @@ def train_network(
 
 
 class _Processes:
-    """The ranks' processes; none outlives a call of `run`, nor this process."""
+    """The ranks' processes; none outlives a call of `run` or this process."""
 
     def __init__(self, jobs: Sequence[Job], environments: Sequence[Mapping[str, str]], logs: Path) -> None:
         self._jobs, self._environments, self._logs = jobs, environments, logs
@@ -62,7 +62,7 @@ class _Processes:
         self._pipes: list[Connection] = []
 
     def run(self, tell: Callable[[Standing], None], progress: Tell) -> None:
-        """Start them, and answer them to their end."""
+        """Start the processes, and answer them until they end."""
         try:
             for job, environment in zip(self._jobs, self._environments, strict=True):
                 self._start(job.rank, environment)
@@ -71,7 +71,7 @@ class _Processes:
                 try:
                     pipe.send(job)
                 except OSError:
-                    break  # it died or hangs: that is told when it is listened to
+                    break  # It crashed or hangs; the next read reports this.
             serve(self._pipes, tell, self._obituary, progress)
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -84,7 +84,7 @@ class _Processes:
         command = paths.python("-m", "opbench.networks.train.rank", str(theirs.fileno()), f"rank{rank}")
         env = paths.child_environment(environment)
         with self._log(rank).open("wb") as log:
-            # A pipe that nobody writes to: it ends with this process, however that ends, and the rank with it.
+            # A pipe without messages: it closes when this process ends, however it ends, and the rank then ends too.
             process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],

@@ -1,4 +1,4 @@
-"""What a training keeps of itself and goes on from: which training it is, its state, and what may differ."""
+"""Save a training and resume it: its identity, its state, and the settings that may differ."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from opbench.records import JSON, to_json
 
 GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
 DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
-"""State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
+"""State that a checkpoint omits: the options determine it, or each step overwrites it."""
 PARAMETERS = ("parameters", STORED)
-"""State that the network's weights in a checkpoint are: in float32, whatever the step reads."""
+"""State that a checkpoint stores as the network's weights: in float32, whatever dtype the step reads."""
 FREE = ("without", "accumulate", "ranks")
-"""Of the recipe, what a training may go on with otherwise than it began; where that shows in the bits it is said."""
+"""Recipe settings that may change when a training resumes; a note says if the bits change."""
 PLACING = ("advance", "gather", "tick")
-"""Operators that move and count: of what problem they are has no part in the bits."""
+"""Operators that move and count; their problems do not change the bits of a result."""
 
 
 def identity(training: TrainingState) -> TrainingIdentity:
-    """What a checkpoint belongs to; another plan or device may go on with it, but not to the same bits."""
+    """Return the identity of a training; a resumed one may use another plan or device, but then the bits may differ."""
     return TrainingIdentity(
         network=training.network.name,
         parameters={name: tuple(shape) for name, (_, shape) in training.training.parameters.items()},
@@ -44,7 +44,7 @@ def identity(training: TrainingState) -> TrainingIdentity:
 
 
 def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
-    """A checkpoint of a state that was read from the device."""
+    """Return a checkpoint of a state that was read from the device."""
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
     known = {*PARAMETERS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
@@ -64,16 +64,16 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
 
 
 def plan_sha256(training: TrainingState) -> str:
-    """Of what decides the bits of a step."""
+    """Return the SHA-256 of everything that determines the bits of a step."""
     graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
-    same = [n.name for n in nodes if original(n.name) == n.name]  # what is computed again is the same bits again
+    same = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
     text = json.dumps({name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in same})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
-    """The last checkpoint of this very training, and the losses up to it; None where there is none yet."""
+    """Return the newest checkpoint of this training and truncate the losses after it; None if there is none."""
     found = read_checkpoint(out)
     losses = out / "losses.jsonl"
     if found is None:
@@ -110,7 +110,7 @@ def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
 
 
 def _say_of_micro_batches(training: TrainingState, found: Checkpoint) -> None:
-    """Whether a step adds the same micro-batches in the same order as those before the checkpoint."""
+    """Add a note if the step adds other micro-batches, or in another order, than the steps before the checkpoint."""
     (ranks, accumulate), recipe = micro_batches(found), training.recipe
     before, now = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
@@ -130,7 +130,7 @@ def _say_of_micro_batches(training: TrainingState, found: Checkpoint) -> None:
 
 
 def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """A checkpoint's arrays as the graph's state."""
+    """Return the arrays of a checkpoint as the graph's state."""
     state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
     state = {name: array for name, array in state.items() if name in training.training.graph.state}
     state |= training.training.running(checkpoint.weights)
@@ -140,7 +140,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
 
 
 def steps_begun(options: TrainingSettings) -> int:
-    """The steps of a training that goes on with other micro-batches: its schedule stays as it was begun; else 0."""
+    """Return the number of steps of a training that resumes with other micro-batches, to keep its schedule; else 0."""
     found = read_checkpoint(options.out) if options.resume else None
     if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):
         return 0
@@ -148,12 +148,12 @@ def steps_begun(options: TrainingSettings) -> int:
 
 
 def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
-    """Ranks and micro-batches a rank of each step before a checkpoint."""
+    """Return the ranks, and the micro-batches per rank, of each step before a checkpoint."""
     return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
 def _apart(one: object, other: object) -> tuple[object, object]:
-    """Both, of tables what differs."""
+    """Return the values that differ; of two tables only their differing entries."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
     keys = [key for key in {**one, **other} if key not in FREE and one.get(key) != other.get(key)]

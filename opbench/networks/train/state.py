@@ -1,4 +1,4 @@
-"""How far a training is: what its checkpoint and its record are made of."""
+"""The state of a training, from which its checkpoint and its record are made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opbench.running.header import Beginning
 
 @dataclass
 class TrainingState:
-    """A training on one device, with what it has come to so far; `Trainer` fills in the rest and goes on."""
+    """A training on one device with its progress; `Trainer` adds the functions that train."""
 
     network: Graph
     data: DataSet
@@ -30,24 +30,24 @@ class TrainingState:
     losses: list[float] = field(default_factory=list)
     scores: list[tuple[int, float]] = field(default_factory=list)
     rank: int = 0
-    """Of `recipe.ranks`: the first writes the files."""
+    """Number of this rank, of `recipe.ranks`; rank 0 writes the files."""
     group: RankGroup | None = None
-    """The other ranks, where there are several."""
+    """The other ranks; None for a single one."""
     step: int = field(default=0, init=False)
     seen: int = field(default=0, init=False)
     """Micro-batches of all ranks so far."""
     repeated: list[float] = field(default_factory=list, init=False)
-    """Losses of steps that an earlier try went on to after its last checkpoint."""
+    """Losses of steps that an earlier attempt ran after its last checkpoint."""
     told: list[str] = field(default_factory=list, init=False)
     """Notes for the user, in the record."""
     batch: int = field(init=False)
     pictures: int = field(init=False)
-    """Of a step, on all ranks."""
+    """Pictures per step, on all ranks."""
     steps_per_epoch: int = field(init=False)
     recipe: Recipe = field(init=False)
-    """The options' recipe with the number of steps known."""
+    """The recipe of the options, with the number of steps."""
     name: str = field(init=False)
-    """Of the backend."""
+    """Name of the backend."""
     training: Training = field(init=False)
     backend: Backend = field(init=False)
     plan: Plan = field(init=False)
@@ -55,7 +55,7 @@ class TrainingState:
     begun: Beginning = field(init=False)
 
     def given_state(self) -> dict[str, np.ndarray]:
-        """What follows from the data and the recipe, as it is stored."""
+        """Return the state that the data and the recipe determine, in its stored form."""
         data, values = self.data, self.training.graph.values
         epochs = -(-self.recipe.steps // self.steps_per_epoch)
         order = data.order(epochs, self.pictures, self.recipe.seed)[: self.recipe.steps * self.pictures]
@@ -66,5 +66,5 @@ class TrainingState:
 
     @property
     def score_name(self) -> str:
-        """What the held-out pictures are judged by."""
+        """Return the name of the score on the test set."""
         return {"cross_entropy": "accuracy", "binary_cross_entropy": "IoU"}.get(self.recipe.loss, self.recipe.loss)

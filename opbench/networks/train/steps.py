@@ -1,4 +1,4 @@
-"""A step of training as launches: micro-batch after micro-batch, the exchange between, and what is done once."""
+"""A training step as launches: the micro-batches in order, the exchange between ranks, and the nodes that run once."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ from opbench.networks.train.train_options import TrainingSettings
 from opbench.timing.clock import Launch
 
 WARM_UP, REPEATS = 3, 20
-"""Steps that are left out, and that are timed."""
+"""Steps before the measurement, and steps that are timed."""
 AllReduce = Callable[[Buffer], Launch]
-"""What makes a launch that adds a buffer over all ranks, in place."""
+"""A function that returns a launch which sums a buffer over all ranks, in place."""
 _Launched = tuple[str, Launch, Mapping[str, str]]
-"""A node's name and launch, and states in whose place it works on others."""
+"""A node's name and launch, and the states that it uses in place of others."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One launch of a step, the earlier ones that it waits for by their numbers, and what it is."""
+    """One launch of a step, the numbers of the earlier launches that it waits for, and its description."""
 
     launch: Launch
     after: tuple[int, ...]
     name: str
-    """Of the node, or of what is exchanged."""
+    """Name of the node, or of the exchanged range."""
     instead: Mapping[str, str] = field(default_factory=dict)
-    """States in whose place it works on others."""
+    """States that the launch uses in place of others."""
     nbytes: int = 0
-    """That pass between ranks; 0 for a node."""
+    """Bytes exchanged between ranks; 0 for a node."""
 
     @property
     def exchanged(self) -> bool:
-        """Whether it is no node, but passes between ranks."""
+        """Return whether the launch is an exchange between ranks and not a node."""
         return self.nbytes > 0
 
 
 class Step:
-    """A step's launches on memory of its own, as one CUDA graph where there are such and `graph`.
+    """The launches of a step on its own memory; with `graph`, if the backend has graphs, one CUDA graph.
 
-    The first of several micro-batches writes its gradients where their sum is to be, each further one beside it, and is
-    added. With `all_reduce` that sum is then added over the ranks, bucket by bucket as the backward pass finishes them;
-    what does not wait for a bucket runs beside its exchange. `bucket_bytes` is the least of a bucket.
+    The first of several micro-batches writes its gradients to the buffer of the sum; each later one writes them
+    elsewhere and they are added. With `all_reduce` the sum is then added over the ranks, bucket by bucket, as the
+    backward pass completes them; launches that do not wait for a bucket run during its exchange. `bucket_bytes` is the
+    minimum size of a bucket.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Step:
         self._graph: Recording | None = None
         self.pieces: list[Piece] = []
         self._sinks: list[int] = []
-        """Pieces that nobody has waited for yet."""
+        """Launches that no other launch waits for yet."""
         self._last_exchange = -1
         try:
             if training.exchange is None:
@@ -97,7 +98,7 @@ class Step:
         self._phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
 
     def _first(self, each: Sequence[str]) -> list[_Launched]:
-        """The launches of the first micro-batch: as the others', but their gradients go where the sum is to be."""
+        """Return the launches of the first micro-batch, whose gradients go directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
         instead = {exchange.written: exchange.total} if exchange.adds else {}
         found: list[_Launched] = []
@@ -116,7 +117,10 @@ class Step:
         buckets: Sequence[tuple[int, tuple[int, int]]] = (),
         all_reduce: AllReduce | None = None,
     ) -> None:
-        """Nodes in their order, behind all that came before; each bucket's exchange behind the node that fills it."""
+        """Add nodes in order, after all earlier launches.
+
+        The exchange of a bucket follows the node that completes it.
+        """
         behind, numbers = tuple(self._sinks), dict[str, int]()
         self._sinks = [] if launches else self._sinks
         due, before = dict(buckets), list[int]()
@@ -129,7 +133,9 @@ class Step:
                 self._reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
 
     def _reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
-        """One range of the arena over all ranks, behind the range before: ranks must take them in one order."""
+        """Add the sum of one range of the arena over all ranks, after the previous range: all ranks need the same
+        order.
+        """
         first, end = span
         arena = self.context.buffer(self._exchange.total)
         part = Tensor(f"{self._exchange.total}[{first}:{end}]", (end - first,), "f32")
@@ -151,7 +157,10 @@ class Step:
     # Running it ---------------------------------------------------------------------------------------------------
 
     def _recorded(self, backend: Recorder) -> Recording:
-        """Everything once outside of the graph, to load its code and to meet the other ranks; then all in one."""
+        """Run everything once outside the graph, to load its code and to connect the ranks.
+
+        Then record it as one graph.
+        """
         network = self.context.network
         for piece in self.pieces:
             piece.launch()
@@ -172,21 +181,21 @@ class Step:
                 pass
 
     def launched(self) -> Iterator[Piece]:
-        """Each piece as it has been launched, one after the other."""
+        """Launch the pieces one after the other; yield each after its launch."""
         for piece in self.pieces:
             with nvtx.case_range(piece.name, "exchange" if piece.exchanged else "step"):
                 piece.launch()
             yield piece
 
     def exchanged(self) -> None:
-        """Enqueue what passes between ranks, and nothing else."""
+        """Enqueue only the exchanges between ranks."""
         for piece in self.pieces:
             if piece.exchanged:
                 piece.launch()
 
     @contextmanager
     def without_exchange(self) -> Iterator[Launch]:
-        """What enqueues a step without what passes between ranks, to see how much of that it hides."""
+        """Yield a launch of the step without its exchanges, to measure how much of them it hides."""
         kept = [number for number, piece in enumerate(self.pieces) if not piece.exchanged]
         behind: list[set[int]] = []
         for piece in self.pieces:  # what waits for an exchange waits for what that waits for
@@ -207,7 +216,7 @@ class Step:
             recording.close()
 
     def close(self) -> None:
-        """Give memory and graph back."""
+        """Free memory and graph."""
         if self._graph is not None:
             self._graph.close()
             self._graph = None
@@ -215,9 +224,10 @@ class Step:
 
 
 def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda own: [own]) -> ExchangeTimes:
-    """Seconds of a step, of one without its exchange on each rank, and of the exchange alone: means, back to back.
+    """Return the times of a step, of one without exchange on each rank, and of the exchange alone: means in seconds.
 
-    All ranks call it at once. It trains on, apart from each other: whatever is to be kept is read before.
+    Steps run back to back. All ranks call it at the same time. It continues training on each rank separately: read
+    everything that you need first.
     """
 
     def mean(launch: Launch) -> float:
@@ -243,7 +253,7 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
 
 
 def launches_of(training: Training, name: str) -> int:
-    """How often a step launches a node on one device."""
+    """Return how often a step launches a node on one device."""
     exchange, times = training.exchange, training.recipe.accumulate
     if exchange is None or name in exchange.once:
         return 1

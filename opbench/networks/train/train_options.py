@@ -1,4 +1,4 @@
-"""What a user may choose of a training, and how far one is."""
+"""Options of a training, and its progress."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TrainOptions(CourseOptions, OptimiserOptions):
     out: Path | None = option(None, "The training's folder.", metavar="DIR", folder=True)
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together, whoever asks for it."""
+        """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both say when to end; give one of them")
@@ -95,14 +95,14 @@ class TrainOptions(CourseOptions, OptimiserOptions):
 
 @dataclass(frozen=True)
 class TrainingSettings(CourseOptions):
-    """A training's options with everything decided that the data, the backend and the network decide."""
+    """The options of a training, with the values that the data, the backend and the network determine."""
 
     recipe: Recipe
-    """Its steps count for `epochs` 0."""
+    """The recipe; its number of steps applies if `epochs` is 0."""
     out: Path = Path("reports/network")
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together, whoever asks for it."""
+        """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.libraries:
             raise UsageError("libraries say nothing of the order of their sums: no training takes them")
@@ -114,25 +114,25 @@ class TrainingSettings(CourseOptions):
 
 
 RECENT = 50
-"""Steps whose mean loss `Standing` has, at most."""
+"""Most steps over which `Standing` takes the mean loss."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a training is."""
+    """The progress of a training."""
 
     step: int
     steps: int
     epoch: float
     loss: float
-    """Mean of the last `RECENT` steps."""
+    """Mean loss of the last `RECENT` steps."""
     score: float | None
-    """Last score on the test set: accuracy, IoU, or the mean loss."""
+    """Last score on the test set: accuracy, IoU, or the mean loss; None before the first."""
     score_name: str
     images_per_s: float
     left_s: float
 
     @property
     def averaged_steps(self) -> int:
-        """Over how many steps `loss` is the mean."""
+        """Return the number of steps over which `loss` is the mean."""
         return min(self.step, RECENT)

@@ -1,4 +1,4 @@
-"""Training: steps of one graph, what they lose, checkpoints that outlive a crash, and what was learnt at the end."""
+"""Train a network: run the steps of one graph, collect losses, write checkpoints that survive a crash, and score."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ from opbench.running.worker import Worker
 
 PLAN = "plan.json"
 AHEAD = 16
-"""Steps that a rank behind the first launches before it waits for them."""
+"""Steps that every rank but the first launches before it waits for them."""
 EVERY_S = 0.5
-"""How often the losses are read."""
+"""Seconds between two reads of the losses."""
 
 
 @dataclass
 class Trainer(TrainingState):
-    """A network in training on one device."""
+    """The training of a network on one device."""
 
     progress: Tell = lambda progress: None
-    """Told how far --tune is."""
+    """Receives the progress of --tune."""
 
     def __post_init__(self) -> None:
         (name,), (out,) = self.network.inputs, self.network.outputs
@@ -98,7 +98,7 @@ class Trainer(TrainingState):
         self.joined: Communicator | None = None
 
     def _beside(self) -> Beside:
-        """The first step's batches, for PyTorch to do the same step with."""
+        """Return the batches of the first step, so that PyTorch can run the same step."""
         given, (name,) = self.given_state(), self.network.inputs
         count = self.recipe.accumulate
         rows = given["order"][: count * self.batch]
@@ -108,9 +108,9 @@ class Trainer(TrainingState):
         return Beside(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
 
     def _planned(self) -> Plan:
-        """As a file says, or as the training that is gone on with did, if that still can be; else chosen.
+        """Return the plan: from a file, from the resumed training if it still applies, else chosen.
 
-        Where memory is limited, the step computes again what it must.
+        With a memory limit, the step recomputes values as necessary.
         """
         options, graph = self.options, self.training.graph
         if options.plan:
@@ -155,9 +155,9 @@ class Trainer(TrainingState):
     # The whole ----------------------------------------------------------------------------------------------------
 
     def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> TrainingRecord:
-        """Train to the end and return the record; files are in the options' folder after each checkpoint.
+        """Train to the end and return the record; each checkpoint writes its files into the options' folder.
 
-        Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
+        Raises UsageError for a checkpoint of another training, NotFinite for a loss that is NaN or infinite.
         """
         out = self.options.out
         self._require_free()
@@ -170,7 +170,7 @@ class Trainer(TrainingState):
             return self._steps(network, step, tell)
 
     def follow(self) -> None:
-        """Train as a rank behind the first, which alone reads losses, looks at what is held out and writes files."""
+        """Train as a rank other than the first; only the first reads losses, computes scores and writes files."""
         checkpoint = resumed(self, self.options.out) if self.options.resume else None
         with self._ready(checkpoint) as (_, step):
             while self.step < self.recipe.steps:
@@ -183,13 +183,13 @@ class Trainer(TrainingState):
                 exchange_times(step, self.group.gather)
 
     def _settle(self, step: Step) -> None:
-        """Wait for what was launched; of several ranks, as one that may wait for another."""
+        """Wait for the launches; one of several ranks may thereby wait for another."""
         with self.group.waiting() if self.group else contextlib.nullcontext():
             step.context.settle()
 
     @contextmanager
     def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
-        """The network on the device and its step, in the state to begin with."""
+        """Yield the network on the device and its step, in the initial state."""
         if self.group is not None:
             self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
@@ -211,21 +211,21 @@ class Trainer(TrainingState):
                 network.write_state(training_state(self, checkpoint))
             yield network, step
             if self.group is not None:
-                self.group.agree("end", self.recipe.steps)  # so that none leaves while another is not done
+                self.group.agree("end", self.recipe.steps)  # so that no rank ends while another is not done
 
     def _all_reduce(self) -> AllReduce | None:
-        """What adds over the ranks: a library of the device's where there is one, else the group itself."""
+        """Return the all-reduce over the ranks: the device's library if there is one, else the group itself."""
         if self.group is None or not isinstance(self.backend, Collective):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
-        self.joined = joined  # it ends with its process: the library would wait for others that may be gone
+        self.joined = joined  # It ends with its process: the library would wait for ranks that may have ended.
         return joined.all_reduce
 
     def _beside_the_exchange(self) -> dict[str, int]:
-        """Multiprocessors for each node beside which a library of the device's adds.
+        """Return the number of multiprocessors for each node that runs during an exchange by the device's library.
 
-        A grid of as many blocks as the device has would else be through in two turns in place of one.
+        A grid with one block per multiprocessor would otherwise run in two waves instead of one.
         """
         device = self.device
         if self.joined is None or device is None:
@@ -240,7 +240,7 @@ class Trainer(TrainingState):
         return dict.fromkeys(names, fewer.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
-        """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""
+        """Check every node of the first step in a worker, on the outputs of the nodes before it; raises LaunchError."""
         graph = self.training.graph
         graph = replace(graph, state={**graph.state, **self.given_state()})
         worker = Worker(Open(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
@@ -258,9 +258,9 @@ class Trainer(TrainingState):
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
         began = told = self.step
-        ahead = 1  # launches before one is waited for: a device takes them far faster than it works them off
+        ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
-        spent_s = 0.0  # on looks at what is held out and on checkpoints
+        spent_s = 0.0  # on scores of the test set and on checkpoints
         with log:
             while self.step < self.recipe.steps:
                 step.launch()
@@ -301,7 +301,7 @@ class Trainer(TrainingState):
         return record
 
     def _collect(self, network: Network, step: Step, log: LossLog) -> None:
-        """The losses of the steps since the last look: on disk, each a number, and as they were if done before."""
+        """Collect the losses since the last read: append them to the file and check them."""
         self._settle(step)
         losses = network.read_state("losses")["losses"]
         for number in range(len(self.losses), self.step):
@@ -318,7 +318,7 @@ class Trainer(TrainingState):
         log.flush()
 
     def _save(self, network: Network, step: Step, log: LossLog) -> None:
-        """A checkpoint of what was collected."""
+        """Write a checkpoint of the collected steps."""
         size = log.synchronised()
         state = network.read_state(*(name for name in network.state if name not in DATA))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
@@ -340,7 +340,7 @@ class Trainer(TrainingState):
     # What is held out ---------------------------------------------------------------------------------------------
 
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
-        """Of the held-out pictures, by the network as it infers: see `judged`."""
+        """Return the score of the network for inference on the test set: see `judged`."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
         graph = to_dtype(graph, self.recipe.dtype)
         network = Network(graph, self._chosen(graph).cases(graph, self.catalog), self.backend)

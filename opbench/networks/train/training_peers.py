@@ -1,4 +1,4 @@
-"""PyTorch trains the same network: whether its first step computes what ours does, and its ways of a step to time."""
+"""PyTorch training the same network: whether its first step computes the same, and its ways of a step to time."""
 
 from __future__ import annotations
 
@@ -33,50 +33,50 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 WARM_UP = 3
-"""Steps before one is captured or timed: cuDNN tries its algorithms, the optimiser makes its moments."""
+"""Steps before a capture or a timing: cuDNN tries its algorithms, and the optimiser creates its moments."""
 
 
 @dataclass(frozen=True)
 class StepProblem:
-    """One step of a training, to be done by someone else: from the network's own weights, with its micro-batches."""
+    """One training step to run in PyTorch: the network with its initial weights, and the micro-batches."""
 
     network: Graph
-    """As it was built, in nchw."""
+    """The network as built, in nchw."""
     recipe: Recipe
     precision: str
-    """Of PyTorch's arithmetic: f32, tf32, bf16 (by autocast), or f64, which the others are judged by."""
+    """PyTorch's arithmetic: f32, tf32, bf16 (by autocast), or f64, the reference for the others."""
     images: np.ndarray
-    """Of all micro-batches, one after the other; so are the targets."""
+    """Images of all micro-batches, one after the other; targets likewise."""
     targets: np.ndarray
     masks: Sequence[Mapping[str, np.ndarray]] = ()
-    """For each micro-batch what each dropout of our first step multiplies by."""
+    """For each micro-batch, the factors of each dropout in opbench's first step."""
 
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What one step computed, by the weights' names as the network was built."""
+    """The results of one step, by the weights' names in the network as built."""
 
     loss: float
     gradients: Arrays
     parameters: Arrays
-    """After the step."""
+    """The parameters after the step."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How PyTorch does a step."""
+    """A way in which PyTorch runs a step."""
 
     channels_last: bool = False
     compiled: bool = False
     graph: bool = False
-    """The whole step, from the gradients' clearing to the optimiser, captured as one CUDA graph."""
+    """Whether the whole step, from clearing the gradients to the optimiser, is captured as one CUDA graph."""
 
 
 def ways(precision: str) -> dict[str, Way]:
-    """Return the ways by name; the compiler gets the memory format in which the eager step is the faster one.
+    """Return the ways by name; the compiled ones use the memory format in which the eager step is faster.
 
-    That is channels_last where tensor cores multiply, else nchw: on an H200 UNet's eager step takes 35.8 ms beside
-    50.3 ms in tf32, but 131 beside 129 ms in f32.
+    That is channels_last for tensor cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in
+    tf32, but 131 ms instead of 129 ms in f32.
     """
     last = precision != "f32"
     return {
@@ -93,10 +93,10 @@ def ways(precision: str) -> dict[str, Way]:
 
 
 class TorchStep:
-    """A network with its optimiser and a step's micro-batches on a device; called, it does a step, returns the loss."""
+    """A network with its optimiser and a step's micro-batches on a device; a call runs a step and returns the loss."""
 
     def __init__(self, problem: StepProblem, device: str, way: Way, *, masked: bool = False) -> None:
-        """`masked`: dropout multiplies by the problem's masks, else it draws its own."""
+        """Prepare the step; with `masked`, dropout uses the problem's masks, else it draws its own."""
         import torch
 
         self.network, self.precision, self.device, self.torch = problem.network, problem.precision, device, torch
@@ -133,7 +133,7 @@ class TorchStep:
         return sum(losses[1:], start=losses[0])
 
     def _micro_batch(self, number: int) -> Tensor:
-        """Add the gradients of one to what is there, and return its part of the loss."""
+        """Add the gradients of one micro-batch to the sum, and return its part of the loss."""
         for place, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
             getattr(self.module, f"mask{place}").copy_(self.torch.from_numpy(mask))
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
@@ -143,7 +143,7 @@ class TorchStep:
         return loss.detach()
 
     def gradients(self) -> Arrays:
-        """Of the last step, by weight; zeros for one that no loss depends on."""
+        """Return the gradients of the last step, by weight; zeros for a weight that no loss depends on."""
         found = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
         return {
             name: _read(tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
@@ -152,7 +152,7 @@ class TorchStep:
         }
 
     def parameters(self) -> Arrays:
-        """As they are now, running statistics among them."""
+        """Return the current parameters and running statistics."""
         return {name: _read(weight_of(self.module, self.network, name)) for name in self.network.weights}
 
 
@@ -162,7 +162,7 @@ def _read(tensor: Tensor) -> np.ndarray:
 
 
 def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss: str) -> Callable[..., Tensor]:
-    """The network with its loss as one module of images and targets."""
+    """Return the network with its loss as one module of images and targets."""
     functional = torch.nn.functional
     losses = {
         "cross_entropy": functional.cross_entropy,
@@ -184,7 +184,7 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
 
 
 def _optimizer(torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: Way) -> Optimizer:
-    """The recipe's, as one fused kernel on a GPU, at the first step's learning rate."""
+    """Return the recipe's optimiser, as one fused kernel on a GPU, at the first step's learning rate."""
     known: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
     if device == "cuda":
         known["fused"] = True
@@ -197,7 +197,7 @@ def _optimizer(torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], 
 
 
 def first_step(problem: StepProblem, device: str) -> FirstStep:
-    """What PyTorch's eager step computes, dropping what ours drops."""
+    """Return the results of PyTorch's eager step with the dropout masks of opbench's step."""
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
         step = TorchStep(problem, device, Way(), masked=True)
@@ -209,7 +209,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
 
 
 def dropout_masks(training: Training, number: int) -> Arrays:
-    """What each dropout of a micro-batch multiplies by, from 1 in the training, as the network was built."""
+    """Return the factors of each dropout of a micro-batch, counted from 1, by the names in the network as built."""
     graph, found = training.graph, {}
     for node in graph.nodes:
         if node.operator != "dropout" or training.groups.get(node.name) != "forward":
@@ -233,23 +233,26 @@ def dropout_masks(training: Training, number: int) -> Arrays:
 
 @dataclass(frozen=True)
 class StepWay:
-    """One of PyTorch's ways of a step: ready to be launched, or why it is not."""
+    """One of PyTorch's ways of a step: ready to launch, or the reason why it is not."""
 
     launch: Launch | None = None
-    """Enqueues a step on the backend's stream."""
+    """Enqueues a step on the backend's stream; None if the way failed."""
     peak_bytes: int | None = None
-    """The most that a step of it holds: parameters, gradients, moments, batch and all between."""
+    """Peak bytes of a step: parameters, gradients, moments, batch and everything between."""
     error: str = ""
     captured: Captured[Tensor] | None = None
-    """What `launch` replays; None for a step that is called from Python, whose time includes its launches."""
+    """The CUDA graph that `launch` replays.
+
+    None for a step that is called from Python, whose time includes its launches.
+    """
 
 
 @contextlib.contextmanager
 def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, StepWay]]:
-    """Make PyTorch's ways of a step ready, by name, all of them at the same time.
+    """Prepare PyTorch's ways of a step, by name, all at the same time.
 
-    A way that fails, for want of a compiler or memory, or that is not warmed up within `limit_s`, says why and costs
-    nothing else.
+    A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s` seconds, has
+    its reason in `error`; the others continue.
     """
     torch, found = gpu.torch, dict[str, StepWay]()
     with settings(torch, problem.precision):
@@ -272,7 +275,7 @@ def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[d
 
 
 def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> StepWay:
-    """Run a way until nothing is compiled or tried any more, and capture it if it is to be one CUDA graph."""
+    """Run a way until all compiling and tuning is done, and capture it if it is to be one CUDA graph."""
     gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
     before = gpu.allocated_bytes()
     with time_limit(limit_s):
@@ -280,7 +283,7 @@ def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> Ste
         if way.graph:
             gpu.warm_up(step, WARM_UP)
         else:
-            with gpu.on_stream():  # where it will run, whose memory all such ways share
+            with gpu.on_stream():  # the stream where it will run, whose memory all such ways share
                 for _ in range(WARM_UP):
                     step()
     if not way.graph:

@@ -1,4 +1,4 @@
-"""What a training leaves of itself: its record, and where a value that is no number came from."""
+"""Build the record of a training, and locate the origin of a value that is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from opbench.networks.train.steps import Step, launches_of
 
 
 def training_record(training: TrainingState, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
-    """A training that has ended, as train.json has it."""
+    """Return the record of a finished training, as train.json stores it."""
     graph, network, memory = training.training.graph, step.context.network, step.context.memory
     return TrainingRecord(
         format=FORMAT,
@@ -84,7 +84,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
 
 
 def _passes(training: TrainingState) -> tuple[TrainingPass, ...]:
-    """Each pass with what it saves: the step beside that which is made without it."""
+    """Return each pass with its saving: the difference from the step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
     own, found = _work(training_graph(network, recipe, items).graph), []
     for name, on, said in training.training.said:
@@ -98,13 +98,13 @@ def _passes(training: TrainingState) -> tuple[TrainingPass, ...]:
 
 
 def _work(graph: Graph) -> tuple[int, int, int]:
-    """Nodes, compulsory bytes and FLOPs."""
+    """Return the number of nodes, the compulsory bytes and the FLOPs."""
     problems = [node.problem for node in graph.nodes]
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
 def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> str:
-    """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
+    """Return the origin of the first such value: the step runs again node by node, from the last checkpoint."""
     where, graph, context = f"step {number + 1}: the loss is not finite", training.training.graph, step.context
     if training.group is not None:
         return (
