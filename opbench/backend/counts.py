@@ -58,7 +58,7 @@ class LineTraffic:
     wavefronts_saved_8: int = 0
     ideal_wavefronts_saved_8: int = 0
     requests_saved_16: int = 0
-    """The same for 16 bytes."""
+    """Requests saved if neighbouring accesses were merged to 16 bytes per lane."""
     sectors_saved_16: int = 0
     wavefronts_saved_16: int = 0
     ideal_wavefronts_saved_16: int = 0
@@ -75,17 +75,17 @@ class LineTraffic:
 
     @property
     def bytes(self) -> int:
-        """The bytes that the lanes request."""
+        """Return the bytes that the lanes request."""
         return self.lanes * self.width
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of whole sectors; 0 in shared memory."""
+        """Return bytes of whole sectors; 0 in shared memory."""
         return self.sectors * SECTOR_BYTES
 
     @property
     def in_sectors(self) -> bool:
-        """Whether the access reaches global memory, directly or through the TMA."""
+        """Return whether the access reaches global memory, directly or through the TMA."""
         return self.space in ("global", "bulk")
 
     @property
@@ -212,7 +212,7 @@ class KernelTraffic:
 
     @property
     def sampled(self) -> bool:
-        """Whether some blocks were not counted."""
+        """Return whether some blocks were not counted."""
         return self.counted_blocks < self.blocks
 
     @property

@@ -1,4 +1,4 @@
-"""A run in the formats of other tools; one small module a format."""
+"""Write a run in the formats of other tools, with one small module per format."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
     "csv": tables.csv_files,
     "parquet": tables.parquet_files,
 }
-"""Name to a function of a run, the path to write and the GPU that predicts; it returns each file's content."""
+"""For each format, a function of a run, the path to write and the GPU for predictions.
+
+It returns each file's content.
+"""
 
 
 def export(run: Run, layout: str, path: Path, gpu: str = "h200") -> list[Path]:
-    """Write a run in a format of `FORMATS`; returns the files written, the one named first."""
+    """Write a run in a format of `FORMATS`; return the files, the named one first."""
     return write_files(FORMATS[layout](run, path, gpu))
 
 
 def write_files(files: dict[Path, bytes]) -> list[Path]:
-    """Write each file and the folders above it; returns the files. Raises EnvironmentFault where that fails."""
+    """Write each file and its parent folders; return the files. Raises EnvironmentFault if the system refuses."""
     for name, content in files.items():
         try:
             name.parent.mkdir(parents=True, exist_ok=True)

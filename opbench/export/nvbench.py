@@ -1,7 +1,7 @@
 """NVBench's JSON 1.0.0 with its binary sample files, as `--jsonbin` writes them (NVIDIA/nvbench, json_printer.cu).
 
-A benchmark is an operator, its axes are the variant, the config and the operator's own; a state is a case. Numbers of
-summaries are strings, as NVBench writes them. Samples and clocks lie beside it as little-endian float32, in
+A benchmark is an operator; its axes are the variant, the config and the operator's own; a state is a case. Numbers in
+summaries are strings, as NVBench writes them. Samples and clocks are separate files of little-endian float32,
 `FILE.json-bin` and `FILE.json-freqs-bin`.
 """
 
@@ -29,7 +29,7 @@ HIDDEN = "Hidden by default."
 
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """The JSON file, then the binary files that it names relative to itself."""
+    """Return the JSON file, then the binary files that it names relative to itself."""
     binaries: dict[Path, bytes] = {}
     operators: dict[str, list[Result]] = {}
     for result in run.results:
@@ -49,7 +49,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
 
 
 def _device(environment: Environment) -> dict[str, JSON]:
-    """NVBench's names for what the run's environment knows, and no entry for what it does not."""
+    """Return the known values of the run's environment under NVBench's names."""
     capability = environment.capability and 100 * environment.capability[0] + 10 * environment.capability[1]
     known = {
         "sm_version": capability,
@@ -81,7 +81,7 @@ def _benchmark(
 
 
 def _point(result: Result) -> dict[str, int | str]:
-    """A case's place on the axes."""
+    """Return the position of a case on the axes."""
     return {"Variant": result.variant, "Config": print_config(result.config), **result.axes}
 
 
@@ -151,7 +151,7 @@ def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> di
 
 
 def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:
-    """A summary that names a file of float32 values, which is added to the files to write."""
+    """Return a summary that names a file of float32 values, and add the file to `binaries`."""
     number = sum(name.parent.name == folder for name in binaries)
     name = f"{folder}/{number}.bin"
     binaries[path.parent / name] = np.asarray(values, dtype="<f4").tobytes()

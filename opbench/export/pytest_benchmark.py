@@ -1,4 +1,6 @@
-"""pytest-benchmark's JSON, as `pytest --benchmark-json` writes it: one benchmark a measured case, a group a problem."""
+"""pytest-benchmark's JSON, as `pytest --benchmark-json` writes it: one benchmark per measured case, one group per
+problem.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
 VERSION = "5.1.0"
-"""Of the pytest-benchmark whose fields these are."""
+"""The version of pytest-benchmark whose format this is."""
 
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """The one file; only right cases with a time are in it, as the format knows no other."""
+    """Return the one file; it has only right cases with a time, because the format has no others."""
     environment = run.header.environment
     document = {
         "machine_info": {
@@ -39,7 +41,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
 
 
 def benchmark(result: Result) -> dict[str, JSON]:
-    """One case."""
+    """Return the benchmark of one case."""
     measurement = result.measurement
     assert measurement, "only measured cases are exported"
     return {
@@ -55,7 +57,7 @@ def benchmark(result: Result) -> dict[str, JSON]:
 
 
 def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, JSON]:
-    """What opbench knows beyond the table's columns."""
+    """Return the values that opbench knows in addition to the table's columns."""
     return {
         "case": case,
         "median_low_s": measurement.low_s,
@@ -67,7 +69,7 @@ def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) ->
 
 
 def statistics_of(samples: Sequence[float]) -> dict[str, JSON]:
-    """The columns of pytest-benchmark's table, and all samples."""
+    """Return the columns of pytest-benchmark's table, and all samples."""
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean, spread = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0
     low, high = first - 1.5 * (third - first), third + 1.5 * (third - first)

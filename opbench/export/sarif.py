@@ -19,26 +19,26 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 @dataclass(frozen=True)
 class FaultAtLine:
-    """One kind of fault at one line, however many cases met it."""
+    """One kind of fault at one line, for all cases that have it."""
 
     finding: Finding
     cases: tuple[str, ...]
     level: str = "error"
-    """"note" for what is allowed."""
+    """"note" for allowed behaviour."""
 
     @property
     def uri(self) -> str:
-        """Its file, relative to the current folder where it lies in it."""
+        """Return its file, relative to the current folder if it is inside."""
         return _uri(self.finding.first_place[0])
 
     @property
     def line(self) -> int:
-        """Its line; 1 where none is known."""
+        """Return its line; 1 if not known."""
         return max(self.finding.first_place[1], 1)
 
     @property
     def text(self) -> str:
-        """The message, who did it, the details and a case that shows it."""
+        """Return the message, the thread, the details and an example case."""
         one = self.finding
         more = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
         who = f", {one.who}" if one.who else ""
@@ -47,12 +47,12 @@ class FaultAtLine:
 
 
 def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
-    """Return what is wrong, by kind and line; `file_of` names a variant's file, for what no line is known of."""
+    """Return the faults by kind and line; `file_of` names a variant's file, for faults without a line."""
     return _by_line([(result, faults_of(result, file_of(result))) for result in results], "error")
 
 
 def notes(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
-    """Return what is allowed and may surprise, such as several threads that store one value, by kind and line."""
+    """Return allowed but surprising behaviour, such as several threads that store one value, by kind and line."""
     return _by_line([(result, result.verdict.notes) for result in results if result.verdict], "note")
 
 
@@ -74,7 +74,7 @@ def _uri(file: str) -> str:
 
 
 def sarif(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
-    """Return the log that code hosts read."""
+    """Return the SARIF log."""
     names = sorted({fault.finding.rule for fault in faults})
     driver: dict[str, JSON] = {
         "name": "opbench",

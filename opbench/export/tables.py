@@ -1,4 +1,4 @@
-"""A run's rows as CSV or Parquet; see `opbench.results.rows.Row` for the columns."""
+"""Write a run's rows as CSV or Parquet; see `opbench.results.rows.Row` for the columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def csv_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
 
 
 def parquet_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """One row a case; raises EnvironmentFault without pyarrow."""
+    """Return a Parquet file with one row per case; raises EnvironmentFault without pyarrow."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:

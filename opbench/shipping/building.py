@@ -1,4 +1,4 @@
-"""What builds the shipped sources: a Makefile, a CMakeLists.txt, and a README that says how."""
+"""Build files for the shipped sources: a Makefile, a CMakeLists.txt, and a README with instructions."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from opbench.shipping.fixed_text import template
 
 
 def code_of(arch: str) -> str:
-    """nvcc's options for an architecture: machine code, and PTX where a newer GPU may take it."""
+    """Return nvcc's options for an architecture: machine code, and PTX if newer GPUs can use it."""
     digits = arch.removeprefix("sm_")
     ptx = "" if digits.endswith("a") else f" -gencode arch=compute_{digits},code=compute_{digits}"
     return f"-gencode arch=compute_{digits},code=sm_{digits}{ptx}"
 
 
 def cmake_of(arch: str) -> str:
-    """The same for CMake."""
+    """Return CMake's options for an architecture, as `code_of` does for nvcc."""
     digits = arch.removeprefix("sm_")
     return f"{digits}-real" if digits.endswith("a") else digits
 
 
 def makefile(name: str, arch: str, kind: str, cubin: str) -> str:
-    """A plain Makefile of a library or a network's program."""
+    """Return a plain Makefile of a library or a network's program."""
     text = template(f"makefile_{kind}")
     return _filled(text, name, arch, cubin) + "\n"
 
 
 def cmakelists(name: str, arch: str, kind: str) -> str:
-    """The same for CMake from 3.24."""
+    """Return a CMakeLists.txt of a library or a network's program, for CMake 3.24 and newer."""
     return _filled(template(f"cmake_{kind}"), name, arch, "") + "\n"
 
 
@@ -39,6 +39,6 @@ def _filled(text: str, name: str, arch: str, cubin: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown, the first row its head."""
+    """Return a Markdown table whose first row is the header."""
     head, *others = rows
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]

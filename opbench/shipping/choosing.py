@@ -1,4 +1,4 @@
-"""Which cases are shipped: whole case names, or what a book has of an operator."""
+"""Choose the cases to ship: complete case names, or a winners file's cases of an operator."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class ShipTarget:
     arch: str
     """Such as "sm_90"."""
     sm_count: int
-    """Multiprocessors that grids are sized by."""
+    """Number of multiprocessors by which grids are sized."""
 
 
 @dataclass(frozen=True)
 class ToShip:
-    """Cases, one a problem, with what is known of their times and what is to be said of the choice."""
+    """Cases, one per problem, with the known times and notes on the choice."""
 
     cases: tuple[Case, ...]
     said: dict[str, str]
@@ -41,7 +41,7 @@ class ToShip:
 
 
 def target(gpu: str, book: Book | None = None) -> ShipTarget:
-    """The GPU by an architecture (sm_90), a product (h200) or a name of the book's; raises UsageError."""
+    """Return the GPU of an architecture (sm_90), a model (h200) or a name in the winners file; raises UsageError."""
     known = product(gpu)
     if known:
         return ShipTarget(known.name, known.arch, known.sm_count)
@@ -67,10 +67,10 @@ def _arch(capability: str) -> str:
 
 
 def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> ToShip:
-    """The cases that names stand for: whole names as they are, an operator's by the book.
+    """Return the cases for some names: complete case names, or operators, whose cases a winners file lists.
 
-    Raises UsageError for a name that is neither, for a case that does not fit its problem, that calls a library, and
-    where two cases are of one problem.
+    Raises UsageError for an unknown name, for a case that does not fit its problem or calls a library, and for two
+    cases of one problem.
     """
     cases: list[Case] = []
     said: dict[str, str] = {}
@@ -115,7 +115,7 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
 
 
 def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:
-    """Return what --book, else the committed winners, else the ranking say of a problem."""
+    """Return the choice for a problem: from --book, else from the committed winners, else by the ranking."""
     name = f"{problem.name}{problem}"
     for entry in _entries(book.entries if book else (), problem.name, gpu, precision):
         if entry.problem == str(problem):
@@ -130,7 +130,7 @@ def _example(catalog: Catalog, operator: str) -> str:
 
 
 def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
-    """The fastest entry of each of an operator's problems."""
+    """Return the fastest entry of each of an operator's problems."""
     found: dict[str, BookEntry] = {}
     gpus = {entry.gpu: entry.compute_capability for entry in entries}
     alike = {name for name, capability in gpus.items() if _arch(capability) == gpu.arch}
@@ -160,7 +160,7 @@ def require_own(case: Case, gpu: ShipTarget) -> None:
 
 
 def _fitting(case: Case, gpu: ShipTarget) -> Case:
-    """The case itself, where it can be shipped."""
+    """Return the case; raises UsageError if it cannot be shipped."""
     if reason := case.unmet():
         raise UsageError(f"{case.name}: does not fit: {reason}")
     require_own(case, gpu)

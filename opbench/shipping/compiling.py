@@ -1,4 +1,4 @@
-"""What NVRTC makes of the kernels' text: a cubin, kernels' names in it, and the bytes of their parameters."""
+"""Compile the kernels' text with NVRTC: the cubin, the kernels' names in it, and the sizes of their parameters."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ OPTIONS = ("--std=c++17", "-default-device")
 
 @dataclass(frozen=True)
 class CompiledText:
-    """A cubin of all pieces, or nothing where no compiler is here."""
+    """A cubin of all kernels, or nothing without a compiler."""
 
     arch: str
     cubin: bytes = b""
     names: Mapping[str, str] = field(default_factory=dict)
-    """By qualified kernel, or variable, what the cubin calls it."""
+    """For each qualified kernel or variable, its name in the cubin."""
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By qualified kernel, the bytes of its parameters."""
+    """For each qualified kernel, the bytes of its parameters."""
     why_not: str = ""
-    """Why there is no cubin."""
+    """Why there is no cubin; empty if there is one."""
 
 
 def architecture(found: Iterable[KernelText], arch: str) -> str:
-    """The architecture that all pieces compile for: with its own features where one of them needs these."""
+    """Return the architecture to compile for, with its own features (such as sm_90a) if a kernel needs them."""
     own = any(piece.request.compute_capability.endswith("a") for piece in found)
     return arch + "a" * (own and not arch.endswith("a"))
 
 
 def roots(found: Iterable[KernelText]) -> tuple[list[str], list[str]]:
-    """The qualified kernels and variables of some pieces."""
+    """Return the qualified names of the kernels and of the variables."""
     kernels = [piece.qualified(kernel) for piece in found for kernel in piece.request.kernels]
     return kernels, [piece.qualified(name) for piece in found for name in piece.request.constants]
 
 
 def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> CompiledText:
-    """The text compiled; raises CompileError with the compiler's lines."""
+    """Compile the text; raises CompileError with the compiler's lines."""
     pieces = list(found)
     try:
         compiler = library(arch)

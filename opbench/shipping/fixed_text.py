@@ -1,4 +1,4 @@
-"""The parts of a shipped source that are the same in all: its first lines, its licence and the host's support."""
+"""The parts that all shipped sources share: the first lines, the licence, and the host's support functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from opbench import paths
 from opbench._version import __version__
 
 WIDTH = 120
-"""Columns of a line."""
+"""Columns per line."""
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def banner(gpu: str, arch: str, command: str) -> list[str]:
-    """Who made a file, for what, by which command, under which licence."""
+    """Return comment lines that say what made a file, for which GPU, by which command, and under which licence."""
     return [
         f"// Made by opbench {__version__} for {gpu} ({arch}):",
         f"//   {command}",
@@ -27,7 +27,7 @@ def banner(gpu: str, arch: str, command: str) -> list[str]:
 
 
 def licence() -> bytes:
-    """opbench's own: of the checkout, or of the installed wheel."""
+    """Return opbench's licence, from the checkout or the installed wheel."""
     own = paths.PACKAGE.parent / "LICENSE"
     if paths.checkout() and own.is_file():
         return own.read_bytes()
@@ -39,13 +39,16 @@ def licence() -> bytes:
 
 
 def comment(text: str, width: int = 112) -> list[str]:
-    """Lines of a C comment's inside."""
+    """Return the lines of a C comment, without its delimiters."""
     safe_text = text.replace("*/", "* /")
     return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), width)]
 
 
 def wrapped(text: str) -> str:
-    """Code with its long lines folded behind a comma or an `&&`, outside of strings; comments and macros stay."""
+    """Return code with long lines folded after a comma or an `&&` outside strings.
+
+    Comments and macros are unchanged.
+    """
     return "\n".join(piece for line in text.split("\n") for piece in _folded(line))
 
 
@@ -61,19 +64,19 @@ def _folded(line: str, indent: str = "") -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A string of C; a `%` in it is as it stands, for `printf` too where it is doubled by whoever needs it."""
+    """Return a C string literal; a caller that uses it with `printf` doubles each `%`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 class Needs(enum.Flag):
-    """The optional parts of the support that a launch uses."""
+    """The optional support functions that a launch uses."""
 
     NOTHING = 0
     FILL = enum.auto()
-    """A buffer is filled with other bytes than zeros, by the driver."""
+    """The driver fills a buffer with bytes other than zeros."""
     MAPS = enum.auto()
-    """A tensor map is encoded, by the driver."""
+    """The driver encodes a tensor map."""
 
 
 def template(name: str) -> str:
@@ -82,7 +85,7 @@ def template(name: str) -> str:
 
 
 def includes(needs: Needs) -> list[str]:
-    """Return what the host's part of a source includes."""
+    """Return the includes of the host code."""
     names = ["cmath", "cstdarg", "cstdint", "cstdio", "cstring", "initializer_list"]
     driver = ["#include <cuda.h>"] if needs else []
     return [*driver, "#include <cuda_runtime_api.h>", *(f"#include <{name}>" for name in names)]

@@ -1,4 +1,4 @@
-"""What is shipped as a folder that is there whole or not at all."""
+"""Write the shipped files as a folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opbench import paths
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 
 MANIFEST = "ship.json"
-"""Says of a folder that `opbench ship` made it, and of what."""
+"""The file that marks a folder as written by `opbench ship`, and says what it contains."""
 
 
 def require_free(out: Path, replace: bool) -> None:
-    """Raise UsageError for a folder that is there, unless it is one of ours and to be replaced."""
+    """Raise UsageError for an existing folder, unless `opbench ship` wrote it and it is to be replaced."""
     if not out.exists() and not out.is_symlink():
         return
     if not replace:
@@ -26,7 +26,7 @@ def require_free(out: Path, replace: bool) -> None:
 
 
 def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, object], replace: bool) -> None:
-    """Write all files, or none; raises EnvironmentFault where the system refuses."""
+    """Write all files, or none; raises EnvironmentFault if the system refuses."""
     require_free(out, replace)
     told = json.dumps({"ship": 1, **manifest, "files": sorted(files)}, indent=1).encode() + b"\n"
     made: Path | None = None

@@ -1,4 +1,4 @@
-"""The C interface of a library: its header, and the functions that dispatch by problem and refuse in words."""
+"""The C interface of a library: its header, and functions that select a kernel by problem or report an error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opbench.shipping.launching import safe
 from opbench.shipping.library import Library, LibraryCase, axes_of, names_of, parameters
 
 SHOWN = 8
-"""Problems that a refusal names."""
+"""Most problems that an error message lists."""
 
 
 def header_text(library: Library) -> str:
-    """The header."""
+    """Return the text of the header."""
     n, upper = library.name, library.name.upper()
     top = template("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
@@ -73,7 +73,7 @@ def _field(kind: type[Operator], name: str, default: str | None) -> str:
 
 
 def _told(problem: Operator, tensor: Tensor) -> str:
-    """A tensor with its axes by name."""
+    """Return a tensor as text, with the names of its axes."""
     declared: Mapping[str, str] = {**problem.inputs, **problem.outputs}
     return f"{tensor.name} [{', '.join(declared[tensor.name].split())}]"
 
@@ -82,7 +82,7 @@ def _told(problem: Operator, tensor: Tensor) -> str:
 
 
 def common_text(library: Library) -> str:
-    """What all functions use."""
+    """Return the code that all functions use."""
     digits = library.arch.removeprefix("sm_").rstrip("a")
     known = {
         "n": library.name,
@@ -99,7 +99,7 @@ def common_text(library: Library) -> str:
 
 
 def functions_text(library: Library, operator: str, held: Sequence[LibraryCase]) -> str:
-    """The functions of one operator."""
+    """Return the functions of one operator."""
     n, o, upper = library.name, safe(operator), library.name.upper()
     names, kind = names_of(held), f"{library.name}_{safe(operator)}_problem"
     given = f"const {kind}* problem, {parameters(held)}, void* workspace"
@@ -157,7 +157,7 @@ def functions_text(library: Library, operator: str, held: Sequence[LibraryCase])
 
 
 def row(library: Library, operator: str, one: LibraryCase) -> str:
-    """A problem's initialiser."""
+    """Return the C initialiser of a problem."""
     values = one.case.problem.axes
     listed = (
         str(values[name]) if mode is None else quoted(str(values[name])) for name, mode in _axes(library, operator)

@@ -1,4 +1,4 @@
-"""Kernels' texts side by side in one source: each in a namespace of its own, with its tunables as macros around it."""
+"""The kernels' texts in one source: each in its own namespace, with its tunables as macros around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.source import device_part
 from opbench.source.sources import Source, defined_macros, includes
 
 HEADERS = "opbench"
-"""The folder of the headers that kernels share, as they are included: <opbench/tile.cuh>."""
+"""The folder of the shared headers, as kernels include them: <opbench/tile.cuh>."""
 RULE = "=" * 110
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|\"[^\"\n]+\")[^\n]*\n?", re.MULTILINE)
@@ -29,22 +29,22 @@ _HEADER = re.compile(r"\A// /// opbench\n.*?^// ///[ \t]*\n(//[ \t]*\n)?", re.MU
 
 @dataclass(frozen=True)
 class KernelText:
-    """One compiled form of one variant: its text under its macros, which any number of problems may share."""
+    """The text of one variant with one set of macros; several problems may share it."""
 
     space: str
-    """The namespace that it lies in."""
+    """The namespace of the text."""
     variant: Variant
     request: BuildRequest
     config: Config
     """The values of its tunables."""
 
     def qualified(self, kernel: str) -> str:
-        """What a kernel, or a variable, is called from outside."""
+        """Return the qualified name of a kernel or variable."""
         return f"{self.space}::{kernel.removeprefix('::')}"
 
 
 def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
-    """The pieces of some cases, each once, by what is to be compiled."""
+    """Return the texts of some cases, each once, by what has to be compiled."""
     requests: dict[BuildRequest, list[Case]] = {}
     for case in cases:
         requests.setdefault(case.request(), []).append(case)
@@ -64,14 +64,14 @@ def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
 
 @dataclass(frozen=True)
 class DeviceText:
-    """What the GPU's compiler is to see, in parts."""
+    """The text for the GPU compiler, in parts."""
 
     system: tuple[str, ...]
-    """Headers of CUDA's own that anything names, with their brackets."""
+    """CUDA's own headers that any text includes, with their brackets."""
     headers: Mapping[str, str]
-    """Texts of the headers that kernels share, by the name under which they are included."""
+    """Texts of the headers that kernels share, by the name in their `#include`."""
     kernels: Mapping[str, str]
-    """A piece's text by namespace."""
+    """Text of each kernel by namespace."""
 
     def __str__(self) -> str:
         lines = "\n".join(f"#include {name}" for name in self.system)
@@ -79,9 +79,9 @@ class DeviceText:
 
 
 def device_text(found: Iterable[KernelText]) -> DeviceText:
-    """The text of some pieces.
+    """Return the device text of some kernels.
 
-    Headers that kernels share are included in each kernel's namespace, as not every two of them agree in one.
+    Shared headers are included in the namespace of each kernel, because two of them may conflict within one namespace.
     """
     system: dict[str, None] = {}
     shared: dict[str, str] = {}
@@ -104,7 +104,7 @@ def _shared_names(source: Source) -> list[str]:
 
 
 def _by_need(common: Mapping[str, Source]) -> list[Source]:
-    """Shared headers, each behind what it includes."""
+    """Return the shared headers, each after the headers that it includes."""
     ordered: dict[str, Source] = {}
 
     def put(name: str) -> None:
@@ -120,14 +120,14 @@ def _by_need(common: Mapping[str, Source]) -> list[Source]:
 
 @functools.lru_cache(256)
 def _header_text(source: Source) -> str:
-    """A shared header as it stands beside the source: what it includes has been included ahead of it."""
+    """Return a shared header for shipping: its own includes are removed, because they come before it."""
     needs = ", ".join(_shared_names(source))
     told = f"// Of opbench (MIT License). Included in each kernel's namespace{', behind ' + needs if needs else ''}.\n"
     return told + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
 
 
 def _cut(piece: KernelText) -> Sequence[Source]:
-    """The variant's texts; of a file with a host's part what its kernels need."""
+    """Return the variant's texts; for a file with host code, only the parts that its kernels need."""
     sources = piece.variant.sources
     if not device_part.has_host_part(sources):
         return sources
@@ -140,14 +140,14 @@ def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
 
 
 def _of_the_system(texts: Iterable[Source], found: Sequence[Source]) -> list[str]:
-    """Headers that no folder of ours has: the compiler's own, in angle brackets."""
+    """Return the headers in angle brackets that no folder of opbench has: those of the compiler."""
     ours = {source.path.name for source in found}
     named = [name for source in texts for _, name in includes(source.text)]
     return [f"<{n[1:-1]}>" for n in named if Path(n[1:-1]).name not in ours and not device_part.is_host_header(n[1:-1])]
 
 
 def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
-    """One namespace, with what it is and where it is from above it."""
+    """Return one namespace, with a comment that names its variant and origin."""
     variant = piece.variant
     text = _HEADER.sub("", own.text).lstrip("\n")
     why = match[0] if (match := _COMMENT.match(text)) else ""
@@ -180,6 +180,6 @@ def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], share
 
 
 def _origin(variant: Variant) -> str:
-    """The file as a reader elsewhere may find it."""
+    """Return the name of the file, as readers elsewhere can find it."""
     near = f"{variant.path.parent.name}/{variant.path.name}"
     return f"variants/{near}" if paths.portable(str(variant.path)).startswith("variants/") else near

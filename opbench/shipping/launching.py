@@ -1,4 +1,4 @@
-"""A case's launches as lines of C++: what the harness does to launch it, with every number written out."""
+"""A case's launches as lines of C++: the same launches as the harness makes, with all numbers written out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from opbench.shipping.fixed_text import Needs
 from opbench.shipping.kernel_text import KernelText
 
 ALIGNMENT = 256
-"""Bytes at which each workspace begins."""
+"""Alignment of each workspace in bytes."""
 KEYWORDS = frozenset(("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union"))
-"""Names of tensors that C++ has other plans for."""
+"""Names of tensors that are keywords in C++."""
 TYPES = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
 SWIZZLES = dict(zip(SPANS, ("NONE", "32B", "64B", "128B"), strict=True))
 L2 = dict(zip(PROMOTIONS, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
@@ -31,9 +31,9 @@ C_TYPES = {
     "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
     "f64": "double",
 }  # fmt: skip
-"""A number's type in C; the two of 16 bits are passed as their bits."""
+"""The C type of each dtype; the two 16-bit floating-point types are passed as their bits."""
 WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""Types of numbers without one of their own by what the kernel's parameter takes in bytes: of whole ones, of others."""
+"""Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class StepLines:
 
     lines: tuple[str, ...]
     reads: frozenset[str] = frozenset()
-    """The buffers that they name."""
+    """The buffers that the launches name."""
     needs: Needs = Needs.NOTHING
-    """The parts of the support that they call."""
+    """The support functions that the launches call."""
 
 
 @dataclass(frozen=True)
@@ -56,37 +56,37 @@ class LaunchCode:
     outputs: tuple[Tensor, ...]
     workspace: tuple[Tensor, ...]
     once: StepLines
-    """What fills workspaces from inputs that need not change."""
+    """The setup launches, which fill workspaces from inputs that need not change."""
     rest: StepLines
     kept: tuple[str, ...] = ()
-    """Workspaces that `once` fills and `rest` reads."""
+    """Workspaces that the setup launches fill and the other launches read."""
     updates: Mapping[str, str] = field(default_factory=dict)
-    """Outputs that begin as an input."""
+    """Outputs that start as a copy of an input."""
 
     @property
     def needs(self) -> Needs:
-        """The parts of the support that its launches call."""
+        """Return the support functions that the launches call."""
         return self.once.needs | self.rest.needs
 
     @property
     def workspace_bytes(self) -> int:
-        """What all workspaces take, each at a multiple of the alignment."""
+        """Return the bytes of all workspaces, each at a multiple of the alignment."""
         return sum(aligned(tensor.nbytes) for tensor in self.workspace)
 
 
 def aligned(nbytes: int) -> int:
-    """Bytes rounded up to the alignment."""
+    """Return bytes rounded up to the alignment."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def safe(name: str) -> str:
-    """A name as C++ takes it."""
+    """Return a name that is valid in C++."""
     plain = re.sub(r"\W", "_", name)
     return f"{plain}_" if plain in KEYWORDS or plain[0].isdigit() else plain
 
 
 def handle(piece: KernelText, kernel: str) -> str:
-    """What a kernel's handle is called in the source."""
+    """Return the name of a kernel's handle in the source."""
     return safe(f"{piece.space}__{kernel}".replace("::", "__"))
 
 
@@ -98,10 +98,10 @@ def launch_code(
     written: Collection[str] | None = None,
     apart: bool = True,
 ) -> LaunchCode:
-    """The launches of a case; `sizes` are the bytes of each kernel's parameters where the compiler has told.
+    """Return the launches of a case; `sizes` are the bytes of each kernel's parameters, if the compiler reported them.
 
-    `written` are inputs that what is ahead on the stream may write, all unless told; `apart`: whether launches that
-    prepare may be called without the others. Raises UsageError for what a kernel cannot be given.
+    `written` are the inputs that earlier work on the stream may write; None means all. With `apart`, the setup launches
+    may be called separately. Raises UsageError for an argument that a kernel cannot receive.
     """
     launches = case.launches(sm_count)
     if case.variant.textures:
@@ -112,7 +112,7 @@ def launch_code(
     once = [launch for launch in launches if launch.setup and apart]
     rest = [launch for launch in launches if not (launch.setup and apart)]
     if once and rest:
-        rest[0] = replace(rest[0], programmatic=False)  # what is ahead of it may be anything, the preparation too
+        rest[0] = replace(rest[0], programmatic=False)  # The work before it is not known and may be the setup.
     ahead = set(case.problem.inputs if written is None else written)
     once, rest = _as_followed(once, ahead), _as_followed(rest, ahead)
     shapes = {
@@ -140,7 +140,10 @@ def launch_code(
 
 
 def _as_followed(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
-    """As the harness binds them: a first launch that reads early what is written just ahead waits for all of that."""
+    """Return the launches as the harness binds them.
+
+    A first launch that reads early what the work before it writes waits for that work to end.
+    """
     found = list(launches)
     for number, launch in enumerate(found):
         if not launch.programmatic:
@@ -213,7 +216,7 @@ def _constant(launch: KernelLaunch, piece: KernelText, tensors: Mapping[str, Ten
 
 
 def _map(tensor: TensorMap, tensors: Mapping[str, Tensor]) -> list[str]:
-    """A tensor map, encoded anew at each call as it holds an address."""
+    """Return the code of a tensor map, which is encoded at each call because it contains an address."""
     tensor.check(0, tensors[tensor.tensor].nbytes)
     at = f"at({safe(tensor.tensor)}, {tensor.offset})" if tensor.offset else safe(tensor.tensor)
     head = (
@@ -239,7 +242,7 @@ def _list(numbers: Sequence[int]) -> str:
 def _arguments(
     launch: KernelLaunch, case: Case, tensors: Mapping[str, Tensor], sizes: Sequence[int] | None
 ) -> list[str]:
-    """Each argument as it is passed, a number in the type that the kernel takes."""
+    """Return each argument as it is passed; a number has the type of the kernel's parameter."""
     if sizes is not None and len(sizes) != len(launch.args):
         raise UsageError(
             f"{case.variant.path}: {launch.kernel} takes {len(sizes)} arguments; the launch passes {len(launch.args)}"

@@ -1,4 +1,4 @@
-"""What a library holds: cases, one a problem, with their launches and the text of their kernels."""
+"""The content of a library: cases, one per problem, with their launches and the text of their kernels."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from opbench.shipping.launching import LaunchCode, launch_code, safe
 
 @dataclass(frozen=True)
 class LibraryCase:
-    """A case as the library holds it."""
+    """A case of the library."""
 
     function: str
-    """What launches it."""
+    """Name of the function that launches the case."""
     code: LaunchCode
     said: str = ""
-    """What is known of its time."""
+    """A note on its time; empty if it is not known."""
 
     @property
     def case(self) -> Case:
-        """The case itself."""
+        """Return the case itself."""
         return self.code.case
 
     @property
     def tensors(self) -> list[str]:
-        """Its inputs and outputs, as its function takes them."""
+        """Return the names of its inputs and outputs, in the order of its function's parameters."""
         return [safe(tensor.name) for tensor in (*self.code.inputs, *self.code.outputs)]
 
 
 @dataclass(frozen=True)
 class Library:
-    """Everything that the two files are made of."""
+    """The data from which the two files are generated."""
 
     name: str
-    """Stem of the files and prefix of the functions."""
+    """Name of the files without suffix, and prefix of the functions."""
     gpu: str
     arch: str
     sm_count: int
     cases: Mapping[str, tuple[LibraryCase, ...]]
-    """By operator."""
+    """The cases by operator."""
     kernels: tuple[KernelText, ...]
     text: DeviceText
     compiled: CompiledText
     command: str = ""
 
     def operator(self, name: str) -> type[Operator]:
-        """The class of an operator of which problems are held."""
+        """Return the class of an operator that the library has."""
         return type(self.cases[name][0].case.problem)
 
     @property
     def all_cases(self) -> list[LibraryCase]:
-        """All cases, in their order."""
+        """Return all cases in order."""
         return [one for cases in self.cases.values() for one in cases]
 
 
 def make_library(cases: Sequence[Case], name: str, gpu: ShipTarget, said: Mapping[str, str], command: str) -> Library:
-    """A library of some cases, one a problem; `said` are words on their times by case."""
+    """Return a library of some cases, one per problem; `said` are notes on their times by case."""
     by_request = kernel_texts(cases)
     found = tuple(by_request.values())
     text = device_text(found)
@@ -79,7 +79,7 @@ def make_library(cases: Sequence[Case], name: str, gpu: ShipTarget, said: Mappin
 
 
 def axes_of(operator: type[Operator]) -> list[tuple[str, str | None]]:
-    """Each axis of an operator with None, and each mode with its default."""
+    """Return each axis of an operator with None, and each mode with its default."""
     modes = operator.modes()
     return [(name, modes.get(name)) for name in inspect.signature(operator).parameters]
 

@@ -24,7 +24,7 @@ PROBLEM = re.compile(r"(\w+)(\(.*\))")
 
 @dataclass(frozen=True)
 class Choice:
-    """A case and where its choice comes from."""
+    """A case and the origin of its choice."""
 
     case: Case
     time: str
@@ -33,7 +33,10 @@ class Choice:
 
 
 def problem_named(name: str, catalog: Catalog) -> Operator | None:
-    """Return the problem that a name prints; None where it is none of a known operator. Raises UsageError for axes."""
+    """Return the problem that prints as `name`.
+
+    None if it names no known operator. Raises UsageError for wrong axes.
+    """
     match = PROBLEM.fullmatch(name)
     known = match and match[1] in catalog.operator_names()
     return catalog.operator(match[1]).parse(match[2]) if match and known else None

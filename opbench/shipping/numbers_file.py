@@ -1,4 +1,4 @@
-"""Tensors as a .safetensors file, bf16 among them, in the plain form that the shipped programs read."""
+"""Write tensors, also bf16 ones, as a .safetensors file in the plain form that the shipped programs read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from opbench.records import JSON
 
 TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
-"""As the format calls them."""
+"""The format's name of each dtype."""
 ALIGNMENT = 8
 
 
 class Numbers:
-    """Tensors on their way into a file."""
+    """Tensors to be written into a file."""
 
     def __init__(self) -> None:
         self._told: dict[str, JSON] = {}
@@ -23,14 +23,14 @@ class Numbers:
         self._end = 0
 
     def add(self, name: str, array: np.ndarray, dtype: str) -> None:
-        """An array as it is stored."""
+        """Add an array in its stored form."""
         content = np.ascontiguousarray(array).tobytes()
         begin, self._end = self._end, self._end + len(content)
         self._told[name] = {"dtype": TYPES[dtype], "shape": list(array.shape), "data_offsets": [begin, self._end]}
         self._parts.append(content)
 
     def content(self, told: Mapping[str, str]) -> bytes:
-        """The file."""
+        """Return the content of the file, with `told` as its metadata."""
         header = json.dumps({"__metadata__": dict(told), **self._told}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % ALIGNMENT)
         return b"".join((len(header).to_bytes(8, "little"), header, *self._parts))

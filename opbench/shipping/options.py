@@ -1,4 +1,4 @@
-"""What a user may choose of the sources that `opbench ship` writes."""
+"""Options of `opbench ship`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opbench.options import option, set_types
 
 @dataclass(frozen=True, kw_only=True)
 class ShipOptions:
-    """What a user may choose for `opbench ship`; travels whole."""
+    """Options of `opbench ship`."""
 
     names: tuple[str, ...] = ()
     """Operators, problems, whole case names, or one network."""

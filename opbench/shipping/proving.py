@@ -1,4 +1,4 @@
-"""The test program of a library: inputs, the float64 reference's results and what is allowed, in a file beside it."""
+"""The test program of a library, and the file with its inputs, the float64 reference results and tolerances."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opbench.shipping.library import Library, LibraryCase, axes_of, names_of
 from opbench.shipping.numbers_file import Numbers
 
 COMPARED = 1 << 18
-"""The most elements of an output that the reference is kept of."""
+"""Most elements of an output that are stored and compared."""
 TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
 BITS = {"f32": 24, "f16": 11, "bf16": 8}
-"""Random bits of a drawn number: all of them fit the type."""
+"""Random bits per number, few enough for the type to hold it exactly."""
 
 
 def mixed(count: int, seed: int) -> np.ndarray:
-    """64 bits of each index and a seed (splitmix64), as the test program has them."""
+    """Return 64 random bits for each index from a seed (splitmix64), the same as in the test program."""
     with np.errstate(over="ignore"):
         z = (np.arange(count, dtype=np.uint64) + np.uint64(1 + (seed << 40))) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -33,7 +33,7 @@ def mixed(count: int, seed: int) -> np.ndarray:
 
 
 def drawn(tensor: Tensor, seed: int) -> np.ndarray:
-    """Numbers between -2 and 2 that the tensor's type holds exactly, as it stores them."""
+    """Return numbers between -2 and 2 that the tensor's type holds exactly, in its stored form."""
     bits = BITS[tensor.dtype]
     whole = (mixed(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
     values = (whole * 2.0 ** (2 - bits) - 2.0).astype(np.float32)
@@ -41,20 +41,20 @@ def drawn(tensor: Tensor, seed: int) -> np.ndarray:
 
 
 def is_drawn(problem: Operator) -> bool:
-    """Whether any numbers will do as inputs, so that the test program draws them itself."""
+    """Return whether any numbers are valid inputs, so that the test program can draw them itself."""
     plain = type(problem).make_inputs is Operator.make_inputs
     return plain and all(tensor.dtype in BITS for tensor in problem.input_tensors())
 
 
 def inputs_of(problem: Operator, seed: int) -> Arrays:
-    """The test's inputs of a problem."""
+    """Return the inputs for the test of a problem."""
     if not is_drawn(problem):
         return problem.make_inputs(seed)
     return {t.name: drawn(t, seed + i) for i, t in enumerate(problem.input_tensors())}
 
 
 def step_of(tensor: Tensor) -> int:
-    """Every how many-th element is compared: prime to every axis, so that each index of each axis has its turn."""
+    """Return the step between compared elements: coprime to every axis, so that each index of each axis occurs."""
     if tensor.elements <= COMPARED:
         return 1
     step = -(-tensor.elements // COMPARED)
@@ -64,7 +64,7 @@ def step_of(tensor: Tensor) -> int:
 
 
 def expectation(one: LibraryCase, number: int, numbers: Numbers) -> None:
-    """Put what the test of a case needs into the file."""
+    """Add the data for the test of a case to the file."""
     problem, seed = one.case.problem, 1 + 16 * number
     inputs = inputs_of(problem, seed)
     if not is_drawn(problem):
@@ -85,7 +85,7 @@ def expectation(one: LibraryCase, number: int, numbers: Numbers) -> None:
 
 
 def expectations(library: Library, tell: Callable[[str], None]) -> bytes:
-    """The file of all tests."""
+    """Return the file with the data of all tests."""
     numbers = Numbers()
     for number, one in enumerate(library.all_cases):
         tell(one.case.name)
@@ -94,7 +94,7 @@ def expectations(library: Library, tell: Callable[[str], None]) -> bytes:
 
 
 def test_text(library: Library) -> str:
-    """The test program."""
+    """Return the test program."""
     n = library.name
     tests, calls, number = [], [], 0
     for operator, held in library.cases.items():
@@ -177,7 +177,7 @@ def _test(library: Library, operator: str, held: tuple[LibraryCase, ...], one: L
 
 
 def _refusals(library: Library, operator: str, held: tuple[LibraryCase, ...]) -> str:
-    """A problem that is not held and a null pointer must be refused by their status."""
+    """Return test code: an unknown problem and a null pointer must return their error status."""
     n, o = library.name, safe(operator)
     nothing = ", ".join(["nullptr"] * len(names_of(held)))
     axis = next(name for name, default in axes_of(library.operator(operator)) if default is None)

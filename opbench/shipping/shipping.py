@@ -1,4 +1,4 @@
-"""A library as files: what `opbench ship` writes for operators and cases."""
+"""Write a library as files, for `opbench ship` with operators and cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opbench.shipping.source import source_text
 
 @dataclass(frozen=True)
 class Shipped:
-    """What was written."""
+    """The files that were written."""
 
     out: Path
     notes: tuple[str, ...]
@@ -32,7 +32,10 @@ class Shipped:
 
 
 def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> Shipped:
-    """Write a library of the named problems; raises UsageError, CompileError or EnvironmentFault, writing nothing."""
+    """Write a library of the named problems.
+
+    Raises UsageError, CompileError or EnvironmentFault and then writes nothing.
+    """
     require_free(options.out, options.replace)
     catalog = Catalog(options.variants)
     book = read_book(options.book) if options.book else None
@@ -69,7 +72,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
 
 
 def manifest(library: Library) -> dict[str, JSON]:
-    """Where everything is from, for programs."""
+    """Return the origin of all parts, for programs."""
     return {
         "opbench": __version__,
         "command": library.command,
@@ -80,7 +83,7 @@ def manifest(library: Library) -> dict[str, JSON]:
 
 
 def readme(library: Library, cubin: str) -> str:
-    """How it is built, proved and called."""
+    """Return the README: how to build, test and call the library."""
     n, first = library.name, library.all_cases[0]
     axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first.case.problem.axes.items())
     call = ", ".join(t.name for t in (*first.code.inputs, *first.code.outputs))

@@ -1,4 +1,4 @@
-"""The source of a library: its kernels, what launches them, a function a problem, the functions of the header."""
+"""The source of a library: its kernels, their launches, one function per problem, and the functions of the header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
 
 
 def source_text(library: Library) -> str:
-    """The whole of it."""
+    """Return the whole source."""
     codes = [one.code for one in library.all_cases]
     parts = [
         "\n".join([*banner(library.gpu, library.arch, library.command), "//", *_contents(library)]),
@@ -35,7 +35,7 @@ def source_text(library: Library) -> str:
 def kernels_and_launching(
     text: DeviceText, found: Sequence[KernelText], compiled: CompiledText, codes: Sequence[LaunchCode]
 ) -> list[str]:
-    """The kernels, their handles, and of the support what the launches need."""
+    """Return the kernels, their handles, and the support functions that the launches need."""
     needs = functools.reduce(operator.or_, (code.needs for code in codes), Needs.NOTHING)
     return [
         "\n".join(includes(needs)),
@@ -52,7 +52,7 @@ def _contents(library: Library) -> list[str]:
 
 
 def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
-    """A line a kernel and a line a variable."""
+    """Return one line per kernel and one per variable."""
     lines = []
     for piece in found:
         for kind, names in (("KERNEL", piece.request.kernels), ("CONSTANT", piece.request.constants)):
@@ -63,7 +63,7 @@ def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
 
 
 def _function(one: LibraryCase) -> str:
-    """The function that launches one case."""
+    """Return the function that launches one case."""
     code = one.code
     given = [*(f"const void* {safe(t.name)}" for t in code.inputs), *(f"void* {safe(t.name)}" for t in code.outputs)]
     lines = [
@@ -83,7 +83,7 @@ def _function(one: LibraryCase) -> str:
 
 
 def workspaces(code: LaunchCode, left_out: Iterable[str] = ()) -> list[str]:
-    """Each workspace by name, and tensors that no launch names."""
+    """Return the declaration of each workspace, and `(void)` lines for tensors that no launch names."""
     lines, offset = [], 0
     for tensor in code.workspace:
         if tensor.name in left_out:
@@ -99,7 +99,7 @@ def workspaces(code: LaunchCode, left_out: Iterable[str] = ()) -> list[str]:
 
 
 def updates(code: LaunchCode) -> list[str]:
-    """What a kernel that only updates finds in its outputs."""
+    """Return the copies that initialise the outputs of a kernel that only updates them."""
     lines = []
     for new, old in code.updates.items():
         nbytes = next(tensor.nbytes for tensor in code.outputs if tensor.name == new)
