@@ -1,1 +1,1 @@
-"""Runs on disk, and the questions that are put to them."""
+"""Runs on disk, and the functions that read and compare them."""

@@ -1,4 +1,4 @@
-"""Traffic of the cpu backend, as counted and as corrected by machine code, against what a GPU's counters measured."""
+"""Compare the memory traffic that the cpu backend counts and predicts with what the counters of a GPU measured."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from opbench.results.files import Run
 
 NEAR = 0.05
 CLOSE = 0.15
-"""What a model of caches may be off by."""
+"""Largest error of a cache model, as a share of the measurement."""
 VERDICTS = ("equal", "within 5 %", "within 15 %", "outside")
 GROUPS = ("global", "shared", "caches")
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One thing that both sides count: the counter's name and where the traffic has it."""
+    """One quantity that both sides count: the name of the hardware counter, and the field of the traffic."""
 
     counter: str
     count: str
     upper: str
-    """The count's upper bound, where there is one."""
+    """The upper bound of the count; empty if there is none."""
     space: str
     kind: str
     present: str
-    """The count that tells whether a case has such accesses at all."""
+    """The count that is not 0 if a case has such accesses."""
 
 
 QUANTITIES = tuple(
@@ -52,49 +52,49 @@ QUANTITIES = tuple(
 
 @dataclass(frozen=True)
 class CountComparison:
-    """One quantity of one case, from both sides."""
+    """One quantity of one case, counted and measured."""
 
     case: str
     quantity: str
     group: str
     """One of `GROUPS`."""
     counted: int
-    """What the source asks for; of bytes at L2 and DRAM, which nobody counts, the prediction."""
+    """The count of the source; for bytes at L2 and DRAM, which are not counted, the prediction."""
     predicted: int
-    """The count corrected by the machine code; the count itself where that tells nothing."""
+    """The count corrected by the machine code, or the count itself if the machine code is unknown."""
     upper: int | None
-    """What it is at most, where reconvergence is the device compiler's choice."""
+    """The upper bound, if reconvergence depends on the device compiler; else None."""
     measured: float
     held_out: bool
     reasons: tuple[str, ...] = ()
-    """What the data tell about a difference between the count and the measurement."""
+    """Explanations, from the data, of a difference between the count and the measurement."""
 
     @property
     def error(self) -> float:
-        """Of the prediction relative to what was measured; infinite where that is nothing."""
+        """Return the error of the prediction relative to the measurement; infinite if the measurement is 0."""
         if self.predicted == self.measured:
             return 0.0
         return abs(self.predicted - self.measured) / self.measured if self.measured else float("inf")
 
     @property
     def verdict(self) -> str:
-        """One of `VERDICTS`."""
+        """Return one of `VERDICTS`."""
         return VERDICTS[0 if self.error == 0 else 1 if self.error <= NEAR else 2 if self.error <= CLOSE else 3]
 
     @property
     def equal_as_counted(self) -> bool:
-        """Whether the count needs no correction."""
+        """Return whether the count needs no correction."""
         return self.counted == self.measured
 
     @property
     def bounded(self) -> bool:
-        """Whether the counter lies between the lower and the upper bound."""
+        """Return whether the counter is between the lower and the upper bound."""
         return self.predicted <= self.measured <= (self.predicted if self.upper is None else self.upper)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How many comparisons ended how."""
+    """The number of comparisons with each outcome."""
 
     name: str
     total: int
@@ -105,23 +105,23 @@ class Summary:
     near: int
     """Within 5 %, but not equal."""
     close: int
-    """Within 15 %, but not within 5 %."""
+    """Within 15 % but not within 5 %."""
     bounded: int
-    """Between the bounds, the equal ones among them."""
+    """Between the bounds, including the equal ones."""
     cases: int
     cases_equal: int
-    """Cases of which every such quantity is equal."""
+    """Cases in which every such quantity is equal."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """All comparisons of two runs, and which cases have none and why."""
+    """All comparisons of two runs, and the cases without one with the reason."""
 
     comparisons: tuple[CountComparison, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def summaries(self) -> list[Summary]:
-        """Per group, for the cases the model was built on and for those held out."""
+        """Return the summaries per group, for the cases that the model was tuned on and for the others."""
         found = []
         for group in GROUPS:
             for held_out, words in ((False, "seen"), (True, "held out")):
@@ -130,7 +130,7 @@ class Agreement:
         return found
 
     def to_json(self) -> dict[str, JSON]:
-        """Everything, for pipes."""
+        """Return everything as JSON."""
         return {
             "summaries": [vars(summary) for summary in self.summaries()],
             "comparisons": [
@@ -142,18 +142,18 @@ class Agreement:
 
 
 def held_out(case: str) -> bool:
-    """Whether a case belongs to the third that the model is not tuned on; decided by its name alone."""
+    """Return whether a case belongs to the third on which the model is not tuned; its name alone decides."""
     return int(hashlib.sha256(case.encode()).hexdigest()[:8], 16) % 3 == 0
 
 
 def quantity_summaries(comparisons: Sequence[CountComparison]) -> list[Summary]:
-    """One summary a quantity, over all cases."""
+    """Return one summary per quantity, over all cases."""
     names = dict.fromkeys(c.quantity for c in comparisons)
     return [summarise(name, [c for c in comparisons if c.quantity == name]) for name in names]
 
 
 def summarise(name: str, comparisons: Sequence[CountComparison]) -> Summary:
-    """Counts over some comparisons."""
+    """Return the number of comparisons with each outcome."""
     cases: dict[str, bool] = {}
     for c in comparisons:
         cases[c.case] = cases.get(c.case, True) and c.verdict == "equal"
@@ -173,7 +173,7 @@ def summarise(name: str, comparisons: Sequence[CountComparison]) -> Summary:
 def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     """Pair the cases of a cpu run that has traffic with those of a GPU run that has counters.
 
-    Raises UsageError when one of the runs has none, or when the two share no case.
+    Raises UsageError if a run has none, or if the two runs share no case.
     """
     if not cpu.traffic:
         raise UsageError(
@@ -219,7 +219,7 @@ def _reason_to_leave_out(traffic: Mapping[str, object] | None, counters: Mapping
 
 
 def _blocks(counters: Mapping[str, Any]) -> int | None:
-    """Blocks of all launches that the profiler saw; None when it does not say."""
+    """Return the blocks of all launches that the profiler saw; None if it does not report them."""
     total = 0
     for kernel in counters.get("kernels") or ():
         sizes = [int(size) for size in re.findall(r"\d+", str(kernel.get("grid", "")))]
@@ -233,14 +233,17 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
 
 
 def _code(resources: Mapping[str, LaunchResources]) -> Code:
-    """The machine code of a case's kernels, as far as the run has it."""
+    """Return the machine code of a case's kernels, as far as the run has it."""
     return {kernel: taken.sass for kernel, taken in resources.items() if taken.sass}
 
 
 def compare_case(
     case: str, traffic: Traffic, counters: Mapping[str, object], code: Code | None = None
 ) -> list[CountComparison]:
-    """Every quantity that both sides know and that the case has; nothing against nothing proves nothing."""
+    """Compare every quantity that both sides know and that the case has.
+
+    Two zeros are skipped, as they prove nothing.
+    """
     estimated = traffic.estimated()
     lowered = lower(estimated, code or {})
     found = []
@@ -275,7 +278,7 @@ def compare_case(
 
 
 def compare_caches(case: str, found: Levels | None, counters: Mapping[str, object]) -> list[CountComparison]:
-    """Predicted bytes at L2 and DRAM against the counters; profilers empty the caches before each launch."""
+    """Compare the predicted bytes at L2 and DRAM with the counters; profilers empty the caches before each launch."""
     if found is None or counters.get("cache") != "cold":
         return []
     return [
@@ -286,7 +289,7 @@ def compare_caches(case: str, found: Levels | None, counters: Mapping[str, objec
 
 
 def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
-    """What the machine code does with such accesses; what the prediction does not hold is said to be so."""
+    """Return what the machine code does with such accesses, and say which effects the prediction does not include."""
     found = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
     return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in found)
 
@@ -294,7 +297,7 @@ def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
 def _unexplained(
     quantity: Quantity, predicted: int, measured: float, traffic: Traffic, counters: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Wavefronts that the counter has beyond those that the addresses need, which it books as conflicts."""
+    """Return an explanation of wavefronts that the counter reports as conflicts although the addresses need fewer."""
     if quantity.space != "shared":
         return ()
     wavefronts = traffic.total("wavefronts", space="shared", kind=quantity.kind)
@@ -307,18 +310,18 @@ def _unexplained(
 
 
 def corrected(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
-    """Those that the machine code changed, by case."""
+    """Return the comparisons that the machine code changed, by case."""
     return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
 
 
 def worst(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
-    """Those whose prediction is not what was measured, the farthest off first."""
+    """Return the comparisons whose prediction is not exact, the largest error first."""
     key: Callable[[CountComparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
 
 
 def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
-    """Each reason for a difference with the cases that have it."""
+    """Return each reason for a difference with the cases that have it."""
     found: dict[str, list[str]] = {}
     for c in comparisons:
         for words in c.reasons:

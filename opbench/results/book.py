@@ -1,15 +1,15 @@
-"""A book: the winner of each problem on each GPU, out of runs; a JSON file to read, to merge and to carry elsewhere.
+"""A winners file ("book"): the fastest variant of each problem on each GPU, from runs; a JSON file to read and merge.
 
-An entry is one operator, problem, precision and GPU, with the fastest case of ours that was right, and the fastest of a
-library beside it. Times are kernels' own: spans less the clock's offset, in seconds.
+An entry is one operator, problem, precision and GPU, with the fastest right case of opbench's variants and the fastest
+case of a library. Times are the kernels' own, in seconds: the times between events minus the clock's offset.
 
-Where two sources speak of one entry:
-  * of one case the newer measurement counts, by when its run began; of the same moment the source named last;
-  * of several cases the smallest median wins, whichever source it is from;
-  * cases whose 95 % interval overlaps the winner's are its ties and are kept, with their times, as they may win once
-    more is known. Others are dropped, so a book made of all runs at once knows more than books merged one by one.
-Times taken in different modes (cold, hot, graph) do not share a book. Kernels whose bits vary from run to run are not
-in it, nor those that only update what an input holds, nor cases that are gone since.
+If two sources have the same entry: of one case the newer measurement counts, by the start of its run, and at the same
+start the source named last. Of several cases the smallest median wins, from either source. Cases whose 95 % intervals
+overlap the winner's are its ties; they stay in the file with their times, because they may win with more data. Other
+cases are dropped, so one file made from all runs knows more than files merged one by one.
+
+Times of different modes (cold, hot, graph) do not share a file. The file excludes kernels whose bits vary from run to
+run, kernels that only update an input, and cases that no longer exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAKE = "make one of a run: opbench book RUN --out book.json"
 
 @dataclass(frozen=True)
 class BookTime:
-    """What was measured of one case, and of which text."""
+    """The measured time of one case, and the source text that was measured."""
 
     case: str
     median_s: float
@@ -45,22 +45,22 @@ class BookTime:
     high_s: float
     """95 % interval of the median."""
     source_sha256: str
-    """Of the variant's file and its headers; empty in runs that do not say."""
+    """Hash of the variant's file and its headers; empty in runs without it."""
     opbench: str
-    """The version that measured."""
+    """The version of opbench that measured."""
     started: str
     """When the run began."""
     run: str
     driver: str = ""
 
     def overlaps(self, other: BookTime) -> bool:
-        """Whether the two intervals leave open which is faster."""
+        """Return whether the two intervals overlap, so that either case may be faster."""
         return self.low_s <= other.high_s and other.low_s <= self.high_s
 
 
 @dataclass(frozen=True)
 class BookEntry:
-    """One problem's winner in one precision on one GPU."""
+    """The winner of one problem in one precision on one GPU."""
 
     operator: str
     problem: str
@@ -69,23 +69,23 @@ class BookEntry:
     compute_capability: str
     winner: BookTime
     ties: tuple[BookTime, ...] = ()
-    """Cases that the measurements cannot tell from the winner, fastest first."""
+    """Cases whose intervals overlap the winner's, fastest first."""
     library: BookTime | None = None
-    """The fastest of the vendors' libraries in this precision, where one was measured."""
+    """The fastest case of the vendors' libraries in this precision; None if not measured."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What there is one entry of."""
+        """Return the key of the entry: operator, problem, precision and GPU."""
         return self.operator, self.problem, self.precision, self.gpu
 
     @property
     def speedup(self) -> float | None:
-        """The library's time over the winner's; None without one."""
+        """Return the library's time divided by the winner's; None without a library."""
         return self.library.median_s / self.winner.median_s if self.library else None
 
     @property
     def faster(self) -> bool | None:
-        """Whether all of the winner's interval lies below the library's; None where none was measured."""
+        """Return whether the winner's whole interval is below the library's; None if no library was measured."""
         return None if self.library is None else self.winner.high_s < self.library.low_s
 
 
@@ -94,18 +94,17 @@ class Book:
     """Winners by problem."""
 
     mode: str
-    """How they were timed: one of `opbench.timing.clock.MODES`."""
+    """The timing mode: one of `opbench.timing.clock.MODES`."""
     entries: tuple[BookEntry, ...]
     said: tuple[str, ...] = field(default=(), compare=False)
-    """What was left out as it was made, and why; not in the file."""
+    """Notes on what was excluded and why; not in the file."""
 
     def find(
         self, operator: str, problem: object, *, gpu: str = "", precisions: Collection[str] = ("f32",)
     ) -> BookEntry | None:
-        """The fastest entry of a problem in the precisions that are allowed; None where it is not in the book.
+        """Return the fastest entry of a problem in the allowed precisions; None if there is none.
 
-        `gpu` is a GPU's name as the book has it; without one the book must be of one GPU. Raises UsageError where it
-        is of several.
+        `gpu` is the name of a GPU as in the file; without it the file must have only one GPU, or UsageError is raised.
         """
         if not gpu and len(self.gpus) > 1:
             raise UsageError(f"the book is of {', '.join(self.gpus)}; say which GPU is meant")
@@ -117,7 +116,7 @@ class Book:
 
     @property
     def gpus(self) -> dict[str, str]:
-        """The GPUs that it is of, with their compute capabilities."""
+        """Return the GPUs of the file with their compute capabilities."""
         return {entry.gpu: entry.compute_capability for entry in self.entries}
 
     @functools.cached_property
@@ -125,7 +124,7 @@ class Book:
         return {entry.key: entry for entry in self.entries}
 
     def edited(self, catalog: Catalog) -> list[str]:
-        """The winners whose files, or headers of them, are no longer what was measured; of those gone, too."""
+        """Return the winners whose files or headers have changed since the measurement or are gone."""
         found = []
         for entry in self.entries:
             match = CASE_NAME.match(entry.winner.case)
@@ -137,11 +136,11 @@ class Book:
         return found
 
     def to_json(self) -> dict[str, JSON]:
-        """The file's content."""
+        """Return the content of the file."""
         return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
 
     def save(self, path: Path) -> None:
-        """Write it whole or not at all; raises UsageError where another kind of file is in the way."""
+        """Write the file completely or not at all; raises UsageError if another kind of file has that name."""
         if path.exists():
             try:
                 read_book(path)
@@ -157,7 +156,7 @@ class Book:
 
 
 def read_book(path: Path) -> Book:
-    """A book's file; raises UsageError, saying what was found where, for a corrupt one and for one of another kind."""
+    """Return the content of a winners file; raises UsageError, with the location, for a corrupt or foreign file."""
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
@@ -180,7 +179,7 @@ def read_book(path: Path) -> Book:
 
 
 def _require_sense(entry: BookEntry) -> None:
-    """Raise ValueError for an entry that cannot have been measured."""
+    """Raise ValueError for an entry with impossible values."""
     where = f"{entry.operator}{entry.problem} on {entry.gpu}"
     if entry.precision not in CLASSES:
         raise ValueError(f"{where}: {unknown('precision', entry.precision, CLASSES)}")
@@ -203,11 +202,11 @@ def _times(entry: BookEntry) -> Iterator[BookTime]:
 
 
 def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Callable[[Path], Run] = read_run) -> Book:
-    """Return one book of some runs and books; the module's docstring has the rule where they speak of the same.
+    """Return one winners file from some runs and winners files; the module's docstring has the rule for duplicates.
 
     `read` reads a run.
 
-    Raises UsageError for what is neither, for a run without a GPU's times, and for times of different modes.
+    Raises UsageError for another kind of file, for a run without times of a GPU, and for times of different modes.
     """
     catalog = catalog or Catalog()
     said: list[str] = []
@@ -232,7 +231,7 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
 
 
 Contender = tuple[tuple[str, str, str, str], str, BookTime, bool]
-"""An entry's key, the GPU's compute capability, a time of it, and whether that is a library's."""
+"""The key of an entry, the GPU's compute capability, a time, and whether the time is that of a library."""
 
 
 def _is_book(path: Path) -> bool:
@@ -276,7 +275,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[li
 
 
 def _unfit(result: Result, catalog: Catalog) -> str:
-    """Why a right and measured case has no place in a book; empty where it has."""
+    """Return why a right, measured case is excluded; empty if it is not."""
     known = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
     variant = next((v for v in known if v.name == result.variant), None)
     if variant is None or not any(print_config(c) == print_config(result.config) for c in variant.configs):
@@ -307,7 +306,7 @@ def _time(result: Result, run: Run, path: Path) -> BookTime:
 
 
 def _entry(key: tuple[str, str, str, str], capability: str, times: Iterable[tuple[BookTime, bool]]) -> BookEntry | None:
-    """The entry of some times of one key; None where only libraries have one."""
+    """Return the entry for some times of one key; None if only libraries have times."""
     listed = sorted(times, key=lambda pair: (pair[0].median_s, pair[0].case))
     own = [time for time, library in listed if not library]
     if not own:

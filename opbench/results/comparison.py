@@ -1,11 +1,11 @@
-"""Two runs compared: which cases broke, which became slower, and what cannot be said.
+"""Compare two runs: which cases broke, which became slower, and which differences remain undecided.
 
 A verdict is a statement on the 95 % interval of the ratio of the two medians (`stats.median_ratio`): FASTER or SLOWER
-where all of it lies beyond the threshold, SAME where all of it lies within (equivalence by inclusion: Schuirmann,
-Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. It is asked of time and of cycles, as
-nvbench-compare-robust does, so that a clock that moved is no regression. Where no run has times, the traffic that the
-CPU backend counted is compared. A variant that only BASE has and one that only NEW has are compared with each other
-where they are the only such variants of a problem.
+if all of it is beyond the threshold, SAME if all of it is within (equivalence by inclusion: Schuirmann, Journal of
+Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. Time and cycles are both judged, as in
+nvbench-compare-robust, so that a changed clock is no regression. If no run has times, the traffic that the cpu backend
+counted is compared. A variant that only BASE has and one that only NEW has are compared with each other if they are the
+only such variants of a problem.
 """
 
 from __future__ import annotations
@@ -33,32 +33,34 @@ CONFIDENCE = 0.95
 THRESHOLD = 0.01
 """Two runs of one build on one H200 a minute apart: 22 of 23 medians within 0.4 %, the last 0.8 % apart."""
 THRESHOLD_OTHER_GPU = 0.03
-"""The same code on two H200: medians up to 2.9 % apart."""
+"""The same code on two H200 GPUs: medians up to 2.9 % apart."""
 TARGETS = 3
-"""Medians that are each known within ± the stop rule's target cannot be called equal within less than 1.4 targets; a
-run-to-run drift of 0.8 % comes on top."""
+"""Factor on the stop rule's target: two medians each known within ± the target cannot be called equal within less than
+1.4 targets, and the drift between runs adds 0.8 %.
+"""
 TICKS = 2
 """A median moves by whole ticks of the timer: 32 ns on an H200."""
 CONTROLS, CONTROL_SHARE = 10, 0.9
-"""With so many cases of identical machine code, what this share of them differs by is these runs' own noise."""
+"""With this number of cases of identical machine code, the difference that this share of them stays below is the noise.
+"""
 
 BROKEN_STATUSES = ("wrong", "failed", "invalid")
 
 
 class Change(enum.StrEnum):
-    """What happened to a case, the worst first."""
+    """The change of a case, the worst first."""
 
     BROKEN = "BROKEN"
     SLOWER = "SLOWER"
     UNDECIDED = "UNDECIDED"
     MORE_TRAFFIC = "MORE TRAFFIC"
-    """Right in both runs, without times, and with more bytes moved or more wavefronts of shared memory."""
+    """Right in both runs, without times, and with more bytes moved or more shared-memory wavefronts."""
     FASTER = "FASTER"
     FIXED = "FIXED"
     LESS_TRAFFIC = "LESS TRAFFIC"
     SAME = "SAME"
     RIGHT = "RIGHT"
-    """Right in both runs, without times that could be compared, and with the same traffic as far as it is known."""
+    """Right in both runs, without comparable times, and with the same traffic as far as it is known."""
 
 
 CHANGES = tuple(Change)
@@ -71,37 +73,37 @@ class CaseComparison:
     case: str
     change: Change
     reason: str
-    """One line: why it is called so."""
+    """One line: the reason for the verdict."""
     base_s: float | None = None
     new_s: float | None = None
     time: stats.Ratio | None = None
-    """New over base."""
+    """Time of NEW divided by that of BASE; None if a run has no time."""
     cycles: stats.Ratio | None = None
-    """None where a run does not know its clock."""
+    """Cycles of NEW divided by those of BASE; None if a run does not know its clock."""
     threshold: float | None = None
     machine_code: str = "unknown"
     """"identical", "changed" or "unknown"."""
     warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.measurement.Warn`, of either run."""
+    """Names of `opbench.timing.measurement.Warn` from either run."""
     base_case: str = ""
-    """The case of BASE where it is of another variant; empty where both runs have `case`."""
+    """The case of BASE if it is of another variant; empty if both runs have `case`."""
     traffic_ratio: float | None = None
-    """Traffic of NEW over that of BASE, as `TrafficSummary.ratio_to` has it; None where it was not counted."""
+    """Traffic of NEW divided by that of BASE, by `TrafficSummary.ratio_to`; None if not counted."""
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """All of two runs."""
+    """The comparison of two runs."""
 
     base: str
     new: str
     cases: tuple[CaseComparison, ...]
     """The worst first."""
     left_out: Mapping[str, str]
-    """Cases that could not be compared, and why."""
+    """Cases that could not be compared, with the reason."""
     differences: tuple[Difference, ...]
     noise: float | None = None
-    """What most cases of identical machine code differ by; None where there are too few."""
+    """The difference that most cases of identical machine code stay below; None for too few cases."""
     counts: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,23 +112,23 @@ class RunComparison:
 
     @property
     def exit_code(self) -> int:
-        """Of `opbench compare`."""
+        """Return the exit code of `opbench compare`."""
         if not self.cases:
             return EXIT_NOTHING
         codes = {Change.BROKEN: EXIT_BROKEN, Change.SLOWER: EXIT_SLOWER, Change.UNDECIDED: EXIT_UNDECIDED}
         return codes.get(self.cases[0].change, EXIT_OK)
 
     def to_json(self) -> dict[str, JSON]:
-        """Everything, for pipes."""
+        """Return everything as JSON."""
         return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
 
 
 def compare_runs(
     base: Run, new: Run, threshold: float | None = None, force: bool = False, cases: Sequence[str] = ()
 ) -> RunComparison:
-    """Pair the cases of two runs, those that `cases` name or all.
+    """Pair the cases of two runs, those that `cases` matches or all.
 
-    Raises UsageError for runs of unlike environments unless forced, and for a pattern that names no case.
+    Raises UsageError for runs of different environments unless `force` is set, and for a pattern without a case.
     """
     if base.of_network != new.of_network:
         network, other = (base, new) if base.of_network else (new, base)
@@ -208,7 +210,9 @@ def _status(result: Result) -> str:
 
 
 def machine_code(base: Result, new: Result) -> str:
-    """Whether the GPU executes the same: instructions, resources and launches; "unknown" where a run does not say."""
+    """Return "identical" if the instructions, resources and launches are equal, "changed", or "unknown" without the
+    data.
+    """
     if not base.machine_code_sha256 or not new.machine_code_sha256:
         return "unknown"
     launches = [_shapes(result) for result in (base, new)]
@@ -217,7 +221,7 @@ def machine_code(base: Result, new: Result) -> str:
 
 
 def _shapes(result: Result) -> list[Launched]:
-    """Its launches without their arguments, which older runs do not tell."""
+    """Return the launches of a result without their arguments, which older runs do not have."""
     return [replace(step, args=None) for step in result.verdict.launches] if result.verdict else []
 
 
@@ -299,7 +303,7 @@ def _warnings(base: Result, new: Result) -> tuple[str, ...]:
 
 
 def judge(ratio: stats.Ratio, threshold: float) -> Change:
-    """What the whole interval of a ratio says."""
+    """Return the verdict that the whole interval of a ratio allows."""
     if ratio.coverage < CONFIDENCE:
         return Change.UNDECIDED
     if ratio.low > 1 + threshold:
@@ -311,7 +315,7 @@ def judge(ratio: stats.Ratio, threshold: float) -> Change:
 
 
 def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samples: int) -> tuple[Change, str]:
-    """A verdict of time that cycles do not contradict, and why it is called so."""
+    """Return a verdict on time that cycles do not contradict, and the reason for it."""
     change = judge(time, threshold)
     interval = f"{percent_change(time.low)} to {percent_change(time.high)}"
     if time.coverage < CONFIDENCE:
@@ -328,7 +332,7 @@ def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samp
 
 
 def percent_change(ratio: float) -> str:
-    """A ratio as a change, such as "+1.3 %"."""
+    """Return a ratio as a change, such as "+1.3 %"."""
     text = f"{100 * (ratio - 1):+.1f} %"
     return text.replace("-", "−").replace("−0.0 %", "±0.0 %").replace("+0.0 %", "±0.0 %")
 
@@ -338,7 +342,7 @@ def percent_change(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class _Thresholds:
-    """What difference is too small to matter or to be told from the machine's noise."""
+    """The thresholds below which a difference does not matter or may be noise."""
 
     chosen: float | None
     floor: float
@@ -349,21 +353,21 @@ class _Thresholds:
 
 
 def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
-    """The least threshold of all cases: what these two runs can tell apart at best."""
+    """Return the least threshold for all cases: the smallest difference that these two runs can show."""
     targets = [run.header.timing.target or 0.0 for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
     return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
 
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
-    """What most of the pairs of identical machine code differ by: the same build measured twice."""
+    """Return the difference that most pairs of identical machine code stay below: the noise of the measurement."""
     controls = [(one.samples_s, other.samples_s) for one, other in pairs if machine_code(one, other) == "identical"]
     off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
     return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
 
 
 def tick(run: Run) -> float:
-    """The least step between two samples of any case, in seconds; 0 where none is seen."""
+    """Return the smallest step between two samples of any case, in seconds; 0 if there is none."""
     steps = []
     for result in run.results:
         ordered = sorted(set(result.samples_s))

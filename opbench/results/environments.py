@@ -1,4 +1,4 @@
-"""What two runs must share for their times to be comparable: the machine, its settings and how it was timed."""
+"""What two runs must share for comparable times: the machine, its settings and the timing."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ MACHINE = (
 """Keys of a run's environment that decide its times."""
 
 RENAMED = {"soak_s": "load_s"}
-"""Settings of the timing as older runs call them."""
+"""Settings of the timing under their names in older runs."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry of the environment or the settings that the runs do not share."""
+    """One entry of the environment or the settings in which two runs differ."""
 
     key: str
     base: object
     new: object
     matters: bool
-    """Whether times cannot be compared across it."""
+    """Whether the difference makes times incomparable."""
 
     def __str__(self) -> str:
         return f"{self.key}: {_shown(self.base)} against {_shown(self.new)}"
 
 
 def differences(base: Run, new: Run) -> list[Difference]:
-    """What the runs' environments and settings do not share, those that matter first.
+    """Return the differences of two runs' environments and settings, those that matter first.
 
-    An entry that only one of them knows cannot be told to differ. Runs without times are alike on one backend.
+    An entry that only one run knows is no difference. Runs without times are comparable if their backend is the same.
     """
     timed = all(any(result.measurement for result in run.results) for run in (base, new))
     environments = [_settings(run) for run in (base, new)]
@@ -68,7 +68,7 @@ def _shown(value: object) -> str:
 
 
 def alike(run: Run) -> str:
-    """Return what decides a run's times beside its kernels, as text: runs of one such text can be compared."""
+    """Return as text what determines a run's times except its kernels: runs with equal text are comparable."""
     environment = run.header.environment.to_json()
     known = {key: environment[key] for key in MACHINE if key in environment}
     known["timing.mode"] = run.header.timing.mode

@@ -1,4 +1,4 @@
-"""What is wrong with a result, as findings: those of its checks, else one made of its reason."""
+"""The faults of a result as findings: those of its checks, else one made from its reason."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from opbench.backend.rules import FAILED_CASE, WRONG_RESULT
 from opbench.results.result import Result
 
 BAD = ("wrong", "failed", "invalid")
-"""What speaks against a kernel."""
+"""The verdicts that count against a kernel."""
 
 
 def faults_of(result: Result, file: str) -> list[Finding]:
-    """Return what is wrong with a case, the cause of its reason first; `file` is its variant's, for want of a place."""
+    """Return the faults of a case, the cause of its reason first.
+
+    `file` is its variant's, for faults without a location.
+    """
     if result.status not in BAD:
         return []
     if found := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:

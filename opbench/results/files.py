@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILE = "results.jsonl"
 PACKED = f"{FILE}.gz"
-"""A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
+"""A finished run may be compressed with `gzip results.jsonl`; opbench reads the result and never writes it."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a run's folder; raises EnvironmentFault where the system refuses."""
+    """Create a run's folder; raises EnvironmentFault if the system refuses."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,12 +50,14 @@ def make_folder(folder: Path) -> None:
 
 @dataclass(repr=False)
 class Run(RunData):
-    """Everything that one results file holds, with what a notebook asks of it."""
+    """The content of one results file, with methods for notebooks."""
 
     def frame(self, gpu: str = "h200") -> pandas.DataFrame:
-        """One row a case, with the columns of `opbench.results.rows.Row`: times in s, sizes in bytes, rates per second.
+        """Return one row per case, with the columns of `opbench.results.rows.Row`: times in s, sizes in bytes, rates
+        per second.
 
-        `gpu` names whose ceilings predict for a run without a GPU. Missing values are NaN or None, never 0.
+        `gpu` names the model whose peaks predict times for a run without a GPU. Missing values are NaN or None, never
+        0.
         """
         return frame(self, gpu)
 
@@ -63,7 +65,7 @@ class Run(RunData):
         return f"<Run {title(self)}, in {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return HTML for a notebook."""
         return to_html(self)
 
 
@@ -81,7 +83,7 @@ class RunWriter:
             self._file = self.path.open("ab", buffering=0)
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.was_empty = not os.fstat(self._file.fileno()).st_size
-            """Whether nobody had begun a run here."""
+            """Whether the file had no run yet."""
             self._drop_torn_line()
         except BlockingIOError:
             self._file.close()
@@ -92,7 +94,7 @@ class RunWriter:
             raise _cannot_write(self.path, error, begun=False) from None
 
     def _drop_torn_line(self) -> None:
-        """Cut what a killed process left behind after the last whole line."""
+        """Remove an incomplete last line, which a killed process left."""
         if not self.path.is_file():
             return
         with self.path.open("r+b") as file:
@@ -100,7 +102,7 @@ class RunWriter:
             file.truncate(content.rfind(b"\n") + 1)
 
     def write(self, kind: str, payload: Mapping[str, object]) -> bytes:
-        """Append one line, which is returned, and force it to disk; on failure the torn line is cut off again."""
+        """Append one line, force it to disk and return it; on failure the incomplete line is removed again."""
         line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size
         try:
@@ -131,18 +133,18 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
 
 
 def run_file(folder: Path) -> Path:
-    """The results file of a run's folder: packed where only that is there."""
+    """Return the results file of a run's folder: the compressed one if only that exists."""
     plain, packed = folder / FILE, folder / PACKED
     return packed if packed.exists() and not plain.exists() else plain
 
 
 def run_files(place: Path) -> list[Path]:
-    """The results files in a folder and below it."""
+    """Return the results files in a folder and below it."""
     return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if path.name in (FILE, PACKED)})
 
 
 def content(path: Path) -> bytes:
-    """What a results file holds, unpacked; raises UsageError when it cannot be read."""
+    """Return the uncompressed content of a results file; raises UsageError if it cannot be read."""
     try:
         found = path.read_bytes()
         return gzip.decompress(found) if path.name == PACKED else found
@@ -154,9 +156,9 @@ def content(path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and values of a results file; a torn last line is left out.
+    """Yield line numbers and values of a results file, without an incomplete last line.
 
-    Raises UsageError naming the line when a whole line is no JSON object.
+    Raises UsageError, naming the line, for a complete line that is no JSON object.
     """
     found = content(path)
     whole = found[: found.rfind(b"\n") + 1]
@@ -175,15 +177,18 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class _End:
-    """The last line of a process's part of a run."""
+    """The last line that one process wrote to a run."""
 
     finished: str = ""
     wall_s: float | msgspec.UnsetType | None = msgspec.UNSET
-    """None where a run that was killed before took a time that nobody knows; not in older runs."""
+    """Wall time in seconds.
+
+    None if an earlier part of the run was killed, so its time is unknown; absent in older runs.
+    """
 
 
 def _spent_s(end: _End, began: str) -> float | None:
-    """Return the seconds that an end line stands for; None where it does not say."""
+    """Return the seconds of an end line; None if it has none."""
     if end.wall_s is not msgspec.UNSET:
         return end.wall_s
     try:
@@ -193,7 +198,7 @@ def _spent_s(end: _End, began: str) -> float | None:
 
 
 class RunReader:
-    """A run as its lines come; later lines of a case replace earlier ones."""
+    """A run, read line by line; later lines of a case replace earlier ones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -203,7 +208,7 @@ class RunReader:
         self._spent: list[float | None] = []
 
     def read(self) -> None:
-        """Take every line of the file; raises UsageError for a corrupt one, naming it."""
+        """Read every line of the file; raises UsageError, naming the line, for a corrupt file."""
         for number, value in read_lines(self.path):
             self.take(value, number)
         if not content(self.path).endswith(b"\n"):
@@ -211,7 +216,7 @@ class RunReader:
             self._run.warnings.append(said)
 
     def take(self, value: dict[str, Any], number: int = 0) -> None:
-        """Take one line; its number is for who has to mend it."""
+        """Add one line; `number` is its line number for error messages."""
         kind = value.pop("type")
         if kind == "run" and value.get("format") != FORMAT:
             raise UsageError(
@@ -247,12 +252,12 @@ class RunReader:
             self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))
 
     def _warn(self, ceilings: Ceilings | None, device: str = "") -> None:
-        """Keep what the start of the run found against its remembered ceilings."""
+        """Store the result of the check of peaks at the start of the run."""
         if ceilings and ceilings.canary and ceilings.canary.said:
             self._run.warnings.append(device + ceilings.canary.said)
 
     def run(self) -> Run:
-        """What was taken so far; raises UsageError where no header was."""
+        """Return the run read so far; raises UsageError without a header."""
         if not self._begun:
             raise UsageError(
                 f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
@@ -263,7 +268,7 @@ class RunReader:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run from its folder (or its results file)."""
+    """Return a run from its folder or its results file; raises UsageError if it cannot be read."""
     reader = RunReader(folder if folder.is_file() else run_file(folder))
     reader.read()
     return reader.run()

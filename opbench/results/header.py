@@ -1,4 +1,4 @@
-"""The first line of a run's file: what was run, how it was timed, and where."""
+"""The first line of a run's file: the target, the timing options and the environment."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from opbench.gpu.limits.ceilings import Ceilings
 from opbench.records import from_json, to_json
 
 LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
-"""By problem and by reason: the variants of a suite that are no cases of that problem."""
+"""For each problem and each reason, the variants of a suite that are no cases of that problem."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """The commit of the user's own project that was checked out."""
+    """The commit of the user's own project."""
 
     commit: str
     changed: bool | None = None
-    """Whether tracked files differed from it; None where git did not answer in time."""
+    """Whether tracked files differed from the commit; None if git did not answer in time."""
 
     def __str__(self) -> str:
         return self.commit[:7] + (" + changes" if self.changed else "")
 
 
 def short_revision(revision: Revision | None) -> str:
-    """Return such as "1a2b3c4", or "1a2b3c4 + changes" of a tree that differed; "" for none."""
+    """Return such as "1a2b3c4", or "1a2b3c4 + changes" if tracked files differed; "" for None."""
     return str(revision) if revision else ""
 
 
 @dataclass(frozen=True)
 class RecordedTiming:
-    """How a run was timed: `TimingOptions` and the number of processes; None where an older run does not say."""
+    """The timing of a run: `TimingOptions` and the number of processes.
+
+    None if an older run does not have the value.
+    """
 
     mode: str | None = None
     warmup_runs: int | None = None
@@ -45,38 +48,38 @@ class RecordedTiming:
     seed: int | None = None
     load_s: float | None = None
     soak_s: float | None = None
-    """`load_s` as older runs call it."""
+    """The name of `load_s` in older runs."""
     processes: int | None = None
 
 
 @dataclass(frozen=True)
 class RunHeader:
-    """What a run says of itself; a field has its default where an older run does not know it."""
+    """The header of a run; a field has its default if an older run does not have it."""
 
     format: int = 1
     opbench: str = ""
-    """The version that measured."""
+    """The version of opbench that measured."""
     suite: str = ""
     title: str = ""
     backend: str = ""
     seed: int | None = None
     started: str = ""
-    """In UTC."""
+    """Time of the start in UTC."""
     revision: Revision | None = None
     target: tuple[str, ...] = ()
-    """What was run as the user named it, then the extra folders."""
+    """The targets as the user named them, then the extra folders."""
     targets: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    """Variants that are files of the user's own, as "operator/variant"."""
+    """Variants from the user's own files, as "operator/variant"."""
     command: str = ""
     timing: RecordedTiming = RecordedTiming()
     cases: int | None = None
     left_out: LeftOut = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
     network: str = ""
-    """Of a network's run that is read as a run; in no file."""
+    """The network, if a network's run is read as a run; in no file."""
     settings: Mapping[str, bool | int | str | None] = field(default_factory=dict)
-    """How that network was run; in no file."""
+    """The options of that network's run; in no file."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the line's content."""
@@ -91,14 +94,14 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class RunDevice:
-    """One of the devices of a run on several."""
+    """One device of a run on several."""
 
     environment: Environment
     index: int
     name: str
     """Such as "GPU 1" or "worker 0"."""
     uuid: str
-    """What its results name it by."""
+    """The UUID by which results name the device."""
     host: str = ""
     ceilings: Ceilings | None = None
 
@@ -110,7 +113,7 @@ class RunDevice:
         return replace(device, ceilings=limits)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line's content: the environment's keys lie beside the device's own."""
+        """Return the content of the line, with the environment's keys among the device's own."""
         own = {"index": self.index, "name": self.name, "uuid": self.uuid}
         host = {"host": self.host} if self.host else {}
         limits = self.ceilings.to_json() if self.ceilings else None

@@ -1,4 +1,4 @@
-"""A run's variants that the user brought, compared with each other on each problem."""
+"""Compare the user's own variants in a run with each other, on each problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VariantComparison:
     """Variant and config as printed."""
     new: str
     time: stats.Ratio | None = None
-    """Time of `new` over that of `base`, with its 95 % interval; None without times."""
+    """Time of `new` divided by that of `base`, with its 95 % interval; None without times."""
     base_s: float | None = None
     new_s: float | None = None
     base_traffic: TrafficSummary | None = None
@@ -31,7 +31,7 @@ class VariantComparison:
 
     @property
     def traffic_ratio(self) -> float | None:
-        """Traffic of `new` over that of `base`; None where it was not counted."""
+        """Return the traffic of `new` divided by that of `base`; None if not counted."""
         if self.base_traffic is None or self.new_traffic is None:
             return None
         return self.new_traffic.ratio_to(self.base_traffic)
@@ -64,7 +64,7 @@ def best_config(results: Sequence[Result], traffic: Mapping[str, Mapping[str, ob
 
 
 def summary_of(result: Result, traffic: Mapping[str, Mapping[str, object]]) -> TrafficSummary | None:
-    """Return what was counted of a case, if anything."""
+    """Return the counted traffic of a case; None if there is none."""
     counted = traffic.get(result.case)
     return summarise(Traffic.from_json(counted)) if counted is not None else None
 

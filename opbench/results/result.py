@@ -1,4 +1,4 @@
-"""One case's outcome: its verdict, its measurement and what it takes of the GPU."""
+"""The result of one case: its verdict, its measurement and its use of GPU resources."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from opbench.records import JSON, to_json
 from opbench.timing.measurement import Measurement
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
-""" "no fault found" is of a run without a reference: memory and races were looked at, results were not compared."""
+""""no fault found" is the status of a run without a reference: memory and races were checked, results were not."""
 GOOD = ("right", "unsupported", "no fault found")
-"""What speaks against no kernel."""
+"""The statuses that do not count against a kernel."""
 
 _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
-"""Numbers that are a case's own; that of a line, behind a colon, is the fault's."""
+"""Numbers in a reason that belong to one case; the number of a line, after a colon, belongs to the fault."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One step of a case as it was launched: a kernel, or a buffer or constant that was filled."""
+    """One step of a case: a kernel that was launched, or a buffer or constant that was filled."""
 
     kernel: str = ""
     grid: Dim3 | None = None
     block: Dim3 | None = None
     shared_bytes: int | None = None
     args: tuple[str | int | float, ...] | None = None
-    """None in runs older than this field."""
+    """None in older runs."""
     zero: str = ""
 
     @classmethod
     def of(cls, step: KernelLaunch) -> Launched:
-        """What of a launch its result keeps."""
+        """Return the parts of a launch that its result stores."""
         return (
             cls(zero=step.zero or step.constant)
             if not step.kernel
@@ -52,26 +52,32 @@ def _recorded(argument: Argument) -> str | int | float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Everything that the checks of one case saw."""
+    """The outcome of all checks of one case."""
 
     right: bool
     reason: str = ""
     worst_error: float | None = None
-    """Largest |out - reference| over the magnitude of the terms; None where an output has no number at all."""
+    """Largest |out - reference| divided by the magnitude of the terms.
+
+    None if an output has only NaN or infinite values.
+    """
     allowed_error: float | None = None
     norm_error: float | None = None
     allowed_norm_error: float | None = None
     integers: str = ""
-    """"exact", or why that run was left out."""
+    """"exact", or why the run on whole numbers was skipped."""
     findings: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
-    """What is allowed and may surprise, such as several threads that store the same value."""
+    """Allowed but surprising behaviour, such as several threads that store the same value."""
     launches: tuple[Launched, ...] = ()
     architecture: str = ""
-    """The one whose branches the emulator compiled, such as "sm_90", where the kernel's text asks for __CUDA_ARCH__."""
+    """The architecture whose `__CUDA_ARCH__` branches the emulator compiled, such as "sm_90".
+
+    Empty if the source has none.
+    """
 
     def to_json(self) -> dict[str, JSON]:
-        """For the results file."""
+        """Return the verdict for the results file."""
         found = {
             **to_json(self),
             "findings": [to_json(finding, sparse=True) for finding in self.findings],
@@ -86,7 +92,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """One case's outcome; constructed only in states that make sense (a wrong kernel has no speed)."""
+    """The result of one case; invalid combinations cannot be constructed (a wrong kernel has no speed)."""
 
     case: str
     operator: str
@@ -98,43 +104,45 @@ class Result:
     backend: str
     status: Status
     reason: str = ""
-    """Why it is not right: one line for the table."""
+    """Why the case is not right: one line for the table."""
     file: str = ""
-    """The file that the reason lies in, where an error named one; empty in runs older than this field."""
+    """The file of the reason, if an error named one; empty in older runs."""
     line: int = 0
     verdict: Verdict | None = None
     measurement: Measurement | None = None
     resources: dict[str, LaunchResources] = field(default_factory=dict)
-    """Per kernel; empty for a library."""
+    """Resources by kernel; empty for a library."""
     resources_missing: str = ""
-    """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
+    """Why a cpu run has no `resources`: NVRTC is missing, or rejected the source with this message."""
     compiled_for: str = ""
-    """The architecture that NVRTC compiled a cpu run's kernels for, such as "sm_90"; empty where it did not."""
+    """The architecture for which NVRTC compiled a cpu run's kernels, such as "sm_90"; empty without NVRTC."""
     flops: int = 0
     compulsory_bytes: int = 0
     written_bytes: int | None = None
-    """Of the compulsory bytes those of outputs; None in runs older than this field."""
+    """The part of the compulsory bytes that outputs take; None in older runs."""
     unit: str = ""
-    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
+    """The arithmetic unit of its multiplications, such as "tf32/3"; empty in older runs: the precision class."""
     builds_on: str = ""
     library: bool = False
     """Whether the variant calls a vendor's library."""
     memory_level: str = "dram"
-    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
-    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
+    """The bandwidth for the compulsory bytes: "dram" (that of a copy, and the default in older runs), "dram_read" or
+    "dram_write" if all bytes go one way, "l2" or "l1".
+    """
     flops_are_a_floor: bool = True
-    """Whether no algorithm needs fewer operations than `flops`."""
+    """True if no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
-    """Of the variant's file without its `mechanism` and `tile` keys, and of its headers."""
+    """Hash of the variant's file without its `mechanism` and `tile` keys, and of its headers."""
     text_sha256: str = ""
-    """Of the same files as they were, to which line numbers refer; empty in runs older than this field, where it is
-    `source_sha256`."""
+    """Hash of the unchanged files, to which line numbers refer; empty in older runs, where it is `source_sha256`."""
     machine_code_sha256: str = ""
-    """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
-    in runs older than this field. Line information and timestamps are not in it."""
+    """Hash of the instructions and resources that ran on the GPU or, on `cpu`, that NVRTC compiled.
+
+    Empty for a library, without NVRTC and in older runs. Line information and timestamps are excluded.
+    """
     device: str = ""
-    """The UUID of its GPU in a run on several, whose device lines say more; empty in a run on one."""
+    """UUID of its GPU in a run on several, whose device lines have the details; empty in a run on one."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and self.status not in ("right", "invalid"):
@@ -144,7 +152,7 @@ class Result:
 
     @property
     def fault(self) -> str:
-        """What cases that fell for one reason have in common: a finding's kind and place, else the reason's words."""
+        """Return a text that is equal for cases with the same fault: a finding's kind and place, else the reason."""
         if self.verdict and self.verdict.findings:
             first = self.verdict.findings[0]
             return " ".join(
@@ -154,21 +162,21 @@ class Result:
 
     @property
     def samples_s(self) -> tuple[float, ...]:
-        """All samples that count, in the order taken; empty for a case without a measurement."""
+        """Return all samples that count, in the order taken, in seconds; empty for a case without a measurement."""
         return self.measurement.samples_s if self.measurement else ()
 
     @property
     def clocks_hz(self) -> list[float]:
-        """The multiprocessors' clock at each sample; empty where it is not known."""
+        """Return the multiprocessors' clock at each sample; empty if not known."""
         return self.measurement.sample_clocks_hz if self.measurement else []
 
     @property
     def cycles(self) -> list[float]:
-        """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
+        """Return all samples in cycles of the multiprocessors' clock; empty if it is not known."""
         return self.measurement.cycles if self.measurement else []
 
     def to_json(self) -> dict[str, JSON]:
-        """For the results file."""
+        """Return the result for the results file."""
         return {
             **to_json(replace(self, verdict=None, resources={})),
             "verdict": self.verdict.to_json() if self.verdict else None,
@@ -177,20 +185,22 @@ class Result:
 
 
 class Place(TypedDict, total=False):
-    """Fields of a result that say where its reason lies."""
+    """The fields of a result with the location of its reason."""
 
     file: str
     line: int
 
 
 def place_of(reason: Reason | str) -> Place:
-    """Return where a reason lies; nothing where it has no location."""
+    """Return the location of a reason; empty fields if it has none."""
     if isinstance(reason, str) or reason.location is None:
         return {}
     return {"file": str(reason.location.file), "line": reason.location.line}
 
 
 def exit_code(results: Iterable[Result]) -> int:
-    """0 when every case is right or unsupported, 3 when all are unsupported, as this machine then lacks something."""
+    """Return 0 if every case is right or unsupported, 3 if all are unsupported because the machine lacks something,
+    else 1.
+    """
     seen = {result.status for result in results}
     return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD) else 1

@@ -1,4 +1,4 @@
-"""A run as rows, one a case: rates, shares of peak, speed-ups and ranks; and the same as a pandas frame."""
+"""A run as rows, one per case, with rates, shares of peak, speedups and ranks; also as a pandas frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Row:
-    """One case; None where something was not measured, counted or computed."""
+    """One case; None for a value that was not measured, counted or computed."""
 
     operator: str
     variant: str
@@ -38,32 +38,33 @@ class Row:
     backend: str
     library: bool
     unit: str = "f32"
-    """What its multiplications run on: "f32", "tf32", "bf16", or "tf32/3" for three products in place of one."""
+    """The arithmetic unit of its multiplications: "f32", "tf32", "bf16", or "tf32/3" for three products instead of one.
+    """
     title: str = ""
     builds_on: str = ""
     time_s: float | None = None
-    """The median of the spans that events around the launch see."""
+    """Median time between the events around the launch, in seconds."""
     time_low_s: float | None = None
     time_high_s: float | None = None
     spread: float | None = None
-    """Interquartile range over the median."""
+    """Interquartile range divided by the median."""
     samples: int | None = None
     mode: str | None = None
-    """How the times were taken: one of `opbench.timing.clock.MODES`."""
+    """The timing mode: one of `opbench.timing.clock.MODES`."""
     kernel_s: float | None = None
-    """The kernel's own time: `time_s`, the span that events see, less the clock's calibrated offset."""
+    """The kernel's own time in seconds: `time_s` minus the clock's calibrated offset."""
     throttled: int | None = None
-    """Samples set aside because the GPU's clock was throttled."""
+    """Samples excluded because the GPU's clock was throttled."""
     flops: int | None = None
     compulsory_bytes: int | None = None
     bytes_per_s: float | None = None
     flops_per_s: float | None = None
     bound: str | None = None
-    """What sets the least time: "memory", "compute", or in a prediction "launch"."""
+    """What limits the lower bound: "memory", "compute", or in a prediction "launch"."""
     roof_share: float | None = None
-    """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
+    """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
     above_roof: str | None = None
-    """Why `roof_share` passes 100 %, one of `opbench.gpu.limits.floor.Above`; None where it does not."""
+    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.floor.Above`; None if it does not."""
     memory_level: str = "dram"
     speedup_over_rung: float | None = None
     speedup_over_library: float | None = None
@@ -77,50 +78,52 @@ class Row:
     occupancy: float | None = None
     limiter: str | None = None
     spill_bytes: int | None = None
-    """Of local memory, what holds spilled registers."""
+    """Bytes of local memory for spilled registers."""
     resources_source: str | None = None
-    """Where a cpu run has registers and occupancy from; None on a GPU, whose driver says them."""
+    """The source of registers and occupancy in a cpu run; None on a GPU, whose driver reports them."""
     sectors_per_request_load: float | None = None
-    """32-byte sectors that a global load of a warp touches; None without such loads or without traffic."""
+    """32-byte sectors per global load of a warp; None without such loads or without traffic."""
     sectors_per_request_store: float | None = None
     ideal_sectors_per_request_load: float | None = None
-    """As many as the bytes asked for fill when they lie together."""
+    """Sectors per load if the requested bytes were contiguous."""
     ideal_sectors_per_request_store: float | None = None
     moved_bytes: int | None = None
-    """Sectors of global memory touched, in bytes."""
+    """Bytes of the sectors of global memory that were accessed."""
     asked_bytes: int | None = None
-    """What the lanes ask of global memory."""
+    """Bytes of global memory that the lanes request."""
     bank_conflict_share: float | None = None
-    """Of the wavefronts of shared memory, those that bank conflicts add; None without shared memory."""
+    """Share of the shared-memory wavefronts that bank conflicts add; None without shared memory."""
     atomic_collision_share: float | None = None
-    """Of the lanes of atomics, those whose address another lane of the warp has too; None without atomics."""
+    """Share of the atomics' lanes whose address another lane of the warp also has; None without atomics."""
     barriers_per_block: float | None = None
-    """Block-wide barriers of the kernel that has most."""
+    """Block-wide barriers of the kernel with the most."""
     traffic_source: str | None = None
-    """"counted", or "predicted" when some blocks stand for all."""
+    """"counted", or "predicted" if some blocks represent all."""
     l2_bytes: int | None = None
     """Predicted traffic between the L1 caches and L2 of a named GPU."""
     dram_bytes: int | None = None
-    """Predicted from cold caches."""
+    """Predicted DRAM traffic, starting with cold caches."""
     least_s: float | None = None
-    """The lower bound of the case on a named GPU: the largest of what a launch, the problem's compulsory bytes and
-    FLOPs, and the case's own traffic take at peak. No time was measured."""
+    """The lower bound of the case on a named GPU: the largest of the times that a launch, the problem's compulsory
+    bytes and FLOPs, and the case's own traffic take at peak. No time was measured.
+    """
     least_limit: str | None = None
-    """Which limit that is: a name of `opbench.insight.levels.LIMIT_NAMES`."""
+    """What limits it: a name of `opbench.insight.levels.LIMIT_NAMES`."""
     least_alone_s: float | None = None
-    """The same without the launch, which is the same for every small case and hides what tells them apart."""
+    """The lower bound without the launch, whose time is the same for every small case and hides their differences."""
     least_alone_limit: str | None = None
     worst_error: float | None = None
     allowed_error: float | None = None
     predicted_best_s: float | None = None
-    """The lower bound of the problem on a named GPU, for cases that ran without one: the largest of what a launch, the
-    compulsory bytes and the FLOPs take at peak. No time was measured."""
+    """The lower bound of the problem on a named GPU, for cases that ran without a GPU: the largest of the times that a
+    launch, the compulsory bytes and the FLOPs take at peak. No time was measured.
+    """
     predicted_roof_s: float | None = None
-    """The same without the launch."""
+    """The lower bound of the problem without the launch."""
     predicted_limit: str | None = None
-    """Which roof sets `predicted_roof_s`: "memory" or "compute"."""
+    """Which peak sets `predicted_roof_s`: "memory" or "compute"."""
     predicted_on: str | None = None
-    """The GPU whose ceilings predict."""
+    """The GPU whose peaks are used for predictions."""
     device: str = ""
     """Such as "GPU 1", in a run on several devices; empty in a run on one."""
     warnings: tuple[str, ...] = ()
@@ -130,12 +133,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Variant and config as printed."""
+        """Return variant and config as printed."""
         return self.variant + self.config
 
     @property
     def ranked(self) -> bool:
-        """Whether it is right and has a time."""
+        """Return whether it is right and has a time."""
         return self.status == "right" and self.time_s is not None
 
 
@@ -143,7 +146,10 @@ COLUMNS = [f.name for f in fields(Row)]
 
 
 def rows(run: RunData, gpu: str = "h200") -> list[Row]:
-    """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
+    """Return one row per result, in the run's order.
+
+    `gpu` names the model whose peaks predict for a run without a GPU.
+    """
     limits: dict[str, Ceilings | None] = {}  # of each device, read once
     for result in run.results:
         if result.device not in limits:
@@ -169,7 +175,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
 
 
 def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
-    """The rows as a pandas frame; missing values are NaN or None, never 0."""
+    """Return the rows as a pandas frame; missing values are NaN or None, never 0."""
     import pandas
 
     found = rows(run, gpu)
@@ -179,7 +185,7 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
 
 
 def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
-    """The rows that a frame was made of, or what a user left of them."""
+    """Return the rows of a frame, or those that the user left in it."""
     found = []
     for record in table.to_dict("records"):
         values: dict[str, Any] = {
@@ -245,7 +251,7 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
 def _set_times(row: Row, measurement: Measurement) -> None:
     row.time_s = measurement.median_s or None
     row.samples = len(measurement.samples_s) or None
-    if row.samples:  # a node of an older network's run has a median alone
+    if row.samples:  # a node of an older network's run has only a median
         row.time_low_s, row.time_high_s = measurement.low_s, measurement.high_s
     row.mode, row.kernel_s = measurement.mode, measurement.kernel_s
     row.throttled = len(measurement.throttled)
@@ -259,7 +265,7 @@ def _set_times(row: Row, measurement: Measurement) -> None:
 
 
 def _set_resources(row: Row, kernels: Sequence[LaunchResources]) -> None:
-    """The most of each over a case's kernels, and the least occupancy with its limiter."""
+    """Set the maximum of each resource over a case's kernels, and the least occupancy with its limiter."""
     row.registers = max((k.registers for k in kernels), default=None)
     row.local_bytes = max((k.local_bytes for k in kernels), default=None)
     row.spill_bytes = max((k.spill_bytes for k in kernels if k.spill_bytes is not None), default=None)
@@ -272,7 +278,7 @@ def _set_resources(row: Row, kernels: Sequence[LaunchResources]) -> None:
 
 
 def _set_traffic(row: Row, traffic: Traffic) -> None:
-    """Ratios over all kernels; a launch that was abandoned halfway tells nothing of the whole."""
+    """Set ratios over all kernels; none are set if a launch was abandoned, because its counts are incomplete."""
     summary = summarise(traffic)
     if summary is None:
         return
@@ -288,7 +294,7 @@ def _set_traffic(row: Row, traffic: Traffic) -> None:
 
 
 def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> None:
-    """Predicted bytes at L2 and DRAM, and what they or the arithmetic cost at least."""
+    """Set the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
     if found is None or ceilings is None:
         return
     row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
@@ -304,7 +310,7 @@ def _fastest(group: Iterable[Row]) -> Row | None:
 
 
 def _compare(group: Sequence[Row]) -> None:
-    """Set the speed-ups of one problem's rows."""
+    """Set the speedups of one problem's rows."""
     best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
     below = {row.variant: row.builds_on for row in group}
     for row in group:
@@ -315,14 +321,14 @@ def _compare(group: Sequence[Row]) -> None:
         row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
         base = best.get(first_variant(row.variant, below)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
-            base = None  # a ladder whose lower variants were not measured begins with one that rounds more
+            base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
         row.speedup_over_first = _speedup(base, row)
         if base is not None:
             row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)
 
 
 def first_variant(variant: str, below: Mapping[str, str]) -> str:
-    """The first variant below another on its ladder that the run holds."""
+    """Return the lowest variant below another on its ladder that the run has."""
     seen = {variant}
     while (lower := below.get(variant, "")) and lower in below and lower not in seen:
         seen.add(lower)
@@ -335,7 +341,7 @@ def _speedup(base: Row | None, row: Row) -> float | None:
 
 
 def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
-    """A cautious interval of base's time over row's: quotients of the far ends of the two 95 % intervals."""
+    """Return a conservative interval of base's time divided by row's, from opposite ends of the 95 % intervals."""
     ends = (base.time_low_s, base.time_high_s, row.time_low_s, row.time_high_s)
     if not all(ends) or base is row:
         return None, None
@@ -344,14 +350,16 @@ def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
 
 
 def tied(leader: Row, row: Row) -> bool:
-    """Whether the 95 % intervals of two medians overlap."""
+    """Return whether the 95 % intervals of two medians overlap."""
     if row.time_low_s is None or leader.time_high_s is None:
         return row.time_s == leader.time_s
     return row.time_low_s <= leader.time_high_s
 
 
 def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
-    """Ranked rows by time; those whose interval overlaps that of their group's fastest share a group."""
+    """Return ranked rows by time, in groups: a row whose interval overlaps the one of the group's fastest joins the
+    group.
+    """
     groups: list[list[Row]] = []
     for row in sorted((r for r in group if r.ranked), key=lambda r: (r.time_s, r.name)):
         if groups and tied(groups[-1][0], row):
@@ -362,13 +370,13 @@ def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
 
 
 def assign_ranks(group: Iterable[Row]) -> None:
-    """Write ranks such as "1=", "1=", "3" into rows of one problem and precision."""
+    """Set ranks such as "1=", "1=", "3" in rows of one problem and precision."""
     for row, rank in ranks(group):
         row.rank = rank
 
 
 def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
-    """Rows in order of rank with their rank as printed."""
+    """Return rows in order of rank with their printed ranks."""
     found, position = [], 1
     for tie in tie_groups(group):
         found += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]

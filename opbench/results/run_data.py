@@ -1,4 +1,4 @@
-"""What one results file holds, as data: the header, the results, what was counted and measured beside them."""
+"""The content of one results file as data: the header, the results, counts and counters."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from opbench.results.result import Result
 
 @dataclass
 class RunData:
-    """Everything that one results file holds."""
+    """The content of one results file."""
 
     folder: Path
     header: RunHeader
     results: list[Result]
     ceilings: Ceilings | None = None
-    """Measured limits."""
+    """Measured peaks; None without them."""
     counters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hardware counters by case, from `opbench profile`."""
     devices: dict[str, RunDevice] = field(default_factory=dict)
-    """By UUID, in a run on several devices; `ceilings` are then those of the first."""
+    """Devices by UUID, in a run on several; `ceilings` are then those of the first."""
     traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the cpu backend counted, by case; see `opbench.backend.counts.Traffic.from_json`."""
+    """The traffic that the cpu backend counted, by case; see `opbench.backend.counts.Traffic.from_json`."""
     finished: bool = False
     wall_s: float | None = None
-    """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
-    included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
+    """Wall time in seconds of the run and of its resumed parts, from the first process to the last result: with builds
+    and checks, without the measurement of peaks. None if it never ended; in older runs from whole seconds.
+    """
     warnings: list[str] = field(default_factory=list)
 
     @property
     def of_network(self) -> bool:
-        """Whether its cases are a network's nodes and the whole, which are no rivals."""
+        """Return whether its cases are a network and its nodes, which are not ranked against each other."""
         return bool(self.header.network)
 
     def _device_of(self, result: Result) -> RunDevice | None:
-        """Return a result's device: one without its name is of the run's first process, on one device."""
+        """Return the device of a result; None for a result without a device's UUID, in a run on one device."""
         return self.devices.get(result.device or self.header.environment.uuid)
 
     def ceilings_of(self, result: Result) -> Ceilings | None:
-        """Return the measured limits of the device that a result is of."""
+        """Return the measured peaks of the device of a result."""
         device = self._device_of(result)
         return device.ceilings if device and device.ceilings else self.ceilings
 
@@ -53,5 +54,5 @@ class RunData:
 
     @property
     def left_out(self) -> LeftOut:
-        """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
+        """Return, by problem and by reason, the suite's variants that are no cases of it; empty in older runs."""
         return self.header.left_out

@@ -1,4 +1,4 @@
-"""What a self-test finds: claims that hold or do not, with the tables that they rest on."""
+"""The results of a self-test: claims that hold or do not, and the tables behind them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence about this machine, with what was seen and what was wanted."""
+    """One sentence about this machine, with the value seen and the value required."""
 
     sentence: str
     seen: str
     wanted: str
     holds: bool | None
-    """None where it could not be looked at; `seen` says why."""
+    """None if the claim could not be checked; `seen` says why."""
 
     @property
     def word(self) -> str:
-        """Of the table."""
+        """Return the word for the table."""
         return {True: "holds", False: "FAILS", None: "not checked"}[self.holds]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers in words, ready to be shown."""
+    """A table of formatted numbers."""
 
     caption: str
     head: tuple[str, ...]
@@ -50,12 +50,12 @@ class Part:
     figures: dict[str, Any] = field(default_factory=dict)
     """The raw numbers behind claims and tables, in SI units."""
     error: str = ""
-    """Why the part ended early; what it had found until then is kept."""
+    """Why the part ended early; its results until then are kept. Empty if it did not."""
     spent_s: float = 0.0
 
     @property
     def failed(self) -> bool:
-        """Whether the part speaks against the machine or the harness."""
+        """Return whether the part shows a problem of the machine or the harness."""
         return bool(self.error) or any(claim.holds is False for claim in self.claims)
 
     def claim(self, sentence: str, seen: str, wanted: str, holds: bool | None) -> None:
@@ -69,7 +69,7 @@ class Part:
 
 @dataclass
 class Selftest:
-    """All parts that ran, with where."""
+    """All parts that ran, and the machine."""
 
     environment: Environment
     budget_s: float
@@ -79,11 +79,11 @@ class Selftest:
 
     @property
     def exit_code(self) -> int:
-        """0 when every claim holds, 1 when one does not."""
+        """Return 0 if every claim holds, 1 if one does not."""
         return EXIT_WRONG if any(part.failed for part in self.parts) else EXIT_OK
 
     def summary(self) -> str:
-        """Such as "14 of 15 claims hold, 1 not checked"."""
+        """Return such as "14 of 15 claims hold, 1 not checked"."""
         claims = [claim for part in self.parts for claim in part.claims]
         checked = [claim for claim in claims if claim.holds is not None]
         ended = [part.name for part in self.parts if part.error]
@@ -92,7 +92,7 @@ class Selftest:
         return text + (f"; ended early: {', '.join(ended)}" if ended else "")
 
     def to_json(self) -> dict[str, JSON]:
-        """Everything, as JSON."""
+        """Return everything as JSON."""
         return {
             "format": FORMAT,
             **to_json(self),

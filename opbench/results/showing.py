@@ -1,4 +1,4 @@
-"""A run as a notebook shows it: a line of what it is and a short table, as HTML of its own."""
+"""A run in a notebook: a line that describes it and a short table, as self-contained HTML."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opbench.results.rows import Row, rows
 from opbench.results.run_data import RunData
 
 MOST_ROWS = 24
-"""What is worth a look in passing; all of it is `Run.frame()`."""
+"""Most rows of the table; `Run.frame()` has all of them."""
 
 HEADINGS = ("variant", "verdict", "time", "95 % interval", "of peak", "rank")
 LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-align:left;white-space:nowrap"'
 
 
 def title(run: RunData) -> str:
-    """Such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
+    """Return such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
     counts = Counter(result.status for result in run.results)
     header = run.header
     device = header.environment.gpu or f"the {header.backend or 'unknown'} backend"
@@ -29,7 +29,7 @@ def title(run: RunData) -> str:
 
 
 def to_html(run: RunData) -> str:
-    """What is wrong first, then each problem's variants, the fastest first; nothing in it is trusted to be no HTML."""
+    """Return the HTML: faults first, then each problem's variants, the fastest first; all text is escaped."""
     found = rows(run) if run.of_network else sorted(rows(run), key=_order)
     shown = found[:MOST_ROWS]
     head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)

@@ -1,4 +1,4 @@
-"""A search over a variant's configs on disk: one append-only file of trials, read and asked."""
+"""A search over a variant's configs on disk: one append-only file of trials, with functions that read it."""
 
 from __future__ import annotations
 
@@ -31,37 +31,38 @@ ENDINGS: Mapping[Ending, str] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one config."""
+    """The result of one config."""
 
     config: dict[str, int]
     ending: Ending
     at_s: float = 0.0
-    """Of the search's time, all of its processes together."""
+    """Seconds since the start of the search, over all of its processes."""
     reason: str = ""
     samples: tuple[float, ...] = ()
-    """In the unit of the search: seconds, or joules a launch."""
+    """Samples in the unit of the search: seconds, or joules per launch."""
     median: float | None = None
     low: float | None = None
     high: float | None = None
     score: float | None = None
-    """What configs are ranked by: its median, measured against the leader of its race, in that one's score."""
+    """The value by which configs are ranked: its median relative to the leader of its race, times the leader's score.
+    """
     stop: str = ""
-    """"slower" than the leader beyond doubt, "close" to it, or "first" in its race."""
+    """Why its measurement stopped: "slower" than the leader beyond doubt, "close" to it, or "first" in its race."""
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
     compile_s: float | None = None
-    """What compiling took; next to nothing where the cache had it."""
+    """Seconds of compiling; close to 0 on a cache hit."""
 
     @property
     def is_ranked(self) -> bool:
-        """Whether it has a score."""
+        """Return whether it has a score."""
         return self.score is not None
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The first line: what is searched, how, and where."""
+    """The first line: the variant, the options and the machine of the search."""
 
     format: int
     variant: str
@@ -69,7 +70,7 @@ class Begun:
     tune: dict[str, tuple[int, ...]]
     where: tuple[str, ...]
     allowed: int
-    """Configs that the rules and the problem allow."""
+    """Number of configs that the rules and the problem allow."""
     strategy: str
     seed: int
     unit: Literal["s", "J"]
@@ -78,25 +79,25 @@ class Begun:
     environment: Environment
     started: str = ""
     revision: Revision | None = None
-    """Of the user's project."""
+    """Commit of the user's project."""
     command: str = ""
     opbench: str = ""
 
 
 @dataclass(frozen=True)
 class Finals:
-    """The best are measured from here on, in a run of their own."""
+    """The start of the finals, in which the best configs are measured in a separate run."""
 
     folder: str
-    """Below the search's."""
+    """Folder of the finals, relative to the search's."""
     configs: tuple[dict[str, int], ...]
     spent_s: float
-    """Of all processes."""
+    """Seconds of all processes."""
 
 
 @dataclass(frozen=True)
 class Joules:
-    """What a launch of one of the finals' configs costs, beside the others."""
+    """Energy per launch of a config in the finals, measured in turns with the others."""
 
     config: dict[str, int]
     median: float
@@ -107,7 +108,7 @@ class Joules:
 
 @dataclass(frozen=True)
 class Energies:
-    """The finals of a search that ranks by joules."""
+    """The energies of the finals, for a search that ranks by joules."""
 
     folder: str
     joules: tuple[Joules, ...]
@@ -118,52 +119,52 @@ class Stopped:
     """The end of one process's search."""
 
     spent_s: float
-    """Of all processes."""
+    """Seconds of all processes."""
     budget_s: float
     reason: str
     """"budget", or "every config tried"."""
     finals: str = ""
-    """The folder of the run that measured the best, below the search's; empty where there was none."""
+    """Folder of the run that measured the best configs, relative to the search's; empty if there was none."""
 
 
 @dataclass
 class Tuning:
-    """Everything that a search left."""
+    """The whole record of a search."""
 
     folder: Path
     begun: Begun
     trials: list[Trial] = field(default_factory=list)
     finals: Finals | None = None
-    """The last that were begun."""
+    """The last finals that were started."""
     energies: Energies | None = None
-    """Of the last finals, of a search that ranks by joules."""
+    """The energies of the last finals, for a search that ranks by joules."""
     stopped: Stopped | None = None
-    """Of the last process that came to its end."""
+    """The end of the last process that ended normally."""
 
     @property
     def spent_s(self) -> float:
-        """Time of all its processes, as far as they told."""
+        """Return the seconds of all its processes, as far as they are recorded."""
         last = self.trials[-1].at_s if self.trials else 0.0
         ends = [end.spent_s for end in (self.finals, self.stopped) if end]
         return max(last, *ends, 0.0)
 
     @property
     def ranked(self) -> list[Trial]:
-        """Trials with a score, the best first."""
+        """Return the trials with a score, the best first."""
         return sorted((t for t in self.trials if t.is_ranked), key=lambda t: t.score or 0.0)
 
     @property
     def default(self) -> dict[str, int]:
-        """The config that is tried first: that of each tunable's first value, as far as the rules allow."""
+        """Return the config that is tried first: the first value of each tunable, as far as the rules allow."""
         tune = self.begun.tune
         return min((t.config for t in self.trials), key=lambda c: [tune[n].index(c[n]) for n in tune], default={})
 
     def best_so_far(self) -> list[tuple[float, float]]:
-        """When the best score fell, and to what."""
+        """Return the times at which the best score fell, with the new score."""
         return steps_down((t.at_s, t.score) for t in self.trials if t.score is not None)
 
     def counts(self) -> dict[Ending, int]:
-        """How many trials ended how; of those that were not measured the reasons stand in the trials."""
+        """Return the number of trials by how they ended; trials that were not measured have the reason."""
         found: dict[Ending, int] = {}
         for trial in self.trials:
             found[trial.ending] = found.get(trial.ending, 0) + 1
@@ -171,7 +172,7 @@ class Tuning:
 
 
 def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of (time, score) in order those that are lower than all before."""
+    """Return the (time, score) pairs whose score is lower than all before."""
     found: list[tuple[float, float]] = []
     for at_s, score in scores:
         if not found or score < found[-1][1]:
@@ -181,7 +182,7 @@ def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float
 
 @dataclass(frozen=True)
 class Final:
-    """One of the finals in the search's unit."""
+    """One config of the finals, in the unit of the search."""
 
     config: dict[str, int]
     median: float
@@ -191,7 +192,7 @@ class Final:
 
 
 def ranked_finals(found: Tuning, run: Run | None) -> list[Final]:
-    """The right ones of the finals, the best in the search's unit first; of joules only those that were measured."""
+    """Return the right configs of the finals, the best first; for joules only those that were measured."""
     timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
     if found.begun.unit == "s":
         return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
@@ -202,25 +203,25 @@ def ranked_finals(found: Tuning, run: Run | None) -> list[Final]:
 
 
 def fastest(run: Run | None) -> list[Result]:
-    """The right cases of the finals, the fastest first."""
+    """Return the right cases of the finals, the fastest first."""
     timed = [(r.measurement.median_s, r) for r in run.results if r.status == "right" and r.measurement] if run else []
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
 
 
 def finals_run(found: Tuning) -> Run | None:
-    """The run that measured the best, as far as it came; None where none was begun."""
+    """Return the run that measured the best configs, as far as it got; None if none was started."""
     name = found.finals.folder if found.finals else found.stopped.finals if found.stopped else ""
     place = found.folder / name
     return read_run(place) if name and run_file(place).is_file() else None
 
 
 def is_tuning(place: Path) -> bool:
-    """Whether a folder, or a file, holds a search."""
+    """Return whether a folder, or a file, holds a search."""
     return place.name == FILE or (place / FILE).is_file()
 
 
 def read_tuning(place: Path) -> Tuning:
-    """A search from its folder or its file; a torn last line is left out, of a config the last trial counts."""
+    """Return a search from its folder or its file, without an incomplete last line; a config's last trial counts."""
     path = place if place.is_file() else place / FILE
     found: Tuning | None = None
     trials: dict[tuple[tuple[str, int], ...], Trial] = {}

@@ -1,4 +1,4 @@
-"""Many runs over time: kept in a file database, cut where a case's time changed for good."""
+"""Many runs over time: a file database, and the detection of lasting changes in a case's time."""
 
 from opbench.results.history.database import TABLES, add_runs, find_runs, open_database, query
 from opbench.results.history.series import Point, Series, all_series

@@ -1,7 +1,7 @@
-"""The results of many runs in one SQLite file: no server, no dependency, and readable by every tool.
+"""The results of many runs in one SQLite file, which needs no server and which every tool can read.
 
-A run is known by its first line, so that a copy of its folder is the same run; it is read again only when its file
-has changed. A run whose folder is gone stays: that is what a history is for.
+The first line of a run identifies it, so a copy of its folder is the same run. A run is read again only if its file has
+changed. A run whose folder was deleted stays in the database.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opbench.results.result import Result
 Cell = str | int | float | None
 
 VERSION = 2
-"""Of the tables; kept in the file's user_version. Version 1 had no revisions."""
+"""Version of the tables, in the file's user_version. Version 1 had no revisions."""
 
 TABLES: dict[str, dict[str, str]] = {
     "runs": {
@@ -75,12 +75,18 @@ TABLES: dict[str, dict[str, str]] = {
         "seconds": "REAL",
     },
 }
-"""Tables and columns. Times are in seconds, `started` is UTC, what is not known is NULL; `environment` is JSON,
-runs of one `alike` can be compared, `revision` is the commit of the user's project, `changed` if files differed."""
+"""Tables and columns.
+
+Times are in seconds, `started` is UTC, an unknown value is NULL, and `environment` is JSON. Runs with equal `alike` are
+comparable. `revision` is the commit of the user's project; `changed` tells if files differed.
+"""
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
-    """Open or make a database; None keeps it in memory. Raises UsageError for a file that is no database of ours."""
+    """Open or create a database.
+
+    None creates it in memory. Raises UsageError for a file that is no opbench database.
+    """
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +119,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _add_revisions(connection: sqlite3.Connection) -> None:
-    """A database of version 1 as one of version 2: no run that it holds told its revision."""
+    """Upgrade a database of version 1 to version 2; its runs have no revision."""
     with connection:
         for column in ("revision", "changed"):
             connection.execute(f"ALTER TABLE runs ADD COLUMN {column} {TABLES['runs'][column]}")
@@ -124,7 +130,7 @@ def _add_revisions(connection: sqlite3.Connection) -> None:
 
 
 def find_runs(places: Iterable[Path]) -> list[Path]:
-    """The results files in some folders and below them; raises UsageError for a place that has none."""
+    """Return the results files in some folders and below them; raises UsageError for a folder without one."""
     found: dict[Path, None] = {}
     for place in places:
         files = [place] if place.is_file() else run_files(place)
@@ -135,7 +141,7 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
 
 
 def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path]:
-    """Read the runs that are new or have grown; returns their files."""
+    """Read the runs that are new or have grown; return their files."""
     added = []
     for path in files:
         try:
@@ -183,7 +189,7 @@ def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp:
 
 
 def _write(connection: sqlite3.Connection, table: str, row: Mapping[str, Cell]) -> int | None:
-    """Insert a row; returns its key."""
+    """Insert a row; return its key."""
     marks = ", ".join("?" * len(row))
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
 
@@ -213,7 +219,7 @@ def _result(result: Result) -> dict[str, Cell]:
 
 
 def _utc(text: str) -> str:
-    """A time as UTC, so that text sorts as time does; what is no time stays as it is."""
+    """Return a time as UTC, so that text sorts by time; text that is no time is unchanged."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -225,7 +231,7 @@ def _utc(text: str) -> str:
 
 
 def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Names and rows of one query that changes nothing; raises UsageError with the tables there are."""
+    """Return the column names and rows of a read-only query; raises UsageError with the list of tables."""
     try:
         connection.execute("PRAGMA query_only = ON")
         with closing(connection.execute(sql)) as cursor:

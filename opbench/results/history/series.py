@@ -1,4 +1,4 @@
-"""One case on one kind of GPU over time: a point a run, cut into stretches of like environments, with its steps."""
+"""One case on one GPU model over time: a point per run, split where the environment changes, with its steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from opbench.results.history.steps import TimeStep, find_steps
 
 @dataclass(frozen=True)
 class Point:
-    """A case in one run."""
+    """One case in one run."""
 
     run: int
-    """Number of the run in the order of time, over all runs."""
+    """Number of the run in order of time, over all runs."""
     started: str
     folder: str
     status: str
@@ -30,7 +30,7 @@ class Point:
     high_s: float | None
     machine_code_sha256: str | None
     uuid: str | None
-    """Of the GPU."""
+    """UUID of the GPU; None if not known."""
     revision: str = ""
     """Short commit of the user's project, such as "1a2b3c4" or "1a2b3c4 + changes"."""
 
@@ -44,24 +44,24 @@ class Series:
     gpu: str
     points: tuple[Point, ...]
     steps: tuple[tuple[Point, TimeStep], ...]
-    """With the first point after each; `Step.index` counts `points`."""
+    """Each step with the first point after it; `Step.index` is an index of `points`."""
     changes: tuple[tuple[int, str], ...]
-    """Points before which the environment changed, and how."""
+    """Indices of the points before which the environment changed, and the change."""
 
     @property
     def timed(self) -> list[Point]:
-        """The points that have a time."""
+        """Return the points that have a time."""
         return [point for point in self.points if point.median_s is not None]
 
     @property
     def change(self) -> float | None:
-        """The last time over the first; None with fewer than two."""
+        """Return the last time divided by the first; None with fewer than two times."""
         timed = self.timed
         first, last = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
         return last / first if first and last else None
 
     def trend(self, threshold: float) -> str:
-        """ "slower" or "faster" by its newest step, without one by its last time beside the first; else "same"."""
+        """Return "slower" or "faster" by the newest step, or without a step by the last and first time; else "same"."""
         change = self.steps[-1][1].ratio if self.steps else self.change or 1.0
         if not self.steps and max(change, 1 / change) <= 1 + threshold:
             return "same"
@@ -69,7 +69,7 @@ class Series:
 
 
 def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), threshold: float = THRESHOLD) -> list[Series]:
-    """Every case that matches one of the globs, by operator and name; runs are ordered by their start."""
+    """Return every case that matches one of the globs, by operator and name; runs are ordered by their start."""
     rows = connection.execute(
         "SELECT case_name, operator, coalesce(gpu, ''), dense_rank() OVER (ORDER BY started, runs.run) - 1, started,"
         " folder, status, reason, alike, CASE WHEN status = 'right' AND median_s > 0 THEN median_s END, low_s, high_s,"
@@ -100,9 +100,9 @@ def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
 def _steps(
     points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float
 ) -> list[tuple[Point, TimeStep]]:
-    """Steps within each stretch of like environments: across a change nobody knows what made it.
+    """Return the steps within each period of equal environment: a change of environment hides the cause of a step.
 
-    Where a stretch holds several GPUs of one kind, a step must be larger than what these differ by.
+    In a period with several GPUs of one model, a step must exceed the difference between these GPUs.
     """
     found = []
     ends = [0, *(index for index, _ in changes), len(points)]

@@ -1,11 +1,11 @@
-"""Where a case's time changed for good over many runs.
+"""Detect lasting changes of a case's time over many runs.
 
-The rule: cut the runs into stretches of constant time such that the distance of the medians' logarithms to their
-stretch's median, in units of the noise, plus a price for every cut, is least (optimal partitioning: Jackson et al.,
-IEEE Signal Processing Letters 12, 2005; with the L1 distance, as asv's step detection has it). The price is 2 ln n, at
-least 3: twice what the Bayesian information criterion asks for, as the place of a cut is searched, too. A stretch has
-at least two runs, so that one odd run is no step; a cut counts where the medians of the two stretches differ by more
-than the threshold.
+The runs are split into segments of constant time. The split minimises the sum of the distances of the medians'
+logarithms to the median of their segment, in units of the noise, plus a price per split (optimal partitioning: Jackson
+et al., IEEE Signal Processing Letters 12, 2005; with the L1 distance, as in asv's step detection). The price is 2 ln n,
+at least 3: twice the Bayesian information criterion, because the position of a split is searched too. A segment has at
+least two runs, so one odd run is no step. A split counts if the medians of its two segments differ by more than the
+threshold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from opbench.timing import stats
 
 SHORTEST = 2
-"""Runs of a stretch: a step must persist."""
+"""Least number of runs in a segment: a step must persist."""
 LEAST_PRICE = 3.0
 
 
@@ -28,24 +28,24 @@ class TimeStep:
     """A change that persisted."""
 
     index: int
-    """Of the first run after it."""
+    """Index of the first run after the step."""
     before_s: float
-    """Median of the medians of the stretch before it."""
+    """Median of the run medians in the segment before it, in seconds."""
     after_s: float
 
     @property
     def ratio(self) -> float:
-        """Time after over time before."""
+        """Return the time after the step divided by the time before it."""
         return self.after_s / self.before_s
 
 
 def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
-    """The steps in the medians of runs in the order of time."""
+    """Return the steps in the medians of runs in order of time."""
     values = [math.log(median) for median in medians_s]
     if len(values) < 2 * SHORTEST or max(values) - min(values) <= math.log1p(threshold):
         return []
     cuts = _partition(values, noise(values, threshold))
-    # Stretches that differ by less than the threshold are one; the next cut is then judged against both together.
+    # Segments that differ by less than the threshold are merged; the next split is judged against the merged one.
     kept: list[int] = []
     for number, cut in enumerate(cuts):
         start, end = (kept[-1] if kept else 0), [*cuts, len(values)][number + 1]
@@ -63,14 +63,16 @@ def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
 
 
 def noise(values: Sequence[float], threshold: float) -> float:
-    """Scale of what runs differ by without a step: from the median step between neighbours, which few steps do not
-    move; at least the threshold."""
+    """Return the scale of differences between runs without a step: the median difference of neighbours.
+
+    A few steps do not change this median. The scale is at least the threshold.
+    """
     between = [abs(after - before) for before, after in itertools.pairwise(values)]
     return max(math.log1p(threshold), 1.4826 * stats.median(between) / math.sqrt(2))
 
 
 def _partition(values: Sequence[float], scale: float) -> list[int]:
-    """The cuts of the cheapest partition."""
+    """Return the positions of the splits with the least cost."""
     n = len(values)
     price = max(LEAST_PRICE, 2 * math.log(n))
     best = [0.0, *[math.inf] * n]
@@ -89,12 +91,12 @@ def _partition(values: Sequence[float], scale: float) -> list[int]:
 
 
 def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
-    """For each end of a stretch from `start`, the sum of the distances to its median, updated value by value."""
+    """Return, for each end of a segment from `start`, the sum of the distances to its median."""
     ordered: list[float] = []
     distance, found = 0.0, []
     for end in range(start, len(values)):
         middle = ordered[len(ordered) // 2] if ordered else values[end]
-        # Any median serves: the sum is the same for all, and grows by the newcomer's distance to the nearest.
+        # Any median serves: the sum is the same, and grows by the distance of the new value to the nearest median.
         low = ordered[(len(ordered) - 1) // 2] if ordered else middle
         value = values[end]
         distance += max(0.0, low - value, value - middle)
