@@ -16,10 +16,10 @@ from opbench.kernels.gradient import GRADIENT, Gradient
 def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
     """Return the network with appended backward nodes, and the gradient's value for each wanted value.
 
-    `seeds` maps values to the values that hold the loss's gradient with respect to them. Each node's backward nodes
-    follow its operator's own rule; where a value has several readers, their gradients are added in the order of the
-    backward pass, which is that of the nodes backwards. Raises UsageError, naming the node, for an operator without a
-    rule, and for a wanted value that the seeds do not depend on.
+    `seeds` maps values to the values that hold the loss's gradient with respect to them. The backward nodes of a node
+    follow its operator's rule. The gradients from several readers of a value are added in the order of the backward
+    pass, which is the reverse node order. Raises UsageError, naming the node, for an operator without a rule, and for a
+    wanted value that the seeds do not depend on.
     """
     draft = _Backward(graph, seeds, wanted)
     for node in reversed(graph.nodes):

@@ -1,4 +1,4 @@
-"""A network as data: values, and nodes that are problems; checked when it is made."""
+"""A network as data: values, and nodes that are problems; checked at construction."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
 
 SHOWN_NODES = 40
-"""Of a graph in a notebook; all of them are in `Graph.nodes`."""
+"""Most nodes that a notebook shows; `Graph.nodes` has all of them."""
 LEFT = 'style="text-align:left;overflow-wrap:anywhere"'
 
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """A directed acyclic graph of problems; nodes lie in an order in which they can run.
+    """A directed acyclic graph of problems; its nodes are in topological order.
 
-    State outlives a run: a node may write it anew (`Value.updates`) when all others have read it, or write parts of it
-    that all others then read. Making a graph raises UsageError, naming the node, for a cycle, an unknown value, a value
+    State outlives a run: a node may overwrite it (`Value.updates`) after all its readers, or write parts of it, which
+    all other nodes then read. Construction raises UsageError, naming the node, for a cycle, an unknown value, a value
     that two nodes produce, and shapes, dtypes or layouts that do not fit.
     """
 
@@ -38,26 +38,29 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: Mapping[str, np.ndarray] = field(repr=False)
-    """Constant values in float32, whatever they are stored as; in the memory order of their value."""
+    """Constants in float32, whatever dtype they are stored in, in the memory order of their value."""
     state: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    """Values that outlive a run (parameters, moments, counters, data), and what they are at first, as stored."""
+    """Values that outlive a run (parameters, moments, counters, data), with their initial content in stored form."""
 
     def __repr__(self) -> str:
         return f"<Graph {self.title()}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """Return HTML for a notebook."""
         return self.to_html(self.title(), {})
 
     def title(self) -> str:
-        """Such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
+        """Return such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
         weights = sum(math.prod(array.shape) for array in (*self.weights.values(), *self.state.values()))
         flops = sum(node.problem.flops() for node in self.nodes)
         many = len(self.nodes)
         return f"{self.name}: {many} node{'s' if many != 1 else ''}, {weights:,} weights, {units.si(flops, 'FLOP')}"
 
     def to_html(self, about: str, variants: Mapping[str, str]) -> str:
-        """Each node with its problem, what it writes and, where known, its variant, for a notebook; text escaped."""
+        """Return a table of the nodes for a notebook: problem, outputs and, where known, variant.
+
+        All text is escaped.
+        """
         heads = ("node", "problem", "output", *(("variant",) if variants else ()))
         rows = ""
         for node in self.nodes[:SHOWN_NODES]:
@@ -86,7 +89,7 @@ class Graph:
         object.__setattr__(self, "_waits", {name: tuple(before) for name, before in needs.items()})
 
     def _check_outputs(self) -> None:
-        """Each value is produced once, an output by a node or from outside, and state as the operator allows."""
+        """Check that each value is produced once: by a node or from outside, and state as the operator allows."""
         producers: dict[str, str] = {}
         parts: dict[str, list[tuple[int, int, str]]] = {}
         for node in self.nodes:
@@ -112,7 +115,7 @@ class Graph:
                 raise UsageError(f"{self.name}: nothing produces the output '{name}'")
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
-        """What is written anew is a state that the node does not read, or reads where its operator says it may lie."""
+        """Check that a node overwrites a state that it does not read, or that its operator may update in place."""
         old = self._known(node.name, value.updates)
         if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
             raise UsageError(
@@ -134,7 +137,7 @@ class Graph:
         return self.values[name]
 
     def _check_ends(self) -> None:
-        """Inputs, outputs and weights are values of their own; a weight has its value's shape, in float32."""
+        """Check that inputs, outputs and weights are values; a weight has its value's shape, in float32."""
         ends = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
         for where, names in ends.items():
             for name in names:
@@ -163,14 +166,14 @@ class Graph:
                 raise UsageError(f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))")
 
     def _check_view(self, value: Value) -> None:
-        """A view ends in a value of its own, of as many numbers and the same dtype, or is a part of one."""
+        """Check that a view is based on a value with memory, has its size and dtype, or is a part of it."""
         seen = [value.name]
         while of := self.values[seen[-1]].of:
             base = self._known(value.name, of)
             if of in seen:
                 raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
             inside = 0 <= value.offset <= base.elements - value.elements
-            whole = base.elements == value.elements or len(base.shape) == 1  # only what lies flat has parts
+            whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
             if base.dtype != value.dtype or not inside or not whole:
                 raise UsageError(
                     f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
@@ -180,7 +183,7 @@ class Graph:
             value = replace(value, offset=value.offset + base.offset) if base.of else value
 
     def _check_tensors(self, node: Node) -> None:
-        """Every tensor is tied to a value that fits in shape, dtype and layout."""
+        """Check that every tensor is connected to a value that fits in shape, dtype and layout."""
         tied = {**node.inputs, **node.outputs}
         tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
         if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
@@ -214,7 +217,7 @@ class Graph:
             )
 
     def _needs(self) -> dict[str, list[str]]:
-        """For each node the nodes before it: who produces what it reads, and who reads what it writes anew."""
+        """Return for each node its predecessors: producers of its inputs, readers of state that it overwrites."""
         produced: dict[str, list[tuple[int, int, str]]] = {}
         read: dict[str, list[str]] = {}
         for node in self.nodes:
@@ -238,7 +241,7 @@ class Graph:
         return needs
 
     def _ordered(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
-        """The nodes sorted so that each follows what it needs, otherwise as given."""
+        """Return the nodes sorted so that each follows its predecessors, otherwise in the given order."""
         nodes = {node.name: node for node in self.nodes}
         sorter = graphlib.TopologicalSorter(needs)
         try:
@@ -246,7 +249,7 @@ class Graph:
         except graphlib.CycleError as error:
             raise UsageError(f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}") from None
         left, done = {name: set(before) for name, before in needs.items()}, []
-        while left:  # of those that can run the first given, so that a right order stays as it is
+        while left:  # takes the first node that can run, so a correct order stays unchanged
             name = next(n for n, before in left.items() if not before)
             del left[name]
             for before in left.values():
@@ -255,12 +258,14 @@ class Graph:
         return tuple(done)
 
     def base(self, name: str) -> str:
-        """The value in whose memory a value lies."""
+        """Return the value in whose memory a value is stored."""
         value = self._known(self.name, name)
         return self.base(value.of) if value.of else name
 
     def place(self, name: str) -> tuple[str, int, int]:
-        """Where a value lies: the value whose memory it is, its first element there and the one behind its last."""
+        """Return where a value is stored: the value that owns the memory, its first element there and the one after its
+        last.
+        """
         value, start = self._known(self.name, name), 0
         elements = value.elements
         while value.of:
@@ -268,34 +273,36 @@ class Graph:
         return value.name, start, start + elements
 
     def memory(self, name: str) -> tuple[str, int]:
-        """The value that has the memory, an updated state's included, and the first element in it."""
+        """Return the value that owns the memory, which may be an updated state, and the first element in it."""
         base, start, _ = self.place(name)
         return self.values[base].updates or base, start
 
     def waits_for(self, node: str) -> tuple[str, ...]:
-        """The nodes that must have ended before one starts: producers of what it reads, readers of what it updates."""
+        """Return the nodes that must end before one starts: producers of its inputs, readers of the state that it
+        updates.
+        """
         waits: Mapping[str, tuple[str, ...]] = vars(self)["_waits"]
         return waits[node]
 
     def producer(self, value: str) -> Node | None:
-        """The node that computes a value; None for inputs and weights."""
+        """Return the node that computes a value; None for inputs and weights."""
         base = self.base(value)
         return next((node for node in self.nodes if base in node.outputs.values()), None)
 
     def consumers(self, value: str) -> list[Node]:
-        """The nodes that read a value, or a view of it, in order."""
+        """Return the nodes that read a value, or a view of it, in order."""
         base = self.base(value)
         return [node for node in self.nodes if any(self.base(name) == base for name in node.inputs.values())]
 
     def node(self, name: str) -> Node:
-        """A node by name."""
+        """Return a node by name; raises UsageError for an unknown one."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
             raise UsageError(f"{self.name}: {unknown('node', name, nodes)}")
         return nodes[name]
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
-        """The same network with other weights; all must be there, in the right shapes."""
+        """Return the same network with other weights; all must be given, in the right shapes."""
         for name in weights:
             if name not in self.weights:
                 raise UsageError(f"{self.name}: {unknown('weight', name, self.weights)}")
@@ -305,7 +312,7 @@ class Graph:
         return replace(self, weights={name: np.asarray(weights[name], np.float32) for name in self.weights})
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Refuse missing or unknown inputs and those of another shape or kind, before anything runs."""
+        """Raise UsageError, before anything runs, for missing or unknown inputs and wrong shapes or kinds of dtype."""
         for name in self.inputs:
             if name not in inputs:
                 raise UsageError(f"{self.name}: input '{name}' {self.values[name].shape} is missing")
@@ -321,14 +328,14 @@ class Graph:
                 raise UsageError(f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))")
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Every value in float64, each node computed by its operator's reference from exact values before it.
+        """Return every value in float64, each node computed by its operator's reference from exact inputs.
 
-        Inputs and weights are rounded to what they are stored in first.
+        Network inputs and weights are first rounded to their stored dtype.
         """
         return self._computed(self._exact(inputs), lambda problem, given: problem.evaluated(given))
 
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """The outputs alone; those of a long network are computed on the GPU where there is one with the memory."""
+        """Return only the outputs, in float64; for a large network on the GPU, if there is one with enough memory."""
 
         def outputs(**given: np.ndarray) -> Arrays:
             values = self._computed(given, lambda problem, tensors: problem.computed(**tensors))

@@ -18,16 +18,16 @@ from opbench.kernels.operator import Operator
 PERMUTATION = (0, 2, 3, 1)
 """From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""
 ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
-"""Operators without a layout of their own that work on an image in either, as long as all theirs lie alike."""
+"""Operators without a layout of their own, which work in either if all their images have the same layout."""
 
 
 def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
     """Return an nchw network with each node in the layout that `layouts` gives for it.
 
-    Other nodes stay in nchw, element-by-element ones in the layout of what they read. Weights are permuted, and so are
-    the columns of a linear layer that reads a flattened nhwc image: neither costs anything when it runs. Values that
-    are read in another layout are converted, once for all their readers. Inputs and outputs stay in nchw. A value
-    that lies in nhwc is called as before with ".nhwc" behind.
+    Other nodes stay in nchw, and element-by-element ones in the layout of their input. Weights are permuted, and so are
+    the columns of a linear layer that reads a flattened nhwc image; both are free at run time. A value that is read in
+    another layout is converted once for all its readers. Inputs and outputs stay in nchw. The nhwc form of a value has
+    the name of the value plus ".nhwc".
     """
     check_layouts(graph, layouts)
     draft = _Draft(graph)
@@ -42,7 +42,7 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
 
 
 def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
-    """The weight of the network as it was built that a weight of `with_layouts` is, and its numbers in that order.
+    """Return the name of the original weight that a weight of `with_layouts` permutes, and its elements in that order.
 
     `weights` are those of the network as it was built.
     """
@@ -163,7 +163,7 @@ class _Draft:
         self.values, self.weights = dict(graph.values), dict(graph.weights)
         self.nodes: list[Node] = []
         self.placed: dict[str, str] = {}
-        """Layout in which each image is computed; inputs, and views of another shape, lie in nchw."""
+        """Layout in which each image is computed; inputs, and views of another shape, are in nchw."""
         self.converted: set[str] = set()
         """Images that exist in both layouts."""
 
@@ -186,7 +186,7 @@ class _Draft:
         self.nodes.append(replace(node, problem=problem, inputs=inputs, outputs=outputs))
 
     def read(self, name: str, layout: str) -> str:
-        """The value as a node in this layout reads it; what is no image, or a view of one, needs nchw."""
+        """Return the value for a node in this layout; anything but an image or a view of one must be nchw."""
         if len(self.graph.values[name].shape) != 4:
             return self.nchw(name)
         if self.graph.base(name) in self.weights:
@@ -194,7 +194,7 @@ class _Draft:
         return self.available(root(self.graph, name), layout)
 
     def nchw(self, name: str) -> str:
-        """The value under its own name, as the network was built."""
+        """Return the value in nchw, under its original name."""
         if image := image_under(self.graph, name):
             self.available(image, "nchw")
         return name
@@ -225,7 +225,7 @@ class _Draft:
         return self.new(replace(value, name=f"{image}.nhwc", shape=shape, layout=layout, of=""))
 
     def new(self, value: Value) -> str:
-        """The name of a value that the network gets, once."""
+        """Add a value to the network unless it is there; return its name."""
         if value.name in self.graph.values:
             raise UsageError(f"{self.graph.name}: '{value.name}' is there already; give that value another name")
         self.values.setdefault(value.name, value)
@@ -234,7 +234,7 @@ class _Draft:
     # Where flattening meets a linear layer ----------------------------------------------------------------------------
 
     def in_nhwc(self, name: str) -> bool:
-        """Whether a flattened image is computed in nhwc and so in another order than the network was built."""
+        """Return whether a flattened image is computed in nhwc, and so in another order than the network was built."""
         image = image_under(self.graph, name)
         if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
             return False
@@ -246,7 +246,7 @@ class _Draft:
         return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 
     def permuted_columns(self, weight: str, rows: str) -> str:
-        """A linear layer's weight with its columns in the order of nhwc rows."""
+        """Return a linear layer's weight with its columns in the order of nhwc rows."""
         _, c, h, w = self.graph.values[str(image_under(self.graph, rows))].image
         name = self.new(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
         columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
@@ -254,7 +254,7 @@ class _Draft:
         return name
 
     def permuted_weight(self, name: str) -> str:
-        """A filter, or an image that is a constant, in the order of nhwc."""
+        """Return a filter, or an image that is a constant, in the order of nhwc."""
         array = self.graph.weights[self.graph.base(name)].reshape(self.graph.values[name].shape)
         permuted = self.named(name, "nhwc")
         self.weights[permuted] = np.ascontiguousarray(array.transpose(PERMUTATION))

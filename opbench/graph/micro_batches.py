@@ -21,12 +21,12 @@ ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
 
 
 def with_micro_batches(training: Training) -> Training:
-    """A step whose recipe has several micro-batches, on this rank or on all.
+    """Return a step for a recipe with several micro-batches, on this rank or on all.
 
     A micro-batch reads the state that the step before left, and writes gradients, new running statistics and its loss
-    into one flat arena. The arenas are added in the order of the micro-batches, each sum rounded once: here by the node
-    `accumulate`, between ranks by their exchange, to the same bits. Then the step ticks, records the loss, takes the
-    mean of the running statistics and updates the parameters, once.
+    into one flat arena. The arenas are added in the order of the micro-batches, each sum rounded once: within a rank by
+    the node `accumulate`, between ranks by their exchange, with the same bits. Then the nodes that run once per step
+    count the step, record the loss, take the mean of the running statistics and update the parameters.
     """
     draft = _Split(training)
     graph = draft.graph()
@@ -60,7 +60,7 @@ class _Split:
         self.added = f"{TOTAL}.next" if self.adds else WRITTEN
         """The value that holds the sum."""
         self.learned = self.values[WRITTEN].elements
-        """Gradients; statistics and loss follow them."""
+        """Number of gradient elements; statistics and loss follow them."""
 
     def graph(self) -> Graph:
         """Return the whole graph, in the order of one micro-batch and its update."""
@@ -92,7 +92,7 @@ class _Split:
         return Node("advance", "advance", problem, {"count": MICRO}, {"new_count": MICRO_NEXT})
 
     def _statistics(self) -> Node | None:
-        """Running statistics as one arena, and the node that takes the mean of those that the micro-batches give."""
+        """Move running statistics into one arena, and return the node that averages those of the micro-batches."""
         names = [name for name, _ in self.training.statistics.values()]
         if not names:
             return None
@@ -121,7 +121,7 @@ class _Split:
         return Node("statistics", "elementwise", self._problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"})
 
     def _loss(self) -> None:
-        """Place the loss after everything else; the sum is recorded."""
+        """Place the loss after everything else, and record the sum."""
         place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
         self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
         self.values["loss.sum"] = Value("loss.sum", (1,), of=self.added, offset=place)
@@ -140,7 +140,9 @@ class _Split:
         return [Node("accumulate", "accumulate", problem, {"total": TOTAL, "part": WRITTEN}, {"new_total": self.added})]
 
     def _changed(self, node: Node) -> Node:
-        """With the number of the micro-batch where it read the step's, and the sums where it is done once a step."""
+        """Return a node that reads the micro-batch's number instead of the step's, or the sums if it runs once per
+        step.
+        """
         if node.name not in ONCE:
             return replace(node, inputs={t: MICRO_NEXT if name == NEXT else name for t, name in node.inputs.items()})
         sums = {WRITTEN: "gradients.learned", "loss": "loss.sum"}

@@ -34,9 +34,9 @@ def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Scale the weights of a convolution by the batch norm that alone follows it, and shift its bias.
+    """Scale the weights of a convolution and shift its bias by the batch norm that is its only reader.
 
-    Computed in float64, stored in float32.
+    The new weights are computed in float64 and stored in float32.
     """
     done: list[str] = []
     for norm in graph.nodes:
@@ -72,7 +72,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let the convolution, linear layer or batch norm that a ReLU alone follows clip its result itself."""
+    """Fuse a ReLU into the convolution, linear layer or batch norm of which it is the only reader."""
     done: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu":
@@ -99,7 +99,7 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
-    """Write an upsampled image straight behind the channels of the skip connection, without storing it in between."""
+    """Write an upsampled image directly after the channels of the skip connection, without storing it in between."""
     done: list[str] = []
     for concat in graph.nodes:
         if concat.operator != "concat":
@@ -120,9 +120,9 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let the convolution that alone reads an upsampled and joined image read its parts, without storing the whole.
+    """Fuse an upsampling and concatenation into the convolution that is its only reader, without storing the image.
 
-    Where its stride is 1 and its padding keeps the size. The joined image is often a network's largest tensor.
+    The stride must be 1 and the padding must keep the size. The concatenated image is often a network's largest tensor.
     """
     done: list[str] = []
     for conv in graph.nodes:
@@ -153,7 +153,7 @@ PASSES: dict[str, Pass] = {
 
 
 def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
-    """The network after some passes, in their order whatever the order asked for, and what they did."""
+    """Return the network after some passes, always in the order of `PASSES`, and what they changed."""
     chosen, done = list(names), []
     for name in chosen:
         if name not in PASSES:
@@ -166,10 +166,10 @@ def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Gr
 
 
 def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
-    """The network with every node in `dtype` but for those to keep, each value stored as its nodes have it.
+    """Return the network with every node in `dtype` except those in `keep`, and each value in the dtype of its nodes.
 
-    Weights stay float32 here and are rounded where they are stored. Raises UsageError for a node whose operator has no
-    such mode, and for a value that two nodes have in different dtypes.
+    Weights stay float32 here and are rounded when they are stored. Raises UsageError for a node whose operator does not
+    support the dtype, and for a value that two nodes use in different dtypes.
     """
     nodes = []
     dtypes: dict[str, str] = {}
@@ -200,13 +200,13 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
 
 
 def with_modes(problem: Operator, **modes: object) -> Operator:
-    """The problem with some modes changed, those of them that it has."""
+    """Return the problem with some modes changed; modes that it does not have are ignored."""
     fields = {field.name for field in dataclasses.fields(problem)}
     return replace(problem, **{name: value for name, value in modes.items() if name in fields})
 
 
 def sole_producer(graph: Graph, node: Node, tensor: str, operators: tuple[str, ...]) -> Node | None:
-    """The node of one of these operators whose result `node` reads as `tensor` and nothing else reads, nor a view."""
+    """Return the node of one of these operators whose result only `node` reads, as `tensor`, and no view; else None."""
     value = node.inputs.get(tensor, "")
     producer = next((n for n in graph.nodes if value in n.outputs.values() and n.operator in operators), None)
     seen_by_others = any(graph.base(name) == value for name in graph.outputs) or len(graph.consumers(value)) != 1
@@ -221,10 +221,11 @@ def edited(
     weights: Mapping[str, np.ndarray] | None = None,
     views: Mapping[str, str] | None = None,
 ) -> Graph:
-    """The network without some nodes, with others replaced by name, and values and weights put in or replaced.
+    """Return the network without some nodes, with others replaced by name, and with values and weights added or
+    replaced.
 
-    `views` says for values that nothing produces any longer of which value they are now another name; what is no output
-    of the network is called by that name everywhere. Values and weights that nothing uses any longer go.
+    `views` maps values that no node produces any longer to the value that replaces them; everything but a network
+    output gets the new name everywhere. Values and weights without a use are removed.
     """
     changed = nodes or {}
     everything = dict(graph.values) | {value.name: value for value in values}
@@ -247,7 +248,9 @@ def edited(
 def rebuilt(
     graph: Graph, values: Mapping[str, Value], nodes: Iterable[Node], weights: Mapping[str, np.ndarray]
 ) -> Graph:
-    """The network with other insides and the same ends, without the values and weights that nothing uses."""
+    """Return the network with other nodes and values and the same inputs and outputs, without unused values and
+    weights.
+    """
     nodes = tuple(nodes)
     used: set[str] = set()
     todo = [*graph.inputs, *graph.outputs]

@@ -1,4 +1,4 @@
-"""How a network is trained, but for the data: loss, optimiser, schedule, passes."""
+"""How a network is trained, without the data: loss, optimiser, schedule, passes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OptimiserOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(OptimiserOptions):
-    """How a network is trained, but for the data."""
+    """How a network is trained, without the data."""
 
     loss: str = "cross_entropy"
     schedule: str = "constant"
@@ -53,12 +53,13 @@ class Recipe(OptimiserOptions):
     epsilon: float = 1e-8
     steps: int = 1
     ranks: int = 1
-    """Devices that train micro-batches of a step side by side."""
+    """Number of devices, which train micro-batches of a step in parallel."""
     layout: str = "nchw"
-    """Of all images: nchw, or nhwc, in which tensor cores read them."""
+    """Layout of all images: nchw, or nhwc, which tensor cores read."""
     dtype: str = "f32"
-    """Of images, activations and their gradients: f32, or bf16, in which forward and backward read a copy of the
-    parameters, too; parameters, their gradients, moments, statistics and losses are f32 always."""
+    """Dtype of images, activations and their gradients: f32, or bf16, in which forward and backward also read a bf16
+    copy of the parameters. Parameters, their gradients, moments, statistics and losses are always f32.
+    """
 
     def __post_init__(self) -> None:
         for flag, value, known in (
@@ -85,11 +86,11 @@ class Recipe(OptimiserOptions):
 
     @property
     def micro(self) -> int:
-        """Micro-batches of a step, on all devices together."""
+        """Return the number of micro-batches of a step, on all devices together."""
         return self.accumulate * self.ranks
 
     def learning_rates(self) -> np.ndarray:
-        """The rate of each step in float32: a linear rise, then constant or half a cosine down to 0."""
+        """Return the learning rate of each step in float32: a linear rise, then constant or half a cosine down to 0."""
         t = np.arange(self.steps, dtype=np.float64)
         rate = np.full(self.steps, self.learning_rate)
         if self.schedule == "cosine":

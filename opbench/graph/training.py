@@ -1,4 +1,4 @@
-"""From a network to one step of its training: data in, forward, loss, backward, optimiser, as one graph of problems."""
+"""Convert a network to one training step: data, forward, loss, backward and optimiser in one graph of problems."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import DTYPES
 
 STATISTICS = ("mean", "variance")
-"""What of a batch norm is not learned but measured."""
+"""The weights of a batch norm that are measured, not learned."""
 
 
 def training_graph(
     network: Graph, recipe: Recipe, items: int, target_shape: Sequence[int] = (), *, rows: int | None = None
 ) -> Training:
-    """A step of training a network of one input and one output.
+    """Return a training step of a network with one input and one output.
 
-    The batch is the network's own. `items` are in the data set: the state `data` (items, features) and `targets`,
-    classes as int32 for cross entropy, else arrays of the output's shape; the state `order` holds the items' numbers,
-    batch after batch. All are zeros here and written before the first step. Raises UsageError, naming the node, for a
-    network that cannot be trained so.
+    The batch size is the network's own. `items` is the size of the data set: the state `data` has shape (items,
+    features), and `targets` has int32 classes for cross entropy, else arrays of the output's shape. The state `order`
+    has the items' numbers, batch after batch. All are zeros here and are written before the first step. Raises
+    UsageError, naming the node, for a network that cannot be trained.
     """
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise UsageError(
@@ -88,7 +88,7 @@ class _Draft:
         return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.said))
 
     def _learned(self) -> list[str]:
-        """The network's weights but for running statistics."""
+        """Return the network's weights without running statistics."""
         measured = {
             node.inputs[part] for node in self.network.nodes if node.operator == "batchnorm2d" for part in STATISTICS
         }
@@ -98,7 +98,7 @@ class _Draft:
         return learned
 
     def _plain(self, name: str) -> str:
-        """The weight's name in the network as it was built; its own for what passes have added."""
+        """Return the weight's name in the network as built; for a weight that passes added, its own name."""
         plain = name.rpartition(".nhwc")[0]
         return plain if plain in self.network.weights else name
 
@@ -111,7 +111,7 @@ class _Draft:
         return graph
 
     def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
-        """Batch norm by the batch's own statistics, dropout that drops, both with their state."""
+        """Return the graph with batch norms that use the batch's statistics and active dropout, and their state."""
         values, state = dict(graph.values), dict(graph.state)
         statistics: dict[str, tuple[str, int]] = {}
         nodes: list[Node] = []
@@ -125,7 +125,7 @@ class _Draft:
                     state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - left_out[node.name]
             elif node.operator == "dropout":
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
-                before = sum(other.operator == "dropout" for other in nodes)  # alike, whichever passes have run
+                before = sum(other.operator == "dropout" for other in nodes)  # the same, whichever passes have run
                 axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
                 problem = self._problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
@@ -148,7 +148,7 @@ class _Draft:
         return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
 
     def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
-        """By batch norm, the bias before it that a pass has left out, so that its running mean must lack it, too."""
+        """Return by batch norm the bias that a pass removed before it, which its running mean must not include."""
         found = {}
         for norm in self.network.nodes:
             conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
@@ -194,7 +194,7 @@ class _Draft:
     # Data and loss ------------------------------------------------------------------------------------------------
 
     def _with_data(self, graph: Graph) -> Graph:
-        """The network's input as a batch that is gathered on the device, and the targets beside it."""
+        """Return the graph with its input gathered from the data on the device, together with the targets."""
         (name,), (out,) = graph.inputs, graph.outputs
         image, scores = graph.values[name], graph.values[out]
         rows = image.shape[0]
@@ -264,7 +264,7 @@ class _Draft:
     def _with_arenas(
         self, graph: Graph, gradients: Mapping[str, str]
     ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
-        """Parameters and gradients as parts of flat arenas, in the order in which the gradients come to be."""
+        """Return the graph with parameters and gradients as parts of flat arenas, in the order of the gradients."""
         graph, gradients = self._in_f32(graph, gradients)
         made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
@@ -292,7 +292,7 @@ class _Draft:
         return replace(graph, values=values, state=state, weights=weights), places
 
     def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
-        """Gradients that come out in bf16, as those of an element-by-element product do, are widened."""
+        """Return the graph with bf16 gradients, such as those of an element-by-element product, converted to f32."""
         values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
         for name, gradient in gradients.items():
             value = graph.values[gradient]
@@ -304,7 +304,9 @@ class _Draft:
         return replace(graph, values=values, nodes=tuple(nodes)), found
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
-        """One node that updates all parameters, behind one that clips their gradients where that is asked for."""
+        """Return the graph with one node that updates all parameters, after one that clips their gradients if
+        requested.
+        """
         operator = OPTIMIZERS[self.recipe.optimizer]
         decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}
         modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}

@@ -124,7 +124,7 @@ def _bytes(*nodes: Node) -> int:
 
 
 def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
-    """The backward node with that epilogue to spare whose result `node` alone reads."""
+    """Return the backward node with that epilogue available whose result only `node` reads; else None."""
     able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
     before = sole_producer(graph, node, tensor, able)
     if before is None or before.problem.axes.get("epilogue") != "none":
@@ -143,14 +143,14 @@ def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) 
 
 
 FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_before_batchnorm}
-"""Before the backward pass is made."""
+"""Passes before the backward pass is built."""
 BACKWARD_PASSES: dict[str, Pass] = {
     "fuse_gradient_add": fuse_gradient_add,
     "fuse_relu_backward": fuse_relu_backward,
     "remember_positions": remember_positions,
 }
-"""On forward and backward pass together."""
+"""Passes on the forward and backward pass together."""
 TRAINING_PASSES = ("fuse_relu", "fuse_upsample_concat", *FORWARD_PASSES, *BACKWARD_PASSES)
-"""All that a training may leave out, in their order."""
+"""All passes that a training may disable, in order."""
 RECOMPUTE = "recompute"
-"""The pass that a limit of memory turns on, when it is known how much of it there is: see `networks.plan.recompute`."""
+"""The pass that a memory limit enables, when the memory use is known: see `networks.plan.recompute`."""

@@ -174,7 +174,7 @@ def _count(texts: Iterable[str]) -> dict[str, int]:
 
 @functools.cache
 def nvdisasm() -> Path:
-    """The disassembler: NVIDIA's wheel, PATH, or a toolkit; raises EnvironmentFault with the remedy."""
+    """Return the path of nvdisasm from NVIDIA's wheel, PATH or a toolkit; raises EnvironmentFault with the remedy."""
     wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)]
     on_path = shutil.which("nvdisasm")
     named = [Path(on_path)] if on_path else []
@@ -185,9 +185,9 @@ def nvdisasm() -> Path:
 
 
 def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
-    """The machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
+    """Return the machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
 
-    `sources` are the kernel's file and its headers, whose lines name the instructions.
+    `sources` are the kernel's file and its headers, for the source lines of the instructions.
     """
     facts = read_cubin(cubin)
     code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
@@ -195,7 +195,7 @@ def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelC
 
 
 def _listing(cubin: bytes) -> str:
-    """What nvdisasm prints of a cubin."""
+    """Return the output of nvdisasm for a cubin."""
     kept = paths.cache_folder("sass") / f"{hashlib.sha256(cubin).hexdigest()[:24]}.sass"
     try:
         return kept.read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""The `cuda` backend: NVRTC compiles, the driver launches, events measure; CuPy serves library variants only."""
+"""The `cuda` backend: NVRTC compiles, the driver launches, events measure; only library variants use CuPy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a GPU can do at most: products, ceilings, occupancy, the least time of a launch."""
+"""The limits of a GPU: models, measured peaks, occupancy, and the lower bound of a time."""

@@ -8,7 +8,7 @@ WARP = 32
 REGISTER_UNIT = 256
 """Registers are allocated to a warp in multiples of this number."""
 PARTITIONS = 4
-"""A multiprocessor's registers lie in four partitions, and a warp lives in one of them."""
+"""A multiprocessor has four partitions of registers, and a warp uses one of them."""
 SHARED_UNIT = 128
 
 

@@ -1,4 +1,4 @@
-"""Networks from PyTorch and ONNX, for the operators that there are; anything else is named with its node."""
+"""Import networks from PyTorch and ONNX; an unsupported operator raises an error that names it and its node."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def from_torch(
     program: torch.export.ExportedProgram | torch.nn.Module | str | Path, *arguments: object, name: str = ""
 ) -> Graph:
-    """The network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
+    """Return the network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
 
-    A TorchScript module, traced or scripted, will do too. Sizes must be fixed, and a module in evaluation mode.
+    A traced or scripted TorchScript module is accepted too. Sizes must be fixed, and a module must be in evaluation
+    mode.
     """
     from opbench.graph.importing import aten
 
@@ -39,7 +40,7 @@ def from_torch(
 
 
 def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
-    """The network of an ONNX model or of a file with one; sizes must be fixed."""
+    """Return the network of an ONNX model or of a file with one; sizes must be fixed."""
     try:
         import onnx
     except ImportError:
@@ -57,12 +58,12 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
 
 
 def _of_script(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
-    """A module that `torch.export` takes, by the converter that its own refusal names."""
+    """Return a module that `torch.export` accepts, by the converter that its error message names."""
     try:
         from torch._export.converter import TS2EPConverter
     except ImportError:
         raise UsageError("this PyTorch cannot convert TorchScript; export the module that it was made of") from None
-    # The program has free sizes; its module is exported again with those of the arguments.
+    # The program has symbolic sizes; the module is exported again with those of the arguments.
     return TS2EPConverter(module, arguments).convert().module()
 
 

@@ -1,4 +1,7 @@
-"""What both importers build with: the operators as frameworks call them, refused by node where there is no such one."""
+"""The operators that both importers build with, as frameworks call them.
+
+An unsupported setting is an error of its node.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from opbench.graph.values import Value
 
 @dataclass(frozen=True)
 class Constant:
-    """A weight under its name in the framework, or what was computed from some."""
+    """A weight under its name in the framework, or a value computed from weights."""
 
     name: str
     array: np.ndarray
 
     def transposed(self) -> Constant:
-        """With two axes swapped; called as before when it is swapped back."""
+        """Return the constant with two axes swapped; swapping them again restores its name."""
         name = self.name.removesuffix(".transposed") if self.name.endswith(".transposed") else f"{self.name}.transposed"
         return Constant(name, self.array.T)
 
@@ -33,18 +36,18 @@ Operand = Value | Constant
 
 @dataclass
 class Assembly:
-    """A builder that takes constants for weights; `where` names the node at hand in errors."""
+    """A builder that accepts constants as weights; `where` names the current node in errors."""
 
     net: Builder
     where: str = ""
     _weights: dict[str, Value] = field(default_factory=dict)
 
     def refuse(self, what: str) -> UsageError:
-        """The error to raise for the node at hand."""
+        """Return the error to raise for the current node."""
         return UsageError(f"{self.net.name}: node {self.where}: {what}")
 
     def value(self, x: Operand) -> Value:
-        """An operand in the network; a constant becomes a weight, once."""
+        """Return an operand as a value of the network; a constant becomes a weight at its first use."""
         if isinstance(x, Constant):
             if x.name not in self._weights:
                 self._weights[x.name] = self.net.constant(x.name, np.asarray(x.array))
@@ -52,20 +55,20 @@ class Assembly:
         return x
 
     def constant(self, x: object, what: str) -> Constant:
-        """An operand that must be a constant."""
+        """Return an operand that must be a constant."""
         if not isinstance(x, Constant):
             raise self.refuse(f"its {what} is computed; only a constant is supported")
         return x
 
     def one(self, sizes: Any, what: str) -> int:
-        """A number that a framework has for each direction and opbench for both."""
+        """Return the number that a framework gives for each direction; opbench has one number for both."""
         every = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
         if len(set(every)) != 1:
             raise self.refuse(f"{what}={every} is not supported; one number for all sides is")
         return int(every[0])
 
     def only(self, what: str, seen: object, allowed: object) -> None:
-        """Refuse a setting that opbench's operator lacks."""
+        """Raise an error for a setting that opbench's operator does not support."""
         every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
         if every != {allowed}:
             raise self.refuse(f"{what}={seen} is not supported; {allowed} is")
@@ -75,7 +78,7 @@ class Assembly:
     def conv2d(
         self, name: str, x: Operand, weight: Constant, bias: Constant | None, stride: object, padding: object
     ) -> Value:
-        """A convolution without dilation and groups."""
+        """Add a convolution without dilation and groups."""
         image = self.value(x)
         n, c, h, w = self.image(image)
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
@@ -89,7 +92,7 @@ class Assembly:
         return self.net.node(name, "conv2d", axes, inputs)
 
     def linear(self, name: str, x: Operand, weight: Constant, bias: Constant | None) -> Value:
-        """x @ weight.T + bias; a bias of zeros where there is none, one number where it is the same for all."""
+        """Add x @ weight.T + bias; a missing bias is zeros, a single number is repeated."""
         rows = self.value(x)
         n, k = weight.array.shape
         if len(rows.shape) != 2 or rows.shape[1] != k:
@@ -102,7 +105,7 @@ class Assembly:
         return self.net.node(name, "linear", {"m": rows.shape[0], "n": n, "k": k}, inputs)
 
     def batchnorm2d(self, name: str, x: Operand, parts: Sequence[Constant], epsilon: float) -> Value:
-        """scale, shift, mean and variance; another epsilon than opbench's goes into the variance."""
+        """Add a batch norm from scale, shift, mean and variance; a different epsilon is added to the variance."""
         image = self.value(x)
         n, c, h, w = self.image(image)
         scale, shift, mean, variance = parts
@@ -119,7 +122,7 @@ class Assembly:
     def pool(
         self, name: str, operator: str, x: Operand, window: object, stride: object, padding: object, **modes: object
     ) -> Value:
-        """maxpool2d or avgpool2d."""
+        """Add maxpool2d or avgpool2d."""
         image = self.value(x)
         n, c, h, w = self.image(image)
         sizes = {"window": self.one(window, "window"), "padding": self.one(padding, "padding")}
@@ -127,7 +130,7 @@ class Assembly:
         return self.net.node(name, operator, {"n": n, "c": c, "h": h, "w": w, **sizes, **modes}, {"x": image})
 
     def pool_to(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
-        """Means over windows without gaps that give an image of `size`."""
+        """Add means over windows without gaps that give an image of `size`."""
         image = self.value(x)
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
@@ -135,7 +138,7 @@ class Assembly:
         return self.pool(name, "avgpool2d", image, (h // size[0], w // size[1]), None, 0)
 
     def upsample(self, name: str, x: Operand, height: float, width: float, mode: str) -> Value:
-        """To `height` and `width`, the same whole number of times as large."""
+        """Add an upsampling to `height` and `width`, the same integer factor for both."""
         image = self.value(x)
         _, _, h, w = self.image(image)
         scale = self.one((height / h, width / w), "scale")
@@ -143,7 +146,7 @@ class Assembly:
         return self.net.upsample2d(image, scale, mode, name=name)
 
     def concat(self, name: str, parts: Sequence[Operand], axis: int) -> Value:
-        """Over channels, two at a time."""
+        """Concatenate channels, two operands at a time."""
         values = [self.value(part) for part in parts]
         self.image(values[0])
         self.only("axis", axis % 4, 1)
@@ -155,7 +158,7 @@ class Assembly:
         return whole
 
     def elementwise(self, name: str, op: str, a: Operand, b: Operand) -> Operand:
-        """With broadcasting: of one that is smaller to the other, of a constant to anything."""
+        """Add `a op b` with broadcasting: the smaller operand to the larger, a constant to anything."""
         if isinstance(a, Constant) and isinstance(b, Constant):
             ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[op]
             return Constant(name, ufunc(a.array, b.array))
@@ -170,7 +173,7 @@ class Assembly:
         return self.net.elementwise(op, x, y, name=name)
 
     def softmax(self, name: str, x: Operand, axis: int) -> Value:
-        """Over the last axis of rows, or over channels of one pixel."""
+        """Add a softmax over the last axis of rows, or over the channels of one pixel."""
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
             raise self.refuse(f"softmax over axis {axis} of {value.shape} is not supported; over the last one is")
@@ -182,7 +185,7 @@ class Assembly:
         return self.net.view(self.net.softmax(rows, name=f"{name}.flat"), value.shape, name=name)
 
     def reshape(self, name: str, x: Operand, shape: Sequence[int]) -> Operand:
-        """The same numbers in another shape, of which one size may be -1."""
+        """Return the same elements in another shape, of which one size may be -1."""
         have = x.array.shape if isinstance(x, Constant) else x.shape
         sizes = [int(size) for size in shape]
         if sizes.count(-1) == 1:
@@ -194,7 +197,7 @@ class Assembly:
         return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)
 
     def image(self, value: Value) -> tuple[int, int, int, int]:
-        """(n, c, h, w) of what must be an image."""
+        """Return (n, c, h, w) of a value that must be an image."""
         if len(value.shape) != 4:
             raise self.refuse(f"'{value.name}' {value.shape} is no image: four axes are needed")
         return value.image

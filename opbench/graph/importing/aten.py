@@ -1,4 +1,4 @@
-"""PyTorch's exported programs: ATen's operators, as traced or decomposed."""
+"""Import PyTorch's exported programs: operators of ATen, as traced or decomposed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import torch
 
 Arguments = dict[str, Any]
-"""Of one call by name: what each is, its operator's schema says."""
+"""The arguments of one call by name, from its operator's schema."""
 Known = dict[str, object]
-"""By node: its operand, or the number that a constant one has."""
+"""For each node, its operand, or its number if it is a constant."""
 
 
 def read(program: torch.export.ExportedProgram, name: str) -> Graph:
-    """The network of an exported program."""
+    """Return the network of an exported program."""
     build = Assembly(Builder(name))
     signature = program.graph_signature
     if signature.buffers_to_mutate:
@@ -45,7 +45,7 @@ def read(program: torch.export.ExportedProgram, name: str) -> Graph:
 
 
 def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The nodes from which the output is computed: not the checks of shapes that a script is full of."""
+    """Return the nodes on which the output depends, without the shape checks of scripted programs."""
     needed, todo = set(), [node for node in graph.nodes if node.op == "output"]
     while todo:
         node = todo.pop()
@@ -56,7 +56,7 @@ def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def _placeholder(build: Assembly, program: torch.export.ExportedProgram, node: torch.fx.Node) -> object:
-    """An input, or a parameter under its name in the module."""
+    """Return an input, or a parameter under its name in the module."""
     signature = program.graph_signature
     tied = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     lifted = getattr(signature, "inputs_to_lifted_tensor_constants", {})
@@ -92,7 +92,7 @@ def _computed(build: Assembly, known: Known, node: torch.fx.Node) -> object:
 
 
 def _resolved(known: Known, value: Any) -> Any:
-    """An argument with the nodes in it replaced by what they are."""
+    """Return an argument in which nodes are replaced by their operands or numbers."""
     if isinstance(value, list | tuple):
         return [_resolved(known, item) for item in value]
     return known[value.name] if hasattr(value, "op") and hasattr(value, "meta") else value
@@ -308,4 +308,4 @@ OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Operand]] = {
     "mul": _elementwise("mul"),
     "div": _elementwise("div"),
 }
-"""ATen's names without overload; those that work in place read as those that do not."""
+"""Functions by ATen's names without overload; in-place operators have the same function."""

@@ -1,4 +1,4 @@
-"""ONNX models: the default domain's operators, with what PyTorch's exporters put around shapes computed beforehand."""
+"""Import ONNX models: operators of the default domain; the shape computations of PyTorch's exporters are evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attributes = dict[str, Any]
 
 
 def read(model: onnx.ModelProto, name: str) -> Graph:
-    """The network of a model."""
+    """Return the network of a model."""
     from onnx import TensorProto, helper, numpy_helper
 
     build, graph = Assembly(Builder(name)), model.graph
@@ -63,7 +63,7 @@ def _found(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
 
 
 def _plain(value: object) -> object:
-    """An attribute as Python has it."""
+    """Return an attribute as a Python value."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -79,7 +79,7 @@ def _numbers(build: Assembly, x: object, what: str) -> list[int]:
 
 
 def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
-    """Padding on all sides; SAME gives one where windows of odd size move by 1."""
+    """Return the padding, equal on all sides; SAME is supported for odd windows with stride 1."""
     way = a.get("auto_pad", "NOTSET")
     if way in ("NOTSET", "VALID"):
         return a.get("pads", [0])
@@ -145,13 +145,13 @@ def _reduce_mean(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operan
 def _batch_normalization(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("training_mode", a.get("training_mode", 0), 0)
     parts = [build.constant(part, what) for part, what in zip(x[1:5], ("scale", "B", "mean", "var"), strict=True)]
-    # The attribute is a float32; 1e-5 is meant where it is the float32 nearest to that.
+    # The attribute is a float32: the float32 nearest to 1e-5 means 1e-5.
     epsilon = float(str(np.float32(a.get("epsilon", 1e-5))))
     return build.batchnorm2d(name, x[0], parts, epsilon)
 
 
 def _resize(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    """Nearest and bilinear in the ways in which a whole number of times gives what PyTorch gives."""
+    """Add a nearest or bilinear resize, in the modes in which an integer factor gives PyTorch's result."""
     image = build.value(x[0])
     n, c, *_ = build.image(image)
     scales, sizes = (_at(x, 2), _at(x, 3)) if len(x) > 2 else (_at(x, 1), None)
@@ -183,7 +183,7 @@ NEAREST = (
     ("pytorch_half_pixel", "round_prefer_floor"),
     ("pytorch_half_pixel", "round_prefer_ceil"),
 )
-"""Where a whole number of times gives pixel y // scale."""
+"""Modes in which an integer factor gives pixel y // scale."""
 
 
 def _concat(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:

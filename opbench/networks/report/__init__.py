@@ -1,4 +1,4 @@
-"""A network's report: one record, network.json, drawn as a self-contained page and told on the terminal."""
+"""A network's report: its record, network.json, as a self-contained page and as text on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph drawn: a box a node, filled as far as its share of the time, with variant, time and share of the peak."""
+"""Draw the graph: one box per node, filled to its share of the time, with variant, time and share of peak."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opbench.report.charts.chart import Chart, shortened
 from opbench.report.charts.svg import INK, MUTED, PAPER
 
 KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
-"""Colour of a node by what bounds it; of a layout conversion its own."""
+"""Colour of a node by what limits its lower bound; layout conversions have a colour of their own."""
 WRONG = "#D55E00"
 NAME, SMALL, TINY = 8.5, 7.4, 6.6
-"""Sizes of text, in points."""
+"""Sizes of text in points."""
 
 
 def graph_chart(record: Record) -> Chart:
-    """The network as boxes and edges."""
+    """Return the network as a chart of boxes and edges."""
     items, edges = _items(record)
     layout = layered(items, list(edges))
     figure = Figure(figsize=(layout.width / 72, layout.height / 72))
@@ -72,7 +72,7 @@ def _legend(record: Record, timed: bool) -> str:
 
 
 def _items(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
-    """Inputs, nodes and outputs in order, and each edge with the value that it carries."""
+    """Return inputs, nodes and outputs in order, and each edge with the value that it carries."""
     source = {base(record, name): f"input {name}" for name in record.inputs}
     items = list(source.values())
     edges: dict[tuple[str, str], str] = {}
@@ -96,7 +96,7 @@ def _reused(edges: Mapping[tuple[str, str], str]) -> set[str]:
 
 
 def _nearest(edges: Mapping[tuple[str, str], str], value: str, items: list[str]) -> tuple[str, str]:
-    """The edge of a value that leads to its first reader."""
+    """Return the edge of a value that leads to its first reader."""
     return min((edge for edge, carried in edges.items() if carried == value), key=lambda edge: items.index(edge[1]))
 
 
@@ -117,7 +117,7 @@ def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value:
 
 
 def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
-    """An input or output of the network: a small rounded box."""
+    """Draw an input or output of the network as a small rounded box."""
     width, height = 12 + 5.6 * len(name), 0.62 * sizes.height
     shape = FancyBboxPatch(
         (box.x - width / 2, box.y - height / 2),
@@ -161,7 +161,7 @@ def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Rec
 
 
 def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: bool) -> None:
-    """Name, operator and time above; variant, share of the time and of the peak below."""
+    """Write name, operator and time above the middle; variant, share of the time and of peak below it."""
     variant, config = variant_of(node)
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height

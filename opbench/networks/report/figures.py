@@ -1,4 +1,4 @@
-"""A network's timeline, and the map of its memory."""
+"""The timeline of a network, and the map of its memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = "#8a93a0"
 
 
 def timeline_chart(record: Record) -> Chart | None:
-    """The nodes in order, each a bar from where the one before ended; its lower bound is the dark part."""
+    """Return the nodes in order as bars, each starting where the one before ends; the dark part is its lower bound."""
     total = node_sum(record)
     if not total:
         return None
@@ -66,22 +66,22 @@ def timeline_chart(record: Record) -> Chart | None:
 
 
 def time_scale(total_s: float) -> tuple[float, str]:
-    """What makes seconds the numbers of an axis that ends there, and their unit."""
+    """Return the factor from seconds to the numbers of an axis up to `total_s`, and their unit."""
     return (1e6, "µs") if total_s < 2e-3 else (1e3, "ms")
 
 
 def byte_scale(top: int) -> tuple[float, str]:
-    """Bytes in a unit for an axis that ends there, and that unit."""
+    """Return the bytes of the unit for an axis up to `top` bytes, and the name of the unit."""
     return next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
 
 
 def life_sentence(life: Life, names: Sequence[str]) -> str:
-    """What a value says when it is pointed at, by the nodes' names."""
+    """Return the tooltip of a value, with the nodes' names."""
     return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
 
 
 def _gap_words(record: Record) -> str:
-    """What the nodes' sum and the whole's time differ by."""
+    """Return the difference between the sum of the nodes and the time of the whole, in words."""
     gap = record.gap_s
     if gap is None:
         return ""
@@ -91,7 +91,7 @@ def _gap_words(record: Record) -> str:
 
 
 def _beside(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
-    """A bar's words on the side where there is room."""
+    """Write a bar's text on the side that has room."""
     right = begin + width < 0.8 * end
     axes.annotate(
         words,
@@ -107,7 +107,7 @@ def _beside(axes: Axes, row: int, begin: float, width: float, end: float, words:
 
 
 def memory_chart(record: Record) -> Chart | None:
-    """Every value as a rectangle: from the node that makes it to the last that reads it, where it lies in memory."""
+    """Return every value as a rectangle: from the node that computes it to its last reader, at its place in memory."""
     found = lives(record)
     if not found:
         return None
@@ -140,21 +140,21 @@ def memory_chart(record: Record) -> Chart | None:
 
 
 def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
-    """Lines at the plan's peak and at the least that any plan needs."""
+    """Draw lines at the plan's peak and at the lower bound of any plan."""
     peak, least = memory.peak_bytes, memory.lower_bound_bytes
     label = "peak = lower bound" if peak == least else "peak"
     for nbytes, words, style, x, side in ((peak, label, "-", 1.0, "right"), (least, "lower bound", "--", 0.0, "left")):
         if not nbytes or (side == "left" and nbytes == peak):
             continue
         axes.axhline(nbytes / unit, color=INK, linewidth=0.9, linestyle=style)
-        below = side == "left" and nbytes > 0.93 * (peak or 0)  # between lines so near, the words would meet the other
+        below = side == "left" and nbytes > 0.93 * (peak or 0)  # Between lines this close the two texts would overlap.
         axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if below else 3),
                       xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
                       va="top" if below else "bottom", fontsize=8)  # fmt: skip
 
 
 def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
-    """One value's rectangle, with its name where it fits; returns what it says."""
+    """Draw the rectangle of one value, with its name if it fits; return its tooltip."""
     x, width = life.first - 0.47, life.last - life.first + 0.94
     place = (x, life.offset / unit)
     axes.add_patch(

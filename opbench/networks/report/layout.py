@@ -1,7 +1,7 @@
-"""Places of a network's boxes and the routes of its edges: layers from top to bottom, long edges at the side.
+"""Positions of a network's boxes and routes of its edges: ranks from top to bottom, long edges at the side.
 
 Ranks are longest paths from the inputs (the first step of Sugiyama, Tagawa and Toda, 1981). A network whose long edges
-join its beginning and its end, such as UNet, is folded: down in one column, up in the next, so that they stay short.
+connect its beginning with its end, such as UNet, is folded into two columns, down and then up, so that they stay short.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ Position = tuple[float, float]
 Edge = tuple[str, str]
 
 FOLD_FROM = 14
-"""Ranks from which a network with long edges is folded."""
+"""Number of ranks from which a network with long edges is folded."""
 LANE = 9.0
 STUB = 12.0
 NEAR = 0.22
-"""Part of a gap at which edges turn before the box that they lead to; the rest is for the shape's words."""
+"""Part of a gap at which edges turn before the box that they lead to; the rest is for the text with the shape."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of boxes and gaps, in points."""
+    """Sizes of boxes and gaps, in points."""
 
     width: float = 292.0
     height: float = 33.0
     gap: float = 19.0
     beside: float = 14.0
-    """Between boxes of one rank."""
+    """Gap between boxes of one rank."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A placed item: its centre, and the way its column runs."""
+    """A placed item: its centre, and the direction of its column."""
 
     x: float
     y: float
@@ -46,7 +46,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything placed, y growing downwards."""
+    """All placed items and edges; y grows downwards."""
 
     width: float
     height: float
@@ -56,7 +56,7 @@ class Layout:
 
 
 def layered(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
-    """Place items, given in an order in which each follows what it needs; `edges` lead from earlier to later ones."""
+    """Place items, given in topological order; `edges` lead from earlier items to later ones."""
     ranks = longest_paths(items, edges)
     fold = best_fold(ranks, edges)
     last = max(ranks.values(), default=0)
@@ -76,7 +76,10 @@ def layered(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = N
 
 
 def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Each item's rank: one more than the highest it needs; an item that needs nothing stands right above its use."""
+    """Return each item's rank: one more than the highest rank it depends on.
+
+    An item without inputs is just above its reader.
+    """
     ranks: dict[str, int] = {}
     for item in items:
         ranks[item] = 1 + max((ranks[a] for a, b in edges if b == item), default=-1)
@@ -88,7 +91,7 @@ def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]
 
 
 def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
-    """The last rank of the first column; the last of all where folding shortens nothing."""
+    """Return the last rank of the first column, or the last of all ranks if folding shortens nothing."""
     last = max(ranks.values(), default=0)
     spans = [ranks[b] - ranks[a] for a, b in edges]
     if last < FOLD_FROM or max(spans, default=0) <= last / 3:
@@ -102,15 +105,16 @@ def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
 
 
 def _place(rank: int, fold: int, last: int) -> tuple[int, int]:
-    """Column and row; the second column runs upwards beside the first, and starts beside its end."""
-    shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first begins above it
+    """Return column and row; the second column runs upwards and starts next to the end of the first."""
+    shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first starts above it
     return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
 
 
 def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
-    """For each long edge the channel it runs in (left of the boxes, between the columns, right) and its lane there.
+    """Return for each long edge its channel (left of the boxes, between the columns, right) and its lane in the
+    channel.
 
-    Lanes are given greedily to intervals of rows, so that two edges in one lane never meet.
+    Intervals of rows get lanes greedily, so that two edges in one lane never cross.
     """
     folded = any(column for column, _ in places.values())
     wanted: list[tuple[int, int, int, Edge]] = []
@@ -133,7 +137,7 @@ def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict
 
 
 def _neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
-    """Whether each stands alone in its rank, so that a straight line between them meets no other box."""
+    """Return whether each item is alone in its rank, so that a straight line between them meets no other box."""
     return all(sum(place == places[item] for place in places.values()) == 1 for item in (a, b))
 
 
@@ -144,7 +148,7 @@ def _channel(lanes: int) -> float:
 def _boxes(
     items: Sequence[str], places: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
 ) -> tuple[dict[str, Box], list[tuple[float, float]]]:
-    """Every box, and where each column begins and ends."""
+    """Return every box, and the start and end of each column."""
     ranks: dict[tuple[int, int], list[str]] = {}
     for item in items:
         ranks.setdefault(places[item], []).append(item)
@@ -168,7 +172,7 @@ def _boxes(
 
 
 def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
-    """Between neighbouring ranks, or straight across from the end of one column to the start of the next."""
+    """Return the route between neighbouring ranks, or straight from the end of one column to the start of the next."""
     a, b = (boxes[item] for item in edge)
     if a.column != b.column:
         return [(a.x + sizes.width / 2, a.y), (b.x - sizes.width / 2, b.y)]
@@ -183,7 +187,7 @@ def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]
 def _long(
     boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
 ) -> list[Position]:
-    """Out at the side of the source, along its lane, in at the side of the target."""
+    """Return the route of a long edge: out at the side of the source, along its lane, in at the side of the target."""
     a, b = (boxes[item] for item in edge)
     x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
     leaves = _stub(a, out=True, to_left=side == 0, sizes=sizes)
@@ -192,9 +196,9 @@ def _long(
 
 
 def _stub(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Position]:
-    """From a box's edge to where a horizontal line can reach its channel without meeting another box."""
+    """Return the route from a box's edge to where a horizontal line can reach its channel past all other boxes."""
     if box.leftmost if to_left else box.rightmost:
-        # What leaves does so below the middle, what enters above it, so that the two never lie on each other.
+        # Edges leave below the middle and enter above it, so that the two never overlap.
         shift = (1 if out else -1) * (-1 if box.upward else 1) * sizes.height / 6
         return [(box.x + (-1 if to_left else 1) * sizes.width / 2, box.y + shift)]
     way = (1 if out else -1) * (-1 if box.upward else 1)

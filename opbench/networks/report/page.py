@@ -1,4 +1,4 @@
-"""The page of a network's run: prepares every text and number that the template prints, and writes it."""
+"""Write the page of a network's run: prepare every text and number of the template."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = "network.html"
 
 
 def write_network(record: Record, folder: Path) -> list[Path]:
-    """Write network.html and its charts as PNG into a folder; a pure function of the record.
+    """Write network.html and its charts as PNG into a folder; the record alone determines them.
 
     Returns the files written, the page first.
     """
@@ -57,14 +57,14 @@ PIXELS_PER_POINT = 1.6
 
 
 def _drawn(chart: Chart | None) -> Drawn:
-    """A chart for the page, with the width in pixels at which its text is as large as the page's small text."""
+    """Return a chart for the page, with the width in pixels that makes its text as large as the page's small text."""
     if chart is None:
         return None
     return {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
 
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
-    """The page around its drawn charts."""
+    """Return the page with its charts."""
     known = record.ceilings
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
     numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
@@ -94,7 +94,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
 
 
 def _facts(record: Record) -> list[str]:
-    """The line above the title."""
+    """Return the facts for the line above the title."""
     version = f"opbench {record.opbench}" if record.opbench else ""
     commit = short_revision(record.revision)
     told = f"commit {commit}" if commit else ""
@@ -103,7 +103,7 @@ def _facts(record: Record) -> list[str]:
 
 
 def _against(record: Record) -> list[dict[str, JSON]]:
-    """Return ours first, then each of PyTorch's ways, fastest first."""
+    """Return the row of opbench first, then each of PyTorch's ways, fastest first."""
     total = record.total
     found = words.peers(record)
     if not found or not total:
@@ -146,7 +146,7 @@ def _between(record: Record) -> str:
 
 
 def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
-    """A node's row as text, with the numbers to sort it by."""
+    """Return a node's row as text, with the numbers to sort it by."""
     check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)
     share = node.share
@@ -206,7 +206,7 @@ def _memory(record: Record) -> list[tuple[str, str]]:
 
 
 def _commands(record: Record) -> list[tuple[str, str]]:
-    """What to type to repeat the run, and to write this page again."""
+    """Return the commands that repeat the run, and that write this page again."""
     sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
     made = ["net", "run", record.network, *sizes, "--precision", record.precision]
     run = "opbench " + shlex.join(record.command or [*made, "--backend", record.backend])

@@ -1,4 +1,4 @@
-"""A network's run on a terminal, or in a pipe, where each node is one line."""
+"""Print a network's run on a terminal, or into a pipe with one line per node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_network(record: Record, console: Console) -> None:
-    """The nodes, slowest first, then the run in sentences."""
+    """Print the nodes, slowest first, then the run in sentences."""
     console.print(Text(words.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
     names = [node.name for node in by_time(record)]
@@ -34,7 +34,7 @@ def print_network(record: Record, console: Console) -> None:
 
 
 def _table(record: Record) -> list[str]:
-    """The heading, then a line a node."""
+    """Return the header, then one line per node."""
     if node_sum(record) is None:
         work = [
             (

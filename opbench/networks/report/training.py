@@ -1,4 +1,4 @@
-"""The page of a training: its curves, its step's nodes by what they are for, and how to repeat it."""
+"""The page of a training: its curves, the nodes of a step by purpose, and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from opbench.results.header import short_revision
 PAGE = "train.html"
 PIXELS_PER_POINT = 1.6
 SMOOTHED = 50
-"""Steps whose mean the dark line shows."""
+"""Number of steps in the moving mean of the dark line."""
 FEW = 300
-"""Points up to which each step's loss is a line of its own strength."""
+"""Most points for which the line of each step's loss has full strength."""
 
 
 def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
-    """Write train.html and its pictures; a pure function of the record. Returns the files, the page first."""
+    """Write train.html and its pictures, which the record alone determines; return the files, the page first."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
 
 
 def loss_chart(record: TrainingRecord) -> Chart:
-    """The loss of every step with its moving mean, and below it the score on the test set."""
+    """Return the chart of every step's loss with its moving mean, and below it the score on the test set."""
     losses, scores = np.array(record.losses), record.scores
     figure = Figure(figsize=(8.0, 4.6))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -67,7 +67,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
     upper.set_ylabel("loss")
     if losses.min() > 0 and losses.max() / losses.min() > 20:
         upper.set_yscale("log")
-        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # texts here are no mathematics
+        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # The text is not mathematics.
         upper.yaxis.set_minor_formatter(NullFormatter())
     share = record.score_name in ("accuracy", "IoU")
     marker = "o" if len(scores) < 40 else ""
@@ -130,7 +130,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
 
 
 def headline(record: TrainingRecord) -> list[str]:
-    """What was learnt, and how fast."""
+    """Return the result of the training and its speed, in sentences."""
     losses, (step, score) = record.losses, record.scores[-1]
     few = min(50, max(1, len(losses) // 5))
     name = record.score_name
@@ -148,7 +148,7 @@ def headline(record: TrainingRecord) -> list[str]:
 
 
 def _step_words(record: TrainingRecord) -> list[str]:
-    """How long a step takes, where that was measured."""
+    """Return the time of a step in sentences; none if it was not measured."""
     hot, cold = record.times.hot, record.times.cold
     if not hot or not cold:
         return []
@@ -159,7 +159,7 @@ def _step_words(record: TrainingRecord) -> list[str]:
 
 
 def _saves(item: TrainingPass) -> str:
-    """What a pass is good for, in words."""
+    """Return the saving of a pass, in words."""
     saved = item.saved
     if not saved:
         return ""
@@ -212,7 +212,7 @@ def _group(record: TrainingRecord, group: str) -> dict[str, JSON]:
 
 
 def _of_step(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
-    """The sum over a step, in which some nodes are launched once for each micro-batch."""
+    """Return the sum of a value over a step, in which some nodes are launched once per micro-batch."""
     return sum(n.launches * what(n) for n in nodes)
 
 

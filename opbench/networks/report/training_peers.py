@@ -1,4 +1,4 @@
-"""What a training's record says of PyTorch's ways of the same step, in rows and sentences."""
+"""Rows and sentences on PyTorch's ways of the same training step."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ OWN = "opbench"
 
 
 def own_state(record: TrainingRecord) -> int:
-    """Bytes of parameters, gradients, moments and statistics: the state but for the data set."""
+    """Return the bytes of parameters, gradients, moments and statistics: the state without the data set."""
     return record.memory.state_bytes - record.memory.data_bytes
 
 
 def own_bytes(record: TrainingRecord) -> int:
-    """What a step of ours holds, as a peer's peak counts it: the arena, with a batch in it, and the state."""
+    """Return the bytes of opbench's step, counted like a peer's peak: the arena, including a batch, and the state."""
     return record.memory.activations_bytes + own_state(record)
 
 
 def peer_words(record: TrainingRecord) -> list[str]:
-    """Whether the peer's step is ours, and which is faster."""
+    """Return whether the peer computes the same step, and which one is faster, in sentences."""
     if not (comparison := record.comparison):
         return []
     said = [f"{comparison.first_step.said}."]
@@ -40,7 +40,7 @@ def peer_words(record: TrainingRecord) -> list[str]:
 
 
 def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
-    """Ours first, then each of PyTorch's ways, fastest first, those that failed last."""
+    """Return the row of opbench first, then each of PyTorch's ways, fastest first, failed ones last."""
     comparison = record.comparison
     if not comparison or not comparison.ways:
         return []
@@ -51,7 +51,7 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
 
 
 def _beside(record: TrainingRecord, name: str, told: StepPeer) -> words.PeerTime:
-    """A way's time back to back against ours."""
+    """Return the back-to-back time of a way compared with opbench's."""
     ratio = words.time_ratio(told.hot, record.times.hot)
     return words.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
 
@@ -74,6 +74,6 @@ def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, JSON]:
 
 
 def _cell(measured: Times | None) -> tuple[str, str]:
-    """A median and its interval."""
+    """Return a median and its interval as text."""
     middle, _, interval = words.span(measured).partition(" [")
     return middle, interval.rstrip("]")

@@ -1,4 +1,4 @@
-"""A step of training in pictures: what its time goes to, and its memory with what lives across the middle."""
+"""Charts of a training step: its time by purpose, and its memory with the values that the backward pass waits for."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK, MUTED
 
 LOOKS = dict(zip(GROUPS, (COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[5], COLOURS[2]), strict=True))
-"""Colour of each group."""
+"""The colour of each group."""
 KINDS = ("convolution", "linear", "batch norm", "pooling, sampling", "other")
 ROOM = 0.035
-"""Share of the whole from which a bar has its name in it."""
+"""Least share of the whole for which a bar shows its name."""
 
 
 def kind_of(operator: str) -> str:
-    """What a node's operator is, in five words."""
+    """Return the kind of a node's operator, in at most five words."""
     for part, kind in (("conv2d", 0), ("linear", 1), ("batchnorm", 2), ("pool", 3), ("upsample", 3)):
         if part in operator:
             return KINDS[kind]
@@ -32,7 +32,7 @@ def kind_of(operator: str) -> str:
 
 
 def step_chart(record: TrainingRecord) -> Chart | None:
-    """The step from left to right, a row a group: each node where it runs, as wide as it takes."""
+    """Return the chart of a step from left to right, one row per group: each node when it runs, as wide as its time."""
     times = record.times.nodes_s
     total = sum(times.values())
     if not total:
@@ -58,7 +58,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
             axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         at += width
         ends[node.name] = at
-        if parts and node.name == parts[-1].after:  # what comes now needs all of it
+        if parts and node.name == parts[-1].after:  # the next nodes need the whole exchange
             at = max(at, _exchange(axes, parts, ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, at)
@@ -87,7 +87,10 @@ def _exchange(
     scale: float,
     points: dict[str, str],
 ) -> float:
-    """What passes between ranks: each part as soon as it is finished and the one before is there; where that ends."""
+    """Draw the exchanges between ranks, each when its part is complete and the one before has ended.
+
+    Return the last end.
+    """
     free = 0.0
     for number, part in enumerate(parts):
         begin, width = max(free, ends[part.after]), part.alone_s * scale
@@ -99,7 +102,10 @@ def _exchange(
 
 
 def memory_map(record: TrainingRecord) -> Chart | None:
-    """Every value of the step at its place in the arena; those that the backward pass waits for stand out."""
+    """Return a chart with every value of the step at its place in the arena.
+
+    Those that the backward pass reads stand out.
+    """
     wired = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
     found = lives_of(wired, record.values, record.memory)
     turn = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
@@ -139,7 +145,7 @@ def _live(kept: Sequence[Life]) -> int:
 
 
 def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float, gid: str) -> str:
-    """One value's rectangle; returns what it says."""
+    """Draw the rectangle of one value; return its tooltip."""
     across = life.first < turn <= life.last
     colour = COLOURS[0] if across else COLOURS[4] if life.last < turn else COLOURS[1]
     colour = COLOURS[2] if AGAIN in life.value else colour
@@ -153,7 +159,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
 
 
 def _legend(axes: Axes, looks: Sequence[tuple[str, str]]) -> None:
-    """Colours and their words in one line above."""
+    """Draw a legend of colours in one line above."""
     for name, colour in looks:
         axes.add_patch(Rectangle((0, 0), 0, 0, facecolor=colour, alpha=0.75, label=name))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(looks),

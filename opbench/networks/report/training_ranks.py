@@ -1,4 +1,4 @@
-"""What the page of a training says of several micro-batches and of several GPUs."""
+"""Text of a training's page on several micro-batches and several GPUs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from opbench.networks.records.training import TrainingRecord
 
 
 def devices(record: TrainingRecord) -> tuple[int, int]:
-    """Ranks, and micro-batches that each trains before an update."""
+    """Return the number of ranks, and of the micro-batches that each trains before an update."""
     recipe = record.recipe
     return int(recipe.get("ranks", "1")), int(recipe.get("accumulate", "1"))
 
 
 def pictures(record: TrainingRecord) -> str:
-    """Of a step: ranks, micro-batches of each and the batch, where there are several."""
+    """Return the pictures of a step as text: ranks, micro-batches and batch size, where there are several."""
     ranks, accumulate = devices(record)
     return " x ".join(str(count) for count in (ranks, accumulate, record.batch) if count > 1) or "1"
 
 
 def over_ranks(record: TrainingRecord) -> str:
-    """On how many devices, where on several."""
+    """Return the number of devices as text; empty for one."""
     ranks, _ = devices(record)
     return f" over {ranks} {'GPUs' if record.backend == 'cuda' else 'ranks'}" if ranks > 1 else ""
 
 
 def exchange_words(record: TrainingRecord) -> list[str]:
-    """What passing between GPUs costs, where that was measured."""
+    """Return the cost of the exchanges between GPUs in sentences, if it was measured."""
     times = record.exchange
     if times is None:
         return []
@@ -43,7 +43,7 @@ def exchange_words(record: TrainingRecord) -> list[str]:
 
 
 def exchanged(record: TrainingRecord, group: str) -> tuple[int, float]:
-    """Sums over the ranks in a step's group, and their seconds."""
+    """Return the number of sums over the ranks in a group of the step, and their time in seconds."""
     if group != "exchange" or record.exchange is None:
         return int(group == "exchange" and devices(record)[0] > 1), 0.0
     return len(record.exchange.parts), record.exchange.alone_s

@@ -1,4 +1,4 @@
-"""What a network's run says, in sentences and cells that the page and the terminal share."""
+"""Sentences and table cells on a network's run, for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from opbench.timing.measurement import Warn
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
-"""The nodes named as those that cost most are the slowest that together make up this share."""
+"""The slowest nodes that together take this share of the time are named as the most expensive."""
 NAMED = 5
-"""Wrongly recognised pictures that are named."""
+"""Most wrongly recognised pictures that are named."""
 
 
 def headline_name(record: Record) -> str:
-    """Such as "alexnet, batch 1, bf16"."""
+    """Return such as "alexnet, batch 1, bf16"."""
     sizes = ", ".join(f"{key} {value}" for key, value in {"batch": batch(record), **record.sizes}.items())
     return ", ".join(part for part in (record.network, sizes, record.precision) if part)
 
 
 def span(measured: Times | None, divisor: float = 1.0) -> str:
-    """A median with its interval, such as "118 µs [117–119 µs]"."""
+    """Return a median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
     middle, low, high = (each / divisor for each in (measured.median_s, measured.low_s, measured.high_s))
@@ -43,12 +43,12 @@ def span(measured: Times | None, divisor: float = 1.0) -> str:
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes with their prefix."""
+    """Return bytes with their prefix."""
     return units.si(nbytes, "B")
 
 
 def shape_words(value: ValueRecord) -> str:
-    """Such as "1×256×54×54 nchw f32"; a row of features has no layout."""
+    """Return such as "1×256×54×54 nchw f32"; a row of features has no layout."""
     said = "×".join(map(str, value.shape))
     layout = f" {value.layout}" if len(value.shape) == 4 and value.layout else ""
     return f"{said}{layout} {value.dtype}".rstrip()
@@ -61,16 +61,16 @@ class PeerTime:
     name: str
     measured: Times | None
     ratio: Ratio | None
-    """Its time divided by ours, so above 1 if ours is faster; None if the two are not on one clock."""
+    """Its time divided by opbench's, so above 1 if opbench is faster; None if the two were not timed with one clock."""
     peak_bytes: int | None
     norm_error: float | None
     error: str = ""
     host: Times | None = None
-    """Of one call from Python."""
+    """Time of one call from Python; None if not measured."""
 
     @property
     def verdict(self) -> str:
-        """Which side is faster, as far as both intervals tell."""
+        """Return which side is faster, or a tie if the intervals overlap."""
         if self.ratio is None:
             return "not comparable: its time includes launches from the host" if self.measured else "not measured"
         if self.ratio.low <= 1 <= self.ratio.high:
@@ -79,14 +79,14 @@ class PeerTime:
 
     @property
     def times(self) -> str:
-        """The ratio with its interval."""
+        """Return the ratio with its interval."""
         if self.ratio is None:
             return "–"
         return f"{units.ratio(self.ratio.value)} [{units.ratio(self.ratio.low)}, {units.ratio(self.ratio.high)}]"
 
 
 def peers(record: Record) -> list[PeerTime]:
-    """Return PyTorch's ways as recorded, each against ours; in older records their times include launches."""
+    """Return PyTorch's ways as recorded, each compared with opbench; in older records their times include launches."""
     own = record.total
     found = []
     for name, told in record.peers.items():
@@ -116,7 +116,7 @@ def speedup(best: PeerTime) -> str:
 
 
 def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
-    """One time over another with its interval; None where one was not measured."""
+    """Return one time divided by another with its interval; None if one was not measured."""
     if not top or not bottom:
         return None
     intervals = [Interval(m.low_s, m.high_s, m.coverage) for m in (top, bottom)]
@@ -124,7 +124,7 @@ def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
 
 
 def headline(record: Record) -> list[str]:
-    """The run in a few sentences, the most important first."""
+    """Return the run in a few sentences, the most important first."""
     told = [
         _speedup(record),
         _time(record),
@@ -174,7 +174,7 @@ def _prediction(record: Record) -> str:
 
 
 def _speedup(record: Record) -> str:
-    """Both sides on one clock; empty if no way of PyTorch was timed so."""
+    """Return the speedup if both sides were timed with one clock; else empty."""
     best, total = fastest(peers(record)), record.total
     if not best or not best.measured or not total:
         return ""
@@ -186,7 +186,7 @@ def _speedup(record: Record) -> str:
 
 
 def _host(record: Record) -> str:
-    """Time of one call from Python, on the host's clock."""
+    """Return the time of one call from Python, on the host's clock."""
     own = record.host
     if not own:
         return ""
@@ -196,7 +196,7 @@ def _host(record: Record) -> str:
 
 
 def _not_compared(record: Record) -> str:
-    """Which of PyTorch's ways are in no speedup, and why."""
+    """Return which of PyTorch's ways have no speedup, and why."""
     told = peers(record)
     failed = [f"{peer.name} ({peer.error})" for peer in told if peer.error]
     said = [f"Not compared: {'; '.join(failed)}."] if failed else []
@@ -209,13 +209,16 @@ def _not_compared(record: Record) -> str:
 
 
 def _unmeasured(record: Record) -> str:
-    """How many variants nobody measured before choosing; empty without a clock, where no choice is about time."""
+    """Return how many variants were chosen without a measurement.
+
+    Empty without a clock, where no choice is about time.
+    """
     guessed = [node for node in record.nodes if node.source == "default"] if record.total else []
     return unmeasured(len(guessed), len(record.nodes))
 
 
 def unmeasured(guessed: int, nodes: int) -> str:
-    """The same of so many nodes, and how to have them measured."""
+    """Return how many of a network's variants were chosen without a measurement, and the command that measures them."""
     if not guessed:
         return ""
     which = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
@@ -223,7 +226,7 @@ def unmeasured(guessed: int, nodes: int) -> str:
 
 
 def _limits(record: Record) -> str:
-    """How far the whole is from its lower bound, and which nodes cost most."""
+    """Return the distance of the whole from its lower bound, and the nodes that take most of the time."""
     least, total = least_time(record), record.total
     said = []
     if least and total:
@@ -268,7 +271,7 @@ def _memory(record: Record) -> str:
 
 
 def _right(record: Record) -> str:
-    """Whether every node and output agrees with the reference."""
+    """Return whether every node and output agrees with the reference, as a sentence."""
     wrong = [n.name for n in record.nodes if n.is_wrong]
     checked = sum(bool(n.check) for n in record.nodes)
     outputs = record.check.outputs if record.check else {}
@@ -287,7 +290,7 @@ def _right(record: Record) -> str:
 
 
 def _recognised(record: Record) -> str:
-    """How many pictures whose classes are known were recognised, and which were not."""
+    """Return how many pictures of known class were recognised, and which were not."""
     told = record.classes
     if not told:
         return ""
@@ -300,7 +303,9 @@ def _recognised(record: Record) -> str:
 
 
 def notices(record: Record) -> list[str]:
-    """What looked odd in ours or in PyTorch's measurements, each kind once: "not held (PyTorch eager): it waits …"."""
+    """Return the notices on the measurements of opbench and PyTorch, each kind once: "not held (PyTorch eager): it
+    waits …".
+    """
     everyone = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
     found: dict[Warn, list[str]] = {}
     for who, measured in everyone.items():
@@ -310,17 +315,17 @@ def notices(record: Record) -> list[str]:
 
 
 def is_right(record: Record) -> bool:
-    """Whether nothing that was checked is wrong."""
+    """Return whether nothing that was checked is wrong."""
     return not any(node.is_wrong for node in record.nodes) and (record.check is None or record.check.right)
 
 
 def fault(node: NodeRecord) -> str:
-    """What a node that is not right is: "wrong", or "failed" where it came to no end."""
+    """Return "wrong" for a node that is not right, or "failed" if it did not finish."""
     return (node.check.status if node.check else "") or "wrong"
 
 
 def node_sentence(node: NodeRecord) -> str:
-    """All there is about a node, for who points at it."""
+    """Return the tooltip of a node."""
     said = [f"{node.name}: {node.operator}/{''.join(variant_of(node))}{node.problem}"]
     if node.kernel_s is not None:
         said.append(f"{units.time(node.kernel_s)}, {units.percent(node.share)} of the time")
@@ -334,7 +339,7 @@ def node_sentence(node: NodeRecord) -> str:
 
 
 def source_words(node: NodeRecord) -> str:
-    """Why this variant was chosen, and whether others were as good."""
+    """Return why this variant was chosen, and whether others were tied with it."""
     alone = node.alone_s
     said = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]
     if ties := node.tied_with:
