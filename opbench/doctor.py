@@ -63,7 +63,7 @@ def diagnose() -> list[Need]:
 
 
 def exit_code(rows: Sequence[Need]) -> int:
-    """0 when at least one backend works, else 3."""
+    """Return 0 if at least one backend works, else 3."""
     works = any(row.state == "ok" for row in rows if row.name.startswith("backend "))
     return EXIT_OK if works else EXIT_ENVIRONMENT
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 class SampleTimer:
-    """A timer for pytest-benchmark that stands still but for the sample of the round: read twice a round, the
-    difference is the GPU's time as the CUDA events saw it."""
+    """A timer for pytest-benchmark that advances only by the GPU time of each sample.
+
+    pytest-benchmark reads it twice per round; the difference is the time between the CUDA events.
+    """
 
     __name__ = "opbench_gpu_clock"
 
@@ -50,7 +52,7 @@ def opbench_session() -> Iterator[Session]:
 
 @pytest.fixture
 def opbench_timer(request: pytest.FixtureRequest) -> SampleTimer:
-    """The timer of this test's benchmark; it has to be chosen before the fixture `benchmark` is made."""
+    """Return the timer of this test's benchmark; it must be chosen before the fixture `benchmark` is created."""
     timer = SampleTimer()
     own = request.node.get_closest_marker("benchmark")
     options = {**(own.kwargs if own else {}), "timer": timer}
@@ -95,7 +97,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
     except OpbenchError as error:
         reason = f"{name}: {error}"
     if reason:
-        # Within the benchmark, as pytest-benchmark would warn of one that was never used.
+        # Inside the benchmark, because pytest-benchmark warns of one that was never used.
         benchmark.has_error = True
         benchmark.pedantic(pytest.fail, args=(reason,), kwargs={"pytrace": False})
     if unsupported:
@@ -104,7 +106,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
 
 
 def _told(case: str, verdict: Verdict) -> str:
-    """What is wrong with a case, as `opbench check` prints it."""
+    """Return what is wrong with a case, as `opbench check` prints it."""
     from opbench.report.findings import finding_lines
 
     if not verdict.findings:
@@ -128,7 +130,7 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
 
 
 def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:
-    """Hand the samples to pytest-benchmark, one a round, through its own interface."""
+    """Pass the samples to pytest-benchmark, one per round, through its own interface."""
     from opbench.export.pytest_benchmark import extra_info
 
     samples = iter(measurement.samples_s)

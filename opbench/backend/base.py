@@ -100,7 +100,7 @@ class Program(Protocol):
         """Return a callable that enqueues all launches in order."""
 
     def variables(self) -> Mapping[str, Buffer]:
-        """The module's `__device__` and `__constant__` variables by name, as bytes: they outlive a launch."""
+        """Return the module's `__device__` and `__constant__` variables by name, as bytes: they outlive a launch."""
 
 
 class Backend(Protocol):
@@ -158,7 +158,7 @@ class DeviceClock(Clock, Protocol):
 
     @property
     def between(self) -> float:
-        """Seconds by which a time of `chain` exceeds the kernel's own time."""
+        """Return the seconds by which a time of `chain` exceeds the kernel's own time."""
 
     def chain(self, launches: Sequence[Launch]) -> list[float]:
         """Run launches one after the other, once; return the time between the events around each, in seconds."""

@@ -95,7 +95,7 @@ class LineTraffic:
 
     @property
     def sectors_per_request(self) -> float:
-        """1 when all lanes share a sector, 4 for coalesced 4-byte accesses, 32 when each lane has its own."""
+        """Return the sectors per request: 1 if all lanes share one, 4 for coalesced 4-byte accesses, 32 at most."""
         return _ratio(self.sectors, self.requests)
 
     @property

@@ -64,7 +64,7 @@ class Value:
 
     @property
     def image(self) -> tuple[int, int, int, int]:
-        """(n, c, h, w) of an image, whatever its layout; raises UsageError for anything else."""
+        """Return (n, c, h, w) of an image, whatever its layout; raises UsageError for anything else."""
         if len(self.shape) != 4:
             raise UsageError(f"'{self.name}' {self.shape} is no image: four axes are needed")
         n, *rest = self.shape

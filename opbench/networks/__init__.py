@@ -1,1 +1,1 @@
-"""Networks: graphs of problems, the passes that rewrite them, the plan that chooses variants, and what runs it."""
+"""Networks: graphs of problems, the passes that rewrite them, the plan that chooses variants, and their execution."""

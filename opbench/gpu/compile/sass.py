@@ -90,7 +90,7 @@ class Instruction:
 
     @property
     def idle(self) -> bool:
-        """Whether the instruction does nothing: the compiler's spacing between dependent instructions."""
+        """Return whether the instruction does nothing: the compiler's spacing between dependent instructions."""
         return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
 
     @property

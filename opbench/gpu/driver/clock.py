@@ -195,7 +195,7 @@ class CudaClock:
 
     @functools.cached_property
     def between(self) -> float:
-        """Seconds by which a time of `chain` exceeds the kernel's own time, from kernels of known length."""
+        """Return the seconds by which a time of `chain` exceeds the kernel's own time, from kernels of known length."""
         cycles = CALIBRATION_CYCLES[-1]
         launch = self.cycles(cycles)
         spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]

@@ -106,7 +106,10 @@ class MovableArray(DeviceArray):
     """
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, address: c_uint64) -> None:
-        """`address` is the argument of every kernel. After setting it, call `move_maps` if there are maps."""
+        """Create the tensor.
+
+        `address` is the argument of every kernel. After setting it, call `move_maps` if there are maps.
+        """
         super().__init__(device, name, shape, dtype)
         self.address = address
         self.maps: list[tuple[EncodedMap, int]] = []

@@ -35,7 +35,7 @@ class MovableLaunch:
         tensors: Sequence[Tensor],
         addresses: Mapping[str, int],
     ) -> None:
-        """`addresses` are the first addresses; raise LaunchError for launches that cannot run or move."""
+        """Bind the launches to the first `addresses`; raise LaunchError for launches that cannot run or move."""
         for launch in launches:
             if launch.textures:
                 raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")

@@ -117,9 +117,10 @@ def fitting_commands(network: str, data: str) -> str:
 def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "") -> DataSet:
     """Load the data set of a name, or of a user's file or folder, for the images (n, c, h, w) of a network.
 
-    Names: digits (scikit-learn's, each fifth held out), digits+2 (shifted by up to two pixels each time), digits:SIZE
-    (enlarged), textures and textures:COUNT (which of two textures a pixel has). A file: an .npz with images, targets
-    and, if some are to be held out, held_images and held_targets. A folder: a subfolder of pictures for each class.
+    Names: digits (from scikit-learn; each fifth is in the test set), digits+2 (shifted by up to two pixels each time),
+    digits:SIZE (enlarged), textures and textures:COUNT (which of two textures a pixel shows). A file is an .npz with
+    images, targets and, for a test set, held_images and held_targets. A folder has a subfolder of pictures for each
+    class. Raises UsageError for a data set that does not fit.
     """
     kind, _, option = name.partition(":")
     plain, _, shift = kind.partition("+")
@@ -144,7 +145,7 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
 
 
 def _remedy(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
-    """Return what to type instead of a data set whose images do not fit; empty for a user's own files."""
+    """Return the command to use instead of a data set whose images do not fit; empty for a user's own files."""
     if plain not in NETWORK_OF:
         return ""
     if images[1] != image[1]:

@@ -249,7 +249,10 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
 def defaults(
     catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
 ) -> list[Case]:
-    """Cases that fit a node, of which some inputs are `constant`, without a measurement: see `ranked`."""
+    """Return the cases that fit a node, ranked without a measurement by `ranked`.
+
+    The inputs in `constant` do not change.
+    """
     ladder = [
         v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
     ]

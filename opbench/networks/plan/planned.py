@@ -33,7 +33,7 @@ class PlannedNetwork:
     """The graph after the passes, and its weights on the device."""
     context: Context
     notes: tuple[str, ...]
-    """What the passes and the choice of layouts did."""
+    """Notes on the changes of the passes and the choice of layouts."""
 
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> Arrays:
         """Return the outputs by name, in float32, for inputs by name; for one input its array is enough.

@@ -114,9 +114,9 @@ class Captured(Generic[Result]):
     replay: Launch
     """Enqueues the graph on the backend's stream."""
     result: Result
-    """What the call returned: tensors that each replay writes anew."""
+    """The tensors that the call returned; each replay overwrites them."""
     call: Callable[[], Result]
-    """Keeps alive what the graph reads."""
+    """The captured call, which keeps the memory that the graph reads alive."""
 
 
 class TorchGpu:

@@ -97,7 +97,7 @@ def one(operator: str, what: str, value: int | Sequence[int]) -> int:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Described:
-    """x [..., k], weight [n, k], bias [n]."""
+    """Return the problem of a linear layer: x [..., k], weight [n, k], bias [n]."""
     _same("linear", (x, weight, bias))
     dtype = _dtype("linear", x, ("f32", "bf16", "f16"))
     if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
@@ -113,7 +113,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Descri
 
 
 def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relu: bool) -> Described:
-    """image [n, c, h, w], weight [k, c, r, s], bias [k]."""
+    """Return the problem of a convolution: image [n, c, h, w], weight [k, c, r, s], bias [k]."""
     _same("conv2d", (image, weight, bias))
     dtype = _dtype("conv2d", image, ("f32", "bf16"))
     n, c, h, w = _image("conv2d", image)
@@ -137,7 +137,7 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
 
 
 def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> Described:
-    """x [n, c, h, w]."""
+    """Return the problem of a max pooling: x [n, c, h, w]."""
     dtype = _dtype("maxpool2d", x, ("f32", "bf16"))
     n, c, h, w = _image("maxpool2d", x, "x")
     p, q = (h + 2 * padding - window) // stride + 1, (w + 2 * padding - window) // stride + 1
@@ -151,7 +151,7 @@ def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> Described:
 def batchnorm2d(
     x: Tensor, scale: Tensor | None, shift: Tensor | None, mean: Tensor | None, variance: Tensor | None, relu: bool
 ) -> Described:
-    """x [n, c, h, w], the others [c], by running statistics; all of one type."""
+    """Return the problem of a batch norm with running statistics: x [n, c, h, w], the others [c], all of one type."""
     _same("batchnorm2d", (x, scale, shift, mean, variance))
     axes, form = _normalised(x, relu)
     _per_channel("batchnorm2d", x.shape[1], weight=scale, bias=shift, running_mean=mean, running_var=variance)
@@ -170,7 +170,10 @@ def batchnorm2d_train(
     momentum: int,
     relu: bool,
 ) -> Described:
-    """x [n, c, h, w], the others [c] and float32, by the batch's statistics; gives the new running ones, too."""
+    """Return the problem of a batch norm with the batch's statistics: x [n, c, h, w], the others [c] and float32.
+
+    The results include the new running statistics.
+    """
     for name, part in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
         if part is not None and (part.dtype != torch.float32 or part.device != x.device):
             raise UsageError(
@@ -197,7 +200,7 @@ def _normalised(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.memo
 
 
 def softmax(x: Tensor) -> Described:
-    """x [..., cols], over the last axis."""
+    """Return the problem of a softmax over the last axis: x [..., cols]."""
     dtype = _dtype("softmax", x, ("f32", "bf16"))
     if not x.dim():
         raise UsageError("opbench.torch.softmax: a number has no axis; [..., cols] is needed")
@@ -208,7 +211,7 @@ def softmax(x: Tensor) -> Described:
 
 
 def l1_loss(x: Tensor, target: Tensor) -> Described:
-    """x and target of one shape; gives the loss as one number and x's gradient."""
+    """Return the problem of an L1 loss: x and target of one shape; the results are the loss and x's gradient."""
     _same("l1_loss", (x, target))
     dtype = _dtype("l1_loss", x, ("f32", "bf16"))
     if x.shape != target.shape:

@@ -102,7 +102,7 @@ def smallest_peer(record: Record) -> PeerTime | None:
 
 
 def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
-    """Return the fastest of those that were timed on the clock that timed ours; None if there is none."""
+    """Return the fastest of the ways that were timed with the same clock as opbench; None if there is none."""
     timed = [(peer.measured.median_s, peer) for peer in everyone if peer.ratio and peer.measured]
     return min(timed, key=lambda pair: pair[0])[1] if timed else None
 

@@ -50,7 +50,7 @@ class RankLost(LaunchError):
 
 @dataclass(frozen=True)
 class Job:
-    """What a rank trains."""
+    """The job of a rank: what it trains, and its place among the ranks."""
 
     rank: int
     network: Path

@@ -15,7 +15,7 @@ from opbench.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class CourseOptions(ChoosingOptions):
-    """How long a training runs, what it checks and what it keeps."""
+    """The length of a training, its checks and its output."""
 
     epochs: int = option(0, "Times over the data [default: 10].", metavar="N", least=1)
     bucket_bytes: int = option(
@@ -46,10 +46,10 @@ class CourseOptions(ChoosingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(CourseOptions, OptimiserOptions):
-    """What a user may choose of training, but for the network and the data: the options of `opbench net train`.
+    """Options of `opbench net train`, without the network and the data.
 
-    0 for `epochs` and `steps` is ten epochs, "" for `loss` what is usual for the data, None for `out` a new folder in
-    reports/. Raises UsageError for what does not fit together.
+    0 for both `epochs` and `steps` means ten epochs, "" for `loss` the usual loss for the data, None for `out` a new
+    folder in reports/. Raises UsageError for options that exclude each other.
     """
 
     steps: int = option(0, "Steps, in place of epochs.", metavar="N", least=1)
