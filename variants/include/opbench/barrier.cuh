@@ -1,5 +1,5 @@
-// Who waits for whom on Hopper: barriers in shared memory (mbarrier), clusters of blocks, and the
-// registers that warpgroups trade. Addresses of shared memory are 32 bits wide throughout.
+// Hopper synchronisation: barriers in shared memory (mbarrier), clusters of blocks, named barriers, and setmaxnreg that
+// moves registers between warpgroups. All addresses of shared memory are 32 bits wide.
 #pragma once
 
 #include <opbench/overlap.cuh>
@@ -10,19 +10,19 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return (unsigned)__cvta_generic_to_shared(pointer);
 }
 
-// A barrier is 8 bytes. Its phase ends when `count` arrivals have come and all bytes that were expected have landed;
-// then the next one begins. A fresh barrier is in phase 0.
+// An mbarrier is 8 bytes. A phase completes after `count` arrivals and after all expected bytes have been copied; then
+// the next phase begins. A new barrier is in phase 0.
 __device__ __forceinline__ void barrier_init(unsigned barrier, unsigned count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-// By whoever initialised barriers, before the block's (or the cluster's) threads meet.
+// Call in the thread that initialised the barriers, before the threads of the block (or cluster) synchronise.
 __device__ __forceinline__ void barrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and says how many bytes copies are to bring: whole boxes, even where they are clipped.
+// Arrive and add the bytes that copies will write (expect_tx): whole boxes, even if a copy is clipped at the edge.
 __device__ __forceinline__ void arrive_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -34,8 +34,8 @@ __device__ __forceinline__ bool try_wait(unsigned barrier, unsigned parity) {
                  : "memory");
     return done;
 }
-// Until the phase of this parity has ended; on a fresh barrier that of parity 1 counts as ended. Never two phases away
-// from the one that is under way: a parity says no more than odd and even.
+// Wait until the phase of this parity has completed; on a new barrier, the phase of parity 1 counts as completed. Never
+// wait two phases ahead of the current one, because a parity only distinguishes odd and even phases.
 __device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
     while (!try_wait(barrier, parity)) {}
 }
@@ -46,14 +46,14 @@ __device__ __forceinline__ unsigned cluster_rank() {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// The same place of shared memory in another block of the cluster.
+// Return the address of the same location of shared memory in another block of the cluster.
 __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
     unsigned there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
 }
-// On a barrier of another block. Without `.release.cluster`, which would be a fence of the whole GPU at each arrival
-// and cost a quarter of the kernel: what it gives back was read by wgmma and waited for, so that there is nothing to
+// Arrive on a barrier of another block. The arrival has no `.release.cluster`, which acts as a fence of the whole GPU
+// and takes a quarter of the kernel's time: wgmma has finished reading the released stage, so there is nothing to
 // order.
 __device__ __forceinline__ void arrive_there(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -63,15 +63,15 @@ __device__ __forceinline__ float load_there(unsigned address) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
     return value;
 }
-// Bytes of this block to another, a multiple of 16, counted on a barrier of the other's.
+// Copy bytes of this block to another block, a multiple of 16, counted on a barrier of the other block.
 __device__ __forceinline__ void send(unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
         "r"(from), "r"(bytes), "r"(barrier)
         : "memory");
 }
-// All threads of the cluster: before the first access to another block, and before leaving where others may still
-// write.
+// Synchronise all threads of the cluster: before the first access to another block, and before a block exits while
+// other blocks may still write to its shared memory.
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -88,17 +88,17 @@ __device__ __forceinline__ void sync_blocks() {
         __syncthreads();
 }
 
-// ---- some warps of a block: a barrier of their own, of 1 to 15
+// ---- named barriers 1 to 15: synchronise some warps of a block
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// ---- what ordinary stores wrote to shared memory becomes visible to copies and wgmma: by every thread that wrote,
-// before the barrier behind which those run
+// ---- fence.proxy.async: make ordinary stores to shared memory visible to bulk copies and wgmma. Every thread that
+// wrote executes the fence before the barrier that precedes the copy or wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- registers: a launch gives every thread the same number; a warpgroup (128 threads) that copies needs few. The
-// kernel's __launch_bounds__ say one block a multiprocessor, or ptxas ignores both.
+// ---- registers: a launch gives every thread the same number; a warpgroup (128 threads) that only copies needs few.
+// The kernel's __launch_bounds__ must state one block per multiprocessor, or ptxas ignores setmaxnreg.
 template <int count>
 __device__ __forceinline__ void registers_down() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));

@@ -1,22 +1,22 @@
-// Rows of two images as one matrix, a row a pixel: the channels of `skip`, then those of `low`, which is enlarged twice
-// by the nearest pixel. Neither the enlarged image nor the joined one is ever in memory. And rows of filters beside
-// them.
+// Load rows of a matrix whose row is a pixel: first the channels of `skip`, then the channels of `low`, upsampled by 2
+// with the nearest pixel. Neither the upsampled image nor the concatenated one is stored in memory. Rows of filters are
+// loaded at the same time.
 #pragma once
 
 #include <opbench/image_rows.cuh>
 
 namespace opbench {
 
-// Where a pixel's window begins in what is read at a tap (i, j): low is read at ((y + i) / 2, (x + j) / 2), which is
-// i / 2 rows and j / 2 columns from an origin that the parities of i and j choose.
-constexpr int in_skip = 4;  // origins 0 to 3: i % 2 * 2 + j % 2, in low
+// The start of a pixel's window in the tensor that is read at filter position (i, j). `low` is read at ((y + i) / 2,
+// (x + j) / 2): i / 2 rows and j / 2 columns from an origin that the parities of i and j select.
+constexpr int in_skip = 4;  // origins 0 to 3 are in low: i % 2 * 2 + j % 2
 template <int pixels>
 struct JoinedWindows {
-    int origin[5][pixels];     // in elements; may lie outside
-    unsigned outside[pixels];  // as Window::outside
+    int origin[5][pixels];     // in elements; may be outside of the image
+    unsigned outside[pixels];  // bits as in Window::outside
 };
 
-// low [n][h][w][c1] and skip [n][2h][2w][c2], and the filter that goes over both to p x q pixels.
+// The tensors low [n][h][w][c1] and skip [n][2h][2w][c2], and the filter over both, which gives p x q pixels.
 struct Joined {
     int n, c1, c2, h, w, r, s, padding, p, q;
 
@@ -34,7 +34,7 @@ struct Joined {
         const int first_j = min(max(-x, 0), s), last_j = max(min(2 * w - x, s), first_j);
         const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
         windows.outside[row] = exists ? ~inside : ~0u;
-        const int below = image * 2 * h + y;  // images lie below each other, of an even number of rows
+        const int below = image * 2 * h + y;  // images are stacked vertically; each has an even number of rows
 #pragma unroll
         for (int odd = 0; odd < 4; ++odd)
             windows.origin[odd][row] = ((below + odd / 2 >> 1) * w + (x + odd % 2 >> 1)) * c1;
@@ -42,22 +42,22 @@ struct Joined {
     }
 };
 
-// A stage of bm pixels of both images and bn filters of weight [k][depth]. `aligned`: the channels of each fill chunks.
+// Fill a stage of bm pixels and bn filters of weight [k][depth]. `aligned`: each image's channels are whole chunks.
 template <class Block, bool aligned>
 struct JoinedAndFilters {
     typedef typename Block::T T;
     typedef JoinedWindows<Block::bm> Windows;
-    static constexpr bool endless = false;  // a branch costs fewer registers than copies of zeros
+    static constexpr bool endless = false;  // a branch needs fewer registers than copying zeros beyond the end
     static constexpr int vec = Block::vec, fill_rows = Block::threads / chunks;
     static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
 
     const T *low, *skip, *weight;
     const Windows& windows;
     Taps taps;
-    unsigned char* memory;  // this thread's place in the first stage
+    unsigned char* memory;  // this thread's address in the first stage
     int c1, c2, w, depth, filter, filters_left, row;
 
-    // m0, n0: the block's first pixel and filter. Finds the windows of the block's pixels.
+    // m0, n0: the block's first pixel and filter. Compute the windows of the block's pixels.
     __device__ __forceinline__ JoinedAndFilters(unsigned char* memory, const T* low, const T* skip, const T* weight,
                                                 Windows& windows, const Joined& size, int m0, int n0, int k)
         : low(low), skip(skip), weight(weight), windows(windows),
@@ -71,9 +71,9 @@ struct JoinedAndFilters {
     }
 
     struct Tap {
-        const T* from;  // its image, at its distance from the window's origin
+        const T* from;  // the image, offset from the window's origin
         const int* origin;
-        unsigned needed;  // bits of `outside` that must not be set
+        unsigned needed;  // the bits of `outside` that must be 0
     };
     __device__ __forceinline__ Tap find(const Taps& at) const {
         const int i = at.i, j = at.j, channel = at.channel;
@@ -82,7 +82,7 @@ struct JoinedAndFilters {
                 at.needed()};
     }
 
-    // The next step to stage `slot`.
+    // Copy the next step to stage `slot`.
     __device__ __forceinline__ void operator()(int slot) {
         unsigned char* const to = memory + slot * Block::stage_bytes;
         if constexpr (aligned)
@@ -97,7 +97,7 @@ struct JoinedAndFilters {
         const Tap tap = find(taps);
 #pragma unroll
         for (int l = 0; l < a_loads; ++l) {
-            const int at = row + l * fill_rows;  // kept in registers, windows would make others spill
+            const int at = row + l * fill_rows;  // read again in each step: windows in registers would cause spills
             copy_chunk(to + l * fill_rows * row_bytes, tap.from + tap.origin[at],
                        windows.outside[at] & tap.needed ? 0 : 16);
         }
@@ -107,7 +107,7 @@ struct JoinedAndFilters {
                        taps.i < taps.r && l * fill_rows < filters_left ? 16 : 0);
     }
 
-    // Channels that do not fill chunks: a chunk spans filter positions, so its elements come one by one.
+    // If channels are no whole chunks, a chunk spans filter positions, so its elements are copied one by one.
     __device__ __forceinline__ void copy_elements(unsigned char* to) const {
         constexpr int per_word = 4 / sizeof(T);
         Taps at = taps;

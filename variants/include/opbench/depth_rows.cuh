@@ -1,5 +1,5 @@
-// Two matrices stored by rows of the depth, a [depth][m] and b [depth][n]: of a gradient by weights, whose depth is a
-// batch. Both are copied as they lie, and transposed on their way from a stage to registers.
+// Load two matrices stored by rows of the depth, a [depth][m] and b [depth][n], as in a weight gradient, whose depth is
+// the batch. Both are copied without a change, and transposed between shared memory and registers.
 #pragma once
 
 #include <opbench/epilogue.cuh>
@@ -7,7 +7,7 @@
 
 namespace opbench {
 
-// Where the rows of a step lie in a stage, `width` numbers each, from byte `base` on.
+// The layout of a step's rows in a stage: `width` elements each, from byte `base` on.
 template <class Block, int width, int base>
 struct Wide {
     static constexpr int in_row = width / Block::vec, fill_rows = Block::threads / in_row;
@@ -16,12 +16,12 @@ struct Wide {
     static_assert(Block::wk == 1 && in_row >= 8 && Block::bk % fill_rows == 0 && fill_rows % 4 == 0,
                   "whole lines of 128 bytes, copied in whole passes");
 
-    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of every other row, as eight lanes read
-    // chunks, no two share a bank.
+    // Bank conflicts are avoided for ldmatrix, which reads one chunk of eight rows, and for eight lanes that read two
+    // neighbouring chunks of every other row.
     __device__ __forceinline__ static int swizzled_offset(int row, int chunk) {
         return base + (row * in_row + (chunk ^ row % 8)) * 16;
     }
-    // Where the thread whose first chunk lies at `to` puts that of the l-th pass.
+    // The address of the l-th pass of a thread whose first chunk is at `to`.
     __device__ __forceinline__ static int pass(int to, int l) {
         return (to ^ (fill_rows % 8 == 0 || l % 2 == 0 ? 0 : 64)) + l * Block::threads * 16;
     }
@@ -31,15 +31,15 @@ using WideA = Wide<Block, Block::bm, 0>;
 template <class Block>
 using WideB = Wide<Block, Block::bn, Block::bm * row_bytes>;
 
-// A thread's part in copying rows of a matrix [rows][columns]: one chunk of every fill_rows-th, always the same one.
-// aligned: rows are whole chunks. ones: a column of ones follows the last, whose products are the sums of the other
-// operand's rows.
+// Copy rows of a matrix [rows][columns]: each thread copies the same chunk of every fill_rows-th row.
+// aligned: rows are whole chunks. ones: a column of ones follows the last column; its products are the row sums of the
+// other operand.
 template <class Block, class Own, bool aligned, bool ones = false>
 struct DepthRows {
     typedef typename Block::T T;
 
     const T* from;
-    int to, columns, rows_left, columns_left;  // from its chunk on
+    int to, columns, rows_left, columns_left;  // counted from this thread's chunk
 
     __device__ __forceinline__ DepthRows(const T* matrix, int first, int columns, int start, int end)
         : columns(columns) {
@@ -49,7 +49,7 @@ struct DepthRows {
         rows_left = end - start - row, columns_left = columns - first - chunk * Block::vec;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
-        constexpr int unrolled = aligned ? 16 : 1;  // number by number would take too many registers
+        constexpr int unrolled = aligned ? 16 : 1;  // the element-by-element path would need too many registers
 #pragma unroll unrolled
         for (int l = 0; l < Own::passes; ++l) {
             const int row = l * Own::fill_rows;
@@ -63,7 +63,7 @@ struct DepthRows {
         }
         from += (size_t)Block::bk * columns, rows_left -= Block::bk;
     }
-    // The column of ones, beside which the chunk holds zeros. Its rows end with the other operand's.
+    // The column of ones; the rest of its chunk is zero. It has as many rows as the other operand.
     __device__ __forceinline__ void one(unsigned char* at) const {
         *reinterpret_cast<uint4*>(at) = make_uint4(0u, 0u, 0u, 0u);
         if (columns_left == 0) *reinterpret_cast<T*>(at) = T(1.0f);
@@ -75,7 +75,7 @@ struct DepthRows {
     }
 };
 
-// A stage of two such matrices.
+// Fill a stage of two such matrices.
 template <class Block, class A, class B>
 struct BothByDepth {
     static constexpr bool endless = true;  // brings zeros beyond the end of the depth
@@ -91,7 +91,7 @@ struct BothByDepth {
     }
 };
 
-// The order of a warp's rows and columns: of chunks, each holds one of each of two or four mma tiles.
+// The order of a warp's rows and columns: each chunk has one element of each of two or four mma tiles.
 template <bool chunks>
 struct DepthOrder {
     static constexpr bool pairs = !chunks;
@@ -103,18 +103,18 @@ struct DepthOrder {
     }
 };
 
-// A warp that reads fragments of such stages.
+// The part of a warp, which reads fragments of such stages.
 template <class Block>
 struct DepthWarp {
-    // A chunk's words are of several tiles: a product that multiplies them as they lie in registers wants one tile's.
+    // The words of a chunk belong to several tiles; a product that multiplies its operands in place needs one tile's.
     static constexpr bool words = WideA<Block>::words, by_chunks = words && Block::Product::rewrites;
     typedef DepthOrder<by_chunks> Order;
     static_assert(!by_chunks || Block::wm % 32 == 0 && Block::wn % 32 == 0, "eight lanes read 32 columns");
-    int m, n;  // its first row and column
+    int m, n;  // the warp's first row and column
     unsigned a_at, b_at;
 
-    // Lane l reads one chunk of a row of 16 in depth; or of rows 2 (l % 4) and one on, which any order of the depth
-    // allows that is the same for both, chunk l / 4 or the word of column l / 4.
+    // Lane l reads one chunk of a row of 16 in depth, or reads rows 2 (l % 4) and the next: chunk l / 4, or the word of
+    // column l / 4. Any order of the depth is valid if both operands use it.
     __device__ __forceinline__ DepthWarp() {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         m = warp / Block::warps_n * Block::wm, n = warp % Block::warps_n * Block::wn;

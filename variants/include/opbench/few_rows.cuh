@@ -1,22 +1,22 @@
-// Few rows times a layer's weights: a stream of weights, which are wgmma's rows, as the batch is its columns.
+// Multiply few rows by a layer's weights: the weights are the rows of wgmma and are streamed, the batch is its columns.
 #pragma once
 #include <opbench/sums.cuh>
 #include <opbench/wgmma.cuh>
 
 namespace opbench {
 
-// By blocks of 160 threads, the `split` blocks of a cluster dividing the depth. Weights are [outputs][depth], or
-// [depth][outputs] with `by_m`, where the map's box is 64 x 64; else it is 128 bytes x `rows`.
+// Blocks have 160 threads; the `split` blocks of a cluster divide the depth. Weights are [outputs][depth], or
+// [depth][outputs] with `by_m`, where the map's box is 64 x 64; without `by_m` the box is 128 bytes x `rows`.
 template <Format operand, int batch, int tiles, int split, int stages, bool by_m = false>
 struct FewRows {
     typedef typename Stored<operand>::T T;
     static constexpr int rows = 64 * tiles, deep = 128 / sizeof(T), weight_bytes = rows * 128;
     static constexpr int stage_bytes = weight_bytes + batch * 128;
     static constexpr int share = batch / split,
-                         count = share * rows / 128;                   // columns of a block's; outputs of a thread
-    static constexpr int pitch = rows + 4;                             // four columns apart, other banks
-    static constexpr int piece = share * pitch * 4;                    // bytes that a block gets from another
-    static constexpr int received_at = split > 1 ? split * piece : 0;  // behind the block's own sums
+                         count = share * rows / 128;                   // columns per block; outputs per thread
+    static constexpr int pitch = rows + 4;                             // columns 4 apart use other banks
+    static constexpr int piece = share * pitch * 4;                    // bytes that a block receives from another
+    static constexpr int received_at = split > 1 ? split * piece : 0;  // after the block's own sums
     static_assert(received_at + split * piece <= stages * stage_bytes, "sums meet where the stages were");
 
     __device__ __forceinline__ static T narrowed(float x) {
@@ -25,12 +25,12 @@ struct FewRows {
         else
             return x;
     }
-    __device__ __forceinline__ static int first() { return (int)blockIdx.x / split * rows; }  // of its outputs
+    __device__ __forceinline__ static int first() { return (int)blockIdx.x / split * rows; }  // the first output
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
-    // finish(sum, early(column, own()), column) for the columns of the batch; what early() loads comes with the
-    // weights.
+    // Call finish(sum, early(column, own()), column) for each column of the batch; loads of early() overlap those of
+    // the weights.
     template <class Early, class Finish>
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_weights,
                                                     const TensorMap* map_batch, int m, int outputs, int depth,
@@ -41,7 +41,7 @@ struct FewRows {
         const int rank = split > 1 ? (int)cluster_rank() : 0;
         const int all = (depth + deep - 1) / deep, begin = all * rank / split;
         const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
-        const int head = min(ahead, 4);  // stages whose weights come first: of more, the batch of the first would wait
+        const int head = min(ahead, 4);  // weights to request first: with more, the first batch would wait
         const auto fetch_weights = [&](int step) {
             const unsigned to = memory + step % stages * stage_bytes, barrier = full + 8 * (step % stages);
             arrive_expect(barrier, stage_bytes);
@@ -63,7 +63,7 @@ struct FewRows {
             for (int step = 0; step < head; ++step) fetch_weights(step);
         }
         __syncthreads();
-        const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
+        const int columns = max(0, min(share, m - rank * share));  // columns of this block's share that exist
         const int column0 = threadIdx.x / rows;
         const bool finishes = warp < 4 && own() < outputs;
         float others[count];
@@ -74,7 +74,7 @@ struct FewRows {
                 others[i] = finishes && column < columns ? early(rank * share + column, own()) : 0.0f;
             }
         };
-        constexpr bool at_once = count + tiles * batch / 2 <= 160;  // as registers allow
+        constexpr bool at_once = count + tiles * batch / 2 <= 160;  // if registers allow
         if constexpr (at_once) look();
         float sum[tiles][batch / 2] = {};
         if (threadIdx.x == 128) {
@@ -96,7 +96,7 @@ struct FewRows {
                     multiply_stage<operand>(sum, stage, stage + weight_bytes, step > 0);
                 } else {
 #pragma unroll
-                    for (int i = 0; i < 4 * tiles; ++i)  // 16 of the depth
+                    for (int i = 0; i < 4 * tiles; ++i)  // 16 elements of the depth
                         wgmma<operand, true>(sum[i % tiles], descriptor(stage + i % tiles * 8192) + i / tiles * 128,
                                              descriptor(stage + weight_bytes) + i / tiles * 2, step > 0 || i >= tiles);
                 }
@@ -107,9 +107,9 @@ struct FewRows {
             wgmma_wait<0>();
         }
         __syncwarp();
-        if (warp < 4) named_barrier_sync(1, 128);  // every stage has been read here
+        if (warp < 4) named_barrier_sync(1, 128);  // all stages of this block have been read
         if constexpr (split > 1) cluster_arrive();
-        if (warp < 4) {  // to [column][row], so that each block's share is one piece
+        if (warp < 4) {  // to [column][row], so that each block's share is contiguous
             float* const own_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
             for (int i = 0; i < tiles * batch / 2; ++i) {
@@ -120,7 +120,7 @@ struct FewRows {
         }
         fence_async();
         __syncwarp();
-        if constexpr (split > 1) cluster_wait();  // and elsewhere
+        if constexpr (split > 1) cluster_wait();  // and in the other blocks
         __syncthreads();
         if (split > 1 && threadIdx.x == 0) {
             if (columns > 0) arrive_expect(met, (split - 1) * columns * pitch * 4);
@@ -145,7 +145,7 @@ struct FewRows {
             }
             finish(total, others[i], rank * share + column);
         }
-        if constexpr (split > 1) cluster_sync();  // what was sent has been read
+        if constexpr (split > 1) cluster_sync();  // the sent sums have been read
     }
 };
 

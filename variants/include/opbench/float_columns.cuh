@@ -1,17 +1,17 @@
 // A float matrix product on CUDA cores whose operands are both contiguous along the depth: [rows][depth] by
-// [columns][depth]. Both are turned on their way into shared memory.
+// [columns][depth]. Both are transposed on their way into shared memory.
 #pragma once
 
 #include <opbench/float_tile.cuh>
 
 namespace opbench {
 
-// How a block's bm x bn outputs are cut: a thread has tm x tn in groups of 4 x 4 that lie 4 * lanes_m rows and
-// 4 * lanes_n columns apart, a warp 8 x 4 threads.
+// The partition of a block's bm x bn outputs: a thread has tm x tn outputs in groups of 4 x 4, 4 * lanes_m rows and
+// 4 * lanes_n columns apart; a warp has 8 x 4 threads.
 template <int bm, int bn, int bk, int tm, int tn>
 struct ColumnTiles {
     static constexpr int threads = bm * bn / (tm * tn);
-    // Threads that shall reside on a multiprocessor; leaves 255, 128 or 168 registers for each.
+    // The threads that should be resident on a multiprocessor; leaves 255, 128 or 168 registers per thread.
     static constexpr int resident = tm * tn > 64 ? 256 : bm > 64 ? 512 : 384;
     static constexpr int lanes_m = 8, lanes_n = 4, warps_n = bn / (lanes_n * tn);
     static constexpr int a_passes = bm * bk / (4 * threads), b_passes = bk * bn / (4 * threads);  // float4 per thread
@@ -34,21 +34,21 @@ __device__ __forceinline__ void multiply_by_columns(const float* __restrict__ a,
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int tiles_n = (n + bn - 1) / bn;
     const int row0 = blockIdx.x / tiles_n * bm, col0 = blockIdx.x % tiles_n * bn;
-    // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a half-warp's
-    // float4 read then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
+    // Lanes that differ in bit 0 read the same words of a, lanes that differ in bit 1 those of b: the float4 reads of
+    // a half-warp then take one pass over the banks instead of two (the lane order of S. Gray's maxas).
     const int down = warp / Tiles::warps_n * Tiles::lanes_m * tm + (lane / 2 % Tiles::lanes_m) * 4;
     const int across = warp % Tiles::warps_n * Tiles::lanes_n * tn + (lane % 2 + lane / 16 * 2) * 4;
-    // A row length divisible by 4 makes four neighbours either all inside or all outside, and aligned.
+    // If 4 divides the row length, four neighbours are all inside or all outside, and aligned.
     const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
 
-    // What this thread fetches: float4 number tid, tid + Tiles::threads, ... of each tile, in order of rows.
+    // This thread loads float4 number tid, tid + Tiles::threads, ... of each tile, counted by rows.
     const int a_row = tid / (bk / 4), a_k = tid % (bk / 4) * 4;
     const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
     const int a_rows = m - row0 - a_row;
     const float* b_from = b + (size_t)(col0 + a_row) * k + a_k;
     const int b_cols = n - col0 - a_row;
     float4 a_next[Tiles::a_passes], b_next[Tiles::b_passes];
-    const auto fetch = [&](int k_left) {  // k_left: k that are not yet fetched
+    const auto fetch = [&](int k_left) {  // k_left: the depth that is not yet loaded
         const int a_left = k_left - a_k;
         if (k_aligned) {
 #pragma unroll
@@ -86,8 +86,8 @@ __device__ __forceinline__ void multiply_by_columns(const float* __restrict__ a,
         for (int r = 0; r < tm; r += 4)
             *reinterpret_cast<float4*>(&a_part[r]) =
                 *reinterpret_cast<const float4*>(&a_tiles[buffer][i * bm + swizzle<bk>(i, down) + r * Tiles::lanes_m]);
-        // `across` has bit 4 clear, c * Tiles::lanes_n no bit below it: each takes its part of the xor, the second when
-        // compiled.
+        // Bit 4 of `across` is 0 and c * Tiles::lanes_n has no lower bit: the xor can be applied to each part alone, to
+        // the second one at compile time.
         const int low = swizzle<bk>(i, 0) % 16, high = swizzle<bk>(i, 0) / 16 * 16;
 #pragma unroll
         for (int c = 0; c < tn; c += 4)

@@ -1,11 +1,11 @@
-// Lines of bf16 or float brought to shared memory as floats, by all threads of a block, several loads under way at
+// Load lines of bf16 or float into shared memory as floats, with all threads of a block and several loads in flight at
 // once.
 #pragma once
 
 namespace opbench {
 
-// Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
-// to[lines][pitch], zeros elsewhere, but with `with_ones` ones in column `ones`.
+// Load up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
+// to[lines][pitch]; others are zero. With `with_ones`, column `ones` is set to 1.
 template <int threads, int lines, int length, int pitch, bool in_fours, bool with_ones = false, class T>
 __device__ __forceinline__ void bring_rows(float* to, const T* __restrict__ from, int stride, int there, int left,
                                            int ones = -1) {
@@ -48,8 +48,8 @@ __device__ __forceinline__ void bring_rows(float* to, const T* __restrict__ from
     }
 }
 
-// `count` lines of an image of `height` lines of `numbers` numbers, from line `first` on, to to[count][pitch], each
-// from `left` numbers ahead of it on; zeros outside.
+// Load `count` lines of an image of `height` lines of `numbers` numbers, from line `first` on, to to[count][pitch]. A
+// line begins `left` numbers before the image's. Numbers outside of the image are zero.
 template <int threads, int count, int length, int pitch, int left, int numbers, int height, class T>
 __device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
     constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;

@@ -1,19 +1,19 @@
-// Tiles of a float matrix product on CUDA cores: what transposes them into shared memory, multiplies and stores them.
+// Tiles of a float matrix product on CUDA cores: transpose into shared memory, multiply, store.
 #pragma once
 
 namespace opbench {
 
-// Four neighbours, or zeros when they lie outside; p is 16-byte aligned.
+// Load four neighbours, or zeros if they are outside; p is 16-byte aligned.
 __device__ __forceinline__ float4 load4(const float* __restrict__ p, bool inside) {
     return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-// Four neighbours of which only the first `left` exist; zeros for the others. p has any alignment.
+// Load four neighbours of which only the first `left` exist; the others are zero. p has any alignment.
 __device__ __forceinline__ float4 load_upto4(const float* __restrict__ p, int left) {
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
-// Four neighbours of a row of n columns from column `col` on. `aligned`: 4 divides n.
+// Load four neighbours of a row of n columns from column `col` on. `aligned`: 4 divides n.
 __device__ __forceinline__ void store_upto4(float* p, const float* v, int col, int n, bool aligned) {
     if (aligned) {
         if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(v);
@@ -24,14 +24,14 @@ __device__ __forceinline__ void store_upto4(float* p, const float* v, int col, i
     }
 }
 
-// Column of (k, i) in a transposed tile [bk][...]. Lanes that hold a float4 along k each would store to the same banks;
-// the xor spreads them over all 32 and, being a multiple of 4, keeps four neighbours together for float4 reads.
+// The column of (k, i) in a transposed tile [bk][...]. Lanes that hold a float4 along k would store to the same banks;
+// the xor spreads them over all 32 banks. It is a multiple of 4, so four neighbours stay together for float4 reads.
 template <int bk>
 __device__ __forceinline__ int swizzle(int k, int i) {
     return i ^ (k / 4 * (128 / bk));
 }
 
-// A column of four values into a transposed tile [bk][width].
+// Store a column of four values into a transposed tile [bk][width].
 template <int bk>
 __device__ __forceinline__ void store_transposed(float* tile, int width, int k, int i, float4 v) {
     float* p = tile + k * width + swizzle<bk>(k, i);
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_transposed(float* tile, int width, int k, 
 }
 
 // One step of depth bk: 8 x 8 outputs per thread as four 4 x 4 squares, lanes_m and lanes_n lanes apart, so that every
-// shared load is 16 bytes, without conflict.
+// load from shared memory has 16 bytes and no bank conflict.
 template <int lanes_m, int lanes_n, int bk, int a_pitch, int b_pitch>
 __device__ __forceinline__ void multiply_squares(const float (&a)[bk][a_pitch], const float (&b)[bk][b_pitch], int row,
                                                  int column, float (&sum)[8][8]) {
@@ -61,8 +61,8 @@ __device__ __forceinline__ void multiply_squares(const float (&a)[bk][a_pitch], 
     }
 }
 
-// The sums of multiply_squares to out [n][k][plane]: row0 + row counts k, column0 images and their pixels, of which
-// there are `columns`. A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane
+// Store the sums of multiply_squares to out [n][k][plane]: row0 + row is a filter k, column0 + column a pixel, of
+// which `columns` exist. A group of 4 columns stays within one image and is 16-byte aligned if 4 divides the plane
 // (`plane4`).
 template <int lanes_m, int lanes_n, bool plane4, class Plane>
 __device__ __forceinline__ void store_planes(const float (&sum)[8][8], float* out, int row0, int row, long long column0,
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_planes(const float (&sum)[8][8], float* ou
     }
 }
 
-// weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
+// weight [k][depth] -> packed [depth][pitch], zero beyond k, so that the main kernel's loads are contiguous, 16 bytes.
 __device__ __forceinline__ void pack_columns(const float* __restrict__ weight, float* __restrict__ packed, int k,
                                              int depth, int pitch) {
     __shared__ float tile[32][33];

@@ -1,4 +1,4 @@
-// What tensor cores multiply. A kernel's macro PRODUCT is one of these names: Format::PRODUCT.
+// The formats that tensor cores multiply. A kernel's macro PRODUCT is one of these names: Format::PRODUCT.
 #pragma once
 
 namespace opbench {

@@ -1,17 +1,17 @@
-// Windows of few channels as wgmma's operand: they begin anywhere, so that threads gather them, 64 elements of one at a
-// time, and write each 64 as a row of 128 bytes, in f16 planes (hi_lo_split.cuh) or as they are in bf16.
+// Gather windows of few channels for wgmma. A window may begin at any address, so threads gather 64 elements of it
+// at a time and write them as a row of 128 bytes, as f16 planes (hi_lo_split.cuh) or unchanged in bf16.
 #pragma once
 #include <opbench/hi_lo_split.cuh>
 
 namespace opbench {
 
-// Elements [first, first + 64) of the window that begins at `from`, pixel (y, x) of an image h x w; none of a window
-// that is not `there`, nor of what lies outside.
+// Elements [first, first + 64) of the window that begins at `from`, pixel (y, x) of an image h x w. They are 0 if the
+// window is not `there` or the pixel is outside of the image.
 template <int channels, int filter_rows, int filter_columns, class T>
 __device__ __forceinline__ void gather_window(T (&v)[64], int first, const T* from, int y, int x, int h, int w,
                                               bool there) {
     constexpr int row = filter_columns * channels, all = filter_rows * row;
-    unsigned columns = 0;  // that lie in the image
+    unsigned columns = 0;  // the filter columns inside of the image
 #pragma unroll
     for (int j = 0; j < filter_columns; ++j) columns |= (unsigned)(x + j) < (unsigned)w && there ? 1u << j : 0u;
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ unsigned largest_of(const T (&x)[count]) {
     for (int i = 0; i < count; ++i) magnitude = max(magnitude, __float_as_uint(fabsf(widen(x[i]))));
     return magnitude;
 }
-// Eight numbers, scaled, to 16 bytes of each plane.
+// Write eight scaled numbers as 16 bytes of each plane.
 template <int planes>
 __device__ __forceinline__ void write_eight(const float* x, float scale, unsigned char* to, int plane_bytes) {
     union {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void write_eight(const unsigned short* x, float, unsi
     *reinterpret_cast<uint4*>(to) =
         make_uint4(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
 }
-// Row `line` of an operand by its 64 numbers.
+// Write row `line` of an operand from its 64 numbers.
 template <int planes, class T>
 __device__ __forceinline__ void write_row(const T (&v)[64], float scale, unsigned char* to, int line, int plane_bytes) {
 #pragma unroll

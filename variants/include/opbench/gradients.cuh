@@ -1,6 +1,6 @@
-// What becomes of the sums of a gradient. Of an image's: one that is there already is added, or none is passed on where
-// the ReLU before was cut off; the other operand has the output's shape and is read where the output is written. Of
-// weights': parts of theirs and of the bias's are added in order.
+// The epilogue of a gradient. For an image's gradient: add an existing gradient, or set it to 0 where the ReLU of the
+// forward pass was inactive; the other operand has the output's shape and is read at the output's index. For a weight
+// gradient: add the partial sums of the weights and of the bias in a fixed order.
 #pragma once
 
 #include <opbench/partials.cuh>
@@ -39,7 +39,7 @@ __device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], 
         *reinterpret_cast<uint2*>(to) = packed.half;
 }
 
-// to[0 .. 3] from a sum and other[0 .. 3], in one store where rows divide by four; `left` of them exist.
+// to[0 .. 3] from sums and other[0 .. 3], as one store if 4 divides the row length; only `left` of them exist.
 template <Epilogue epilogue>
 __device__ __forceinline__ void finish_four(float* to, const float4& sum, const float* other, int left, bool divide) {
     const float v[4] = {sum.x, sum.y, sum.z, sum.w};
@@ -52,8 +52,8 @@ __device__ __forceinline__ void finish_four(float* to, const float4& sum, const 
     }
 }
 
-// As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory, which
-// holds floats here, so that a sum is rounded once, after the epilogue.
+// As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory. That
+// memory has floats here, so that a sum is rounded once, after the epilogue.
 template <class Block, Epilogue epilogue, class Out>
 __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
                                                const Out* other, int row0, int column0, int rows, int columns) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, 
     }
 }
 
-// out[] = sum of parts[z][] in index order, and the epilogue. One thread per element, or per four where they divide.
+// out[] = sum of parts[z][] in index order, then the epilogue. A thread has one element, or four if 4 divides them.
 template <int parts_, Epilogue epilogue, class Out>
 __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out, const Out* other, int total) {
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out,
     }
 }
 
-// The sums of one column, if the warp's part that begins at (row0, column0) has it: to[row].
+// Store the sums of one column to to[row], if the warp's part that begins at (row0, column0) has the column.
 template <class Block, class Order>
 __device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
                                              int rows, int column) {
@@ -125,7 +125,7 @@ __device__ __forceinline__ void store_column(const typename Block::Sums& sum, fl
     }
 }
 
-// dweight[row][column] = sum of parts[z][row][column] in index order; by the last blocks dbias[row], of
+// dweight[row][column] = sum of parts[z][row][column] in index order; the last blocks compute dbias[row] from
 // bias_parts[z][row].
 template <int parts_, bool with_bias>
 __device__ __forceinline__ void add_weight_parts(const float* parts, const float* bias_parts, float* dweight,
@@ -142,8 +142,8 @@ __device__ __forceinline__ void add_weight_parts(const float* parts, const float
     add_partials<parts_, false, false>(parts, (const float*)nullptr, dweight, rows * columns, columns);
 }
 
-// Filters [k][positions][c] to [c][positions][k], positions backwards, by blocks of 32 x 8 threads; blockIdx.y is the
-// position. With these a convolution takes a gradient back.
+// Filters [k][positions][c] to [c][positions][k] with reversed positions, in blocks of 32 x 8 threads; blockIdx.y is
+// the position. A convolution with these filters computes the gradient of its input.
 template <class T>
 __device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
     __shared__ T tile[32][33];

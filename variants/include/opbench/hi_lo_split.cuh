@@ -1,8 +1,8 @@
-// float32 accuracy from 16-bit matrix instructions: a float times a power of two is a high and a low f16 number.
+// float32 accuracy from 16-bit matrix instructions: represent a scaled float as the sum of a high and a low f16 number.
 //
-// With the power such that a row's largest element lies in [2^14, 2^15), both together keep 22 digits of every element
-// within 2^-17 of it, and 2^-40 of it for smaller ones, as subnormals count. high * high + high * low + low * high then
-// lacks 2^-22 of each product. Powers are taken off at the end, which is exact. An infinity becomes NaN in its row.
+// The scale is a power of two that brings a row's largest element into [2^14, 2^15). Both numbers together then keep 22
+// bits of each element within 2^-17 of the largest, and 2^-40 of the largest for smaller ones, as subnormals count.
+// high * high + high * low + low * high lacks 2^-22 of each product. The scale is removed exactly. Inf becomes NaN.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -10,12 +10,12 @@
 
 namespace opbench {
 
-// Of the power of two that scales numbers of which the largest magnitude has these bits.
+// The exponent of the scale for numbers whose largest magnitude has these bits.
 __device__ __forceinline__ int exponent_for(unsigned magnitude) {
     const int e = 14 + 127 - (int)(magnitude >> 23);
     return magnitude == 0 ? 0 : min(e, 126);
 }
-// The bits of the largest magnitude: they order as the numbers do.
+// The bits of the largest magnitude: as integers, they have the order of the numbers.
 __device__ __forceinline__ unsigned largest(const float4& x) {
     return max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
                max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
@@ -27,7 +27,7 @@ __device__ __forceinline__ unsigned largest_of_warp(unsigned magnitude) {
     return magnitude;
 }
 
-// high[0 .. 4) + low[0 .. 4) = x * scale; without a second plane, high alone.
+// high[0 .. 4) + low[0 .. 4) = x * scale; with one plane, high alone.
 template <int planes = 2>
 __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half* high, __half* low) {
     union {
@@ -44,17 +44,17 @@ __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half
 }
 __device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
 
-// Blocks of a launch in x and y; z is for what else it does.
+// The block's number in x and y, and the number of such blocks; the kernel uses z for other work.
 __device__ __forceinline__ int flat_block() { return blockIdx.y * gridDim.x + blockIdx.x; }
 __device__ __forceinline__ int flat_blocks() { return gridDim.y * gridDim.x; }
 
-// Rows of in [rows][length], length a multiple of 4, to planes [2][rows][pitch], by blocks of 256 threads; the row's
-// exponent is what takes the power off again.
+// Split rows of in [rows][length], length a multiple of 4, into planes [2][rows][pitch], in blocks of 256 threads; the
+// row's exponent is the one that removes the scale.
 template <int planes>
 __device__ __forceinline__ void split_row(const float* __restrict__ row, __half* high, __half* low, int* exponent,
                                           int length) {
     __shared__ unsigned most[8];
-    __syncthreads();  // the row before has read them
+    __syncthreads();  // the previous row has been read
     unsigned magnitude = 0;
     for (int at = threadIdx.x * 4; at < length; at += 1024)
         magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(row + at)));
@@ -64,7 +64,7 @@ __device__ __forceinline__ void split_row(const float* __restrict__ row, __half*
     for (int warp = 0; warp < 8; ++warp) magnitude = max(magnitude, most[warp]);
     const int e = exponent_for(magnitude);
     if (threadIdx.x == 0) *exponent = -e;
-    for (int at = threadIdx.x * 4; at < length; at += 1024)  // out of the first-level cache
+    for (int at = threadIdx.x * 4; at < length; at += 1024)  // these loads hit L1
         split_four<planes>(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
 }
 
@@ -77,10 +77,10 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
     }
 }
 
-// 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns
-// and every so many rows. Blocks along y share the rows.
+// 256 threads over 1024 or fewer columns of [rows][columns], columns a multiple of 4: each has four columns and every
+// step-th row. Blocks along y divide the rows.
 struct ColumnThread {
-    int column, row, step;  // no row of a thread that is left over
+    int column, row, step;  // a thread without columns gets no row
 
     __device__ __forceinline__ ColumnThread(int rows, int columns) {
         const int first = blockIdx.x * 1024, quads = min(columns - first, 1024) / 4, lines = 256 / quads;
@@ -89,7 +89,7 @@ struct ColumnThread {
         row = line < lines ? (int)blockIdx.y * lines + line : rows;
     }
 };
-// The largest magnitude of each column; `found` begins as zeros.
+// The largest magnitude of each column; `found` is zero at the start.
 __device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
     if (blockIdx.x * 1024 >= columns) return;
     __shared__ unsigned most[1024];
@@ -107,7 +107,7 @@ __device__ __forceinline__ void find_columns(const float* __restrict__ in, unsig
     const int first = blockIdx.x * 1024;
     for (int i = threadIdx.x; i < 1024 && first + i < columns; i += 256) atomicMax(found + first + i, most[i]);
 }
-// Its planes [planes][rows][pitch], an exponent a column; one plane has the accuracy of TF32.
+// Write planes [planes][rows][pitch] and an exponent per column; one plane has the accuracy of TF32.
 template <int planes = 2>
 __device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* to,
                                               int* exponents, int rows, int columns, int pitch) {
@@ -121,7 +121,7 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
         scale[i] = power_of_two(e);
         if (blockIdx.y == 0 && own.row == 0) exponents[own.column + i] = -e;
     }
-    for (int row = own.row; row < rows; row += 4 * own.step) {  // four loads at once
+    for (int row = own.row; row < rows; row += 4 * own.step) {  // four loads in flight
         float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -138,7 +138,7 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
     }
 }
 
-// The largest magnitude of `count` floats, a multiple of 4, by all blocks of 256 threads; `found` begins as 0.
+// The largest magnitude of `count` floats, a multiple of 4, over all blocks of 256 threads; `found` is 0 at the start.
 __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* found, long long count) {
     unsigned magnitude = 0;
     const long long step = flat_blocks() * 1024ll;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsig
     magnitude = largest_of_warp(magnitude);
     if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
 }
-// All of them with one exponent, that of the largest; the low plane follows the high one.
+// Split all floats with one exponent, that of the largest; the low plane follows the high plane.
 template <int planes = 2>
 __device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* to,
                                           int* exponent, long long count) {

@@ -1,5 +1,5 @@
-// A matrix a [rows][depth] and the columns of b [depth][columns], which is stored by rows: copied as it lies, and
-// transposed on its way from a stage to registers.
+// Load a matrix a [rows][depth] and the columns of b [depth][columns], which is stored by rows. b is copied as is and
+// transposed between shared memory and registers.
 #pragma once
 
 #include <opbench/matrix_rows.cuh>
@@ -7,15 +7,15 @@
 
 namespace opbench {
 
-// The rows of b that a step needs lie below each other, all tiles of the step; each has bn numbers.
+// The rows of b of a step, for all of its tiles, follow each other; each has bn elements.
 template <class Block>
 struct Columns {
     static constexpr int in_row = Block::bn / Block::vec, fill_rows = Block::threads / in_row;
     static constexpr int step_rows = Block::bk, tile_rows = Block::bk / Block::wk;
     static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
 
-    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share
-    // a bank; rows of four chunks share the banks in pairs.
+    // No bank conflicts: for ldmatrix, which reads one chunk of eight rows, and for a warp that reads words of two
+    // neighbouring chunks of four rows. Rows of four chunks share the banks in pairs.
     __device__ __forceinline__ static int swizzle(int row) {
         return words ? row % 4 * 2 : in_row >= 8 ? row % 8 : row / 2 % 4;
     }
@@ -25,17 +25,17 @@ struct Columns {
     static_assert(step_rows % fill_rows == 0 && fill_rows % (words ? 4 : 8) == 0, "a step is copied in whole passes");
 };
 
-// A stage of both. a_aligned, b_aligned: their rows are whole chunks.
+// Fill a stage of both. a_aligned, b_aligned: their rows are whole chunks.
 template <class Block, bool a_aligned, bool b_aligned>
 struct RowsAndColumns {
     typedef typename Block::T T;
     typedef Columns<Block> Own;
-    static constexpr bool endless = true;  // brings zeros beyond the end of the depth
+    static constexpr bool endless = true;  // copies zeros beyond the end of the depth
 
     Rows<Block, Block::bm, a_aligned> a;
     const T* b;  // this thread's chunk in its first row
     unsigned char *a_to, *b_to;
-    int n, left, columns_left, rows_left;  // from this thread's chunks on
+    int n, left, columns_left, rows_left;  // counted from this thread's chunks
 
     // a [m][depth] from row m0 on, b [depth][n] from column n0 on, both from `start` to `end` of the depth.
     __device__ __forceinline__ RowsAndColumns(unsigned char* memory, const T* a, const T* b_, int m0, int n0, int m,
@@ -49,7 +49,7 @@ struct RowsAndColumns {
         columns_left = n - n0 - chunk * Block::vec;
         rows_left = columns_left > 0 ? end - start - row : 0;
     }
-    // The next step to stage `slot`.
+    // Copy the next step to stage `slot`.
     __device__ __forceinline__ void operator()(int slot) {
         a.copy(a_to + slot * Block::stage_bytes, left);
         unsigned char* const to = b_to + slot * Block::stage_bytes;
@@ -67,13 +67,13 @@ struct RowsAndColumns {
     }
 };
 
-// A warp that reads fragments of such a stage.
+// The part of a warp, which reads fragments of such a stage.
 template <class Block>
 struct ColumnsWarp : Warp<Block> {
     typedef Columns<Block> Own;
     unsigned b_at;
 
-    // Lane l reads one chunk of row l % 16 of two tiles of b; or words of rows l % 4 and four on, column l / 4.
+    // Lane l reads one chunk of row l % 16 of two tiles of b, or words of rows l % 4 and l % 4 + 4, column l / 4.
     __device__ __forceinline__ ColumnsWarp() {
         const int lane = threadIdx.x % 32, first = this->tile * Own::tile_rows;
         b_at = Own::swizzled_offset(first + (Own::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
@@ -83,7 +83,7 @@ struct ColumnsWarp : Warp<Block> {
         this->fetch_a(stage, slice, a);
         const unsigned from = stage + slice * (2 * Block::vec * Own::in_row * 16);
 #pragma unroll
-        for (int j = 0; j < Block::tn; ++j) {  // of eight columns: two chunks of words, one of 16-bit numbers
+        for (int j = 0; j < Block::tn; ++j) {  // eight columns: two chunks of 32-bit words, or one of 16-bit numbers
             if constexpr (Own::words) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)

@@ -1,4 +1,4 @@
-// The matrix instructions (mma.sync), a function each: whoever includes this names the `product` that it makes of them.
+// The matrix instructions (mma.sync), a function each. The file that includes this header defines `product` with them.
 #pragma once
 
 #include <opbench/format.cuh>

@@ -1,12 +1,12 @@
-// Operands that are made ready once and multiplied often: a policy a precision, beside those of products.cuh.
+// Operands that are converted once and multiplied often: one policy per precision, like those of products.cuh.
 #pragma once
 
 #include <opbench/products.cuh>
 
 namespace opbench {
 
-// Operands of a 16-deep multiply: `Right`, of 8 channels, as it lies in shared memory; `Left`, of 16 pixels, made of a
-// thread's four elements of two windows.
+// The operands of a product of depth 16: `Right`, of 8 channels, in its layout in shared memory; `Left`, of 16 pixels,
+// made from a thread's four elements of two windows.
 template <Format>
 struct Operands;
 
@@ -29,7 +29,7 @@ struct Operands<Format::bf16> {
     }
 };
 
-// Both parts rounded to tf32: a short sum's allowance is small.
+// Both parts are rounded to tf32, because short sums have a small tolerance.
 template <>
 struct Operands<Format::tf32x3> {
     struct __align__(16) Right { unsigned big[4], small[4]; };

@@ -1,9 +1,9 @@
-// Convolution with stride 1 whose image is read once: a patch of it in shared memory serves all filter positions.
+// Convolution with stride 1 that reads the image once: a patch in shared memory serves all filter positions.
 //
-// 64 filters are wgmma's rows, height x 8 pixels its columns. One copy brings a patch of these pixels and their border,
-// 128 bytes of channels each. The pixels that filter position (i, j) meets are the same bytes, begun (i, j) pixels
-// later: the next eight pixels are a row of the patch further on, and the swizzle follows the address. So L2 is read
-// 1.4 times instead of nine. Two warpgroups take turns, so that one stores while the other multiplies.
+// wgmma's rows are 64 filters, its columns height x 8 pixels. One copy loads a patch of these pixels and their border,
+// 128 bytes of channels each. The pixels for filter position (i, j) are the same bytes from an address (i, j) pixels
+// further on: the next eight pixels are one row of the patch further, and the swizzle depends on the address. L2 is
+// read 1.4 times instead of nine times. Two warpgroups alternate, so that one stores while the other multiplies.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/wgmma.cuh>
@@ -11,12 +11,12 @@
 namespace opbench {
 
 struct PatchPlace {
-    int x, y, image, filter;  // of the first pixel, and the first of 64 filters
+    int x, y, image, filter;  // the first pixel, and the first of 64 filters
 };
 
-// `held` slices of 128 bytes of channels of all filter positions stay in shared memory, or, where it is 0, pass through
-// a ring of `ring_` stages of 8 KB. by_m: filters lie with 64 of them in a row. Two `planes` make float32's accuracy
-// (hi_lo_split.cuh); they come one after the other.
+// `held` slices (128 bytes of channels) of all filter positions stay in shared memory. With `held` = 0, they pass
+// through a ring of `ring_` stages of 8 KB. by_m: a row of filters has 64. Two `planes` give float32 accuracy
+// (hi_lo_split.cuh); they follow each other.
 template <Format operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_, bool by_m,
           int planes = 1>
 struct Patch {
@@ -32,25 +32,25 @@ struct Patch {
     unsigned filters, patch, turns, full, empty, filter_full, filter_empty;  // addresses
     int across, down, blocks, count, slices;
 
-    // Of images x p x q pixels and k filters over c channels.
+    // For images of p x q pixels and k filters over c channels.
     __device__ __forceinline__ Patch(unsigned memory, unsigned barriers, int images, int p, int q, int k, int c)
         : filters(memory), patch(memory + ring * filter_bytes), turns(barriers), full(turns + 16),
           empty(full + 8 * patches), filter_full(empty + 8 * patches), filter_empty(filter_full + 8 * ring),
           across((q + width - 1) / width), down((p + height - 1) / height), blocks((k + 63) / 64),
           count(images * down * across * blocks), slices(held > 0 ? held : (c + depth - 1) / depth) {}
     __device__ __forceinline__ void init() const {
-        barrier_init(turns, 4), barrier_init(turns + 8, 4);  // a lane of every warp
+        barrier_init(turns, 4), barrier_init(turns + 8, 4);  // one lane of every warp arrives
         for (int i = 0; i < patches; ++i) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 1);
         for (int i = 0; i < ring; ++i) barrier_init(filter_full + 8 * i, 1), barrier_init(filter_empty + 8 * i, 1);
         barrier_init_fence();
     }
-    // Filters of one patch follow each other.
+    // The filters of one patch are processed one after the other.
     __device__ __forceinline__ PatchPlace place(int index) const {
         const int tile = index / blocks;
         return {tile % across * width, tile / across % down * height, tile / (across * down), index % blocks * 64};
     }
 
-    // One thread: load(address, barrier, slice, place, plane) brings patch_bytes.
+    // One thread: load(address, barrier, slice, place, plane) copies patch_bytes.
     template <class Load>
     __device__ __forceinline__ void copy_patches(const Load& load_patch) const {
         unsigned stage = 0, phase = 0;
@@ -63,7 +63,7 @@ struct Patch {
                 if (++stage == patches) stage = 0, phase ^= 1;
             }
     }
-    // Another thread: load(address, barrier, slice, position, filter, plane) brings 8 KB.
+    // Another thread: load(address, barrier, slice, position, filter, plane) copies 8 KB.
     template <class Load>
     __device__ __forceinline__ void copy_filters(const Load& load_filter) const {
         if constexpr (held > 0) {
@@ -92,16 +92,16 @@ struct Patch {
         for (int part = 0; part < 4; ++part)
             wgmma<operand, by_m>(sum, a + part * (by_m ? 16 * 128 / 16 : 2), b + part * 2, add || part > 0);
     }
-    // Warpgroups 1 and 2: finish(sum, place) for every other tile each. A turn begins when the one before has seen all
-    // its copies arrive, as a wait by parity must never be two phases ahead.
+    // Warpgroups 1 and 2: each calls finish(sum, place) for every other tile. A turn begins when the other one has seen
+    // all of its copies arrive, because a wait by parity must never be two phases ahead.
     template <class Finish>
     __device__ __forceinline__ void work(const Finish& finish) const {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const bool speaks = threadIdx.x % 128 == 0;
         if constexpr (held > 0) wait_for(filter_full, 0);
-        Sums sum, big, small;  // the last two of planes
+        Sums sum, big, small;  // big and small: with two planes
         for (int number = own; (int)(blockIdx.x + number * gridDim.x) < count; number += 2) {
-            wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);  // the first turn of all waits for nobody
+            wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);  // the first turn does not wait
             for (int slice = 0; slice < slices; ++slice) {
                 const unsigned at = number * slices + slice, stage = at % patches,
                                patch_at = patch + stage * stage_room;
@@ -114,7 +114,7 @@ struct Patch {
                                  slice > 0 || position > 0);
                     wgmma_commit();
                     if (lane == 0 && slice == slices - 1) arrive(turns + 8 * (own ^ 1));
-                    wgmma_wait<0>();  // patches are few: each is given back as soon as it was read
+                    wgmma_wait<0>();  // patches are few: release each as soon as it was read
                     if (speaks) arrive(empty + 8 * stage);
                 } else {
 #pragma unroll 1
@@ -133,7 +133,7 @@ struct Patch {
                             multiply(small, a, patch_at + room, position, 1);
                         }
                         wgmma_commit();
-                        wgmma_wait<1>();  // one group stays in flight; what the one before read is given back
+                        wgmma_wait<1>();  // one group stays in flight; release what the group before has read
                         if (speaks && slice + position > 0) arrive(filter_empty + 8 * ((step - 1) % ring));
                         if (speaks && position == 0 && slice > 0) arrive(empty + 8 * ((at - 1) % patches));
                         if constexpr (planes == 2) {  // while the small products run

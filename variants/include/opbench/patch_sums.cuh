@@ -1,4 +1,4 @@
-// What becomes of a patch's sums, whose rows are filters and whose columns are pixels: bias, ReLU or another operand,
+// The epilogue of a patch, whose rows are filters and whose columns are pixels: bias, ReLU or another operand,
 // and stores with the filters innermost.
 #pragma once
 #include <opbench/patch.cuh>
@@ -6,7 +6,7 @@
 
 namespace opbench {
 
-// d *= 2 ** (common + exponents[filter]): what planes (hi_lo_split.cuh) were scaled by is taken off.
+// d *= 2 ** (common + exponents[filter]): remove the scale of the planes (hi_lo_split.cuh).
 template <int count>
 __device__ __forceinline__ void scale_filters(float (&d)[count], int common, const int* exponents, int filter,
                                               int filters) {
@@ -16,7 +16,7 @@ __device__ __forceinline__ void scale_filters(float (&d)[count], int common, con
     for (int i = 0; i < count; ++i) d[i] = scaled(d[i], common + (i / 2 % 2 ? below : top));
 }
 
-// d += bias of its filter, clipped at zero on request.
+// d += bias of its filter; clipped at zero on request.
 template <bool with_relu, class T, int count>
 __device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias, int filter, int filters) {
     const int row = filter + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -28,8 +28,8 @@ __device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias
     }
 }
 
-// visit(sum, offset) for each sum whose pixel and filter lie inside [images][p][q][filters]: eight lanes touch 32 bytes
-// of floats, a sector.
+// Call visit(sum, offset) for each sum whose pixel and filter are inside [images][p][q][filters]. Eight lanes access 32
+// bytes of floats, a sector.
 template <int count, class Visit>
 __device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& at, int p, int q, int filters,
                                            const Visit& visit) {
@@ -46,24 +46,24 @@ __device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& 
     }
 }
 
-// A tile of bf16 in shared memory, [pixels][64 filters] under the swizzle, of a warpgroup's own: what TMA stores, or
-// has loaded. Sums are transposed on the way: lanes name rows of pixels.
+// A swizzled bf16 tile in shared memory, [pixels][64 filters], of one warpgroup only: TMA stores or loads it.
+// Sums are transposed on the way: each lane addresses a row of pixels.
 template <class Patch>
 struct PixelSlab {
     static constexpr int bytes = Patch::pixels * 128;
-    unsigned memory, full, phase = 0;  // full: a barrier for what is loaded
+    unsigned memory, full, phase = 0;  // full: the barrier of loads
 
-    // Both of warpgroup 1, whose are those of warpgroup 2.
+    // slabs, barriers: the addresses of warpgroup 1; those of warpgroup 2 follow.
     __device__ __forceinline__ explicit PixelSlab(unsigned slabs, unsigned barriers = 0)
         : memory(slabs + (threadIdx.x / 128 - 1) * bytes), full(barriers + (threadIdx.x / 128 - 1) * 8) {}
     __device__ __forceinline__ static void meet() { named_barrier_sync(threadIdx.x / 128, 128); }
-    // The lane's row of the 16 pixels from 8 j on, as stmatrix and ldmatrix want it.
+    // The lane's row of the 16 pixels from 8 j on, in the order of stmatrix and ldmatrix.
     __device__ __forceinline__ unsigned row(int j) const {
         const unsigned lane = threadIdx.x % 32, pixel = lane % 8 + lane / 16 * 8;
         const unsigned chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
         return memory + (j * 8 + pixel) * 128 + (chunk ^ pixel % 8) * 16;
     }
-    // Before the slab is written again: what was stored from it has been read.
+    // Wait until the last store has read the slab, before the slab is written again.
     __device__ __forceinline__ static void reuse() {
         if (threadIdx.x % 128 == 0) wait_for_reads<0>();
         meet();
@@ -84,7 +84,7 @@ struct PixelSlab {
             commit_stores();
         }
     }
-    // d = combine(d, other) with the same tile of another tensor, which TMA brings here first; the slab may be reused.
+    // d = combine(d, other) with the same tile of another tensor, which TMA loads into the slab; the slab is free then.
     template <int count, class Combine>
     __device__ __forceinline__ void combine_tile(float (&d)[count], const TensorMap* map, const PatchPlace& at,
                                                  const Combine& combine) {

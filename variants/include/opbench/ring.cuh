@@ -1,23 +1,23 @@
-// The schedule of Hopper's kernels: a ring of stages in shared memory, which one thread fills by copies and two
-// warpgroups multiply from; blocks that stay and walk over tiles; clusters whose blocks fetch for each other.
+// The schedule of Hopper kernels: a ring of stages in shared memory, which one producer thread fills and two consumer
+// warpgroups read; persistent blocks that walk over tiles; clusters whose blocks multicast to each other.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/wgmma.cuh>
 
 namespace opbench {
 
-// A choice that the compiler knows, as an argument: wgmma under a condition that only the block knows would be
-// serialised, so that what is multiplied is chosen around the whole loop.
+// A compile-time choice as a function argument. wgmma under a run-time condition would be serialised, so the condition
+// selects the whole loop.
 template <bool chosen>
 struct Choice {
     static constexpr bool value = chosen;
 };
 
-// Warpgroup 0 copies, 1 and 2 multiply; between them they trade the registers that the launch gave to all alike.
+// Warpgroup 0 copies, 1 and 2 multiply; setmaxnreg moves registers from warpgroup 0 to the others.
 constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
 
-// `full` of a stage ends a phase when its bytes have landed, `empty` when every consumer of the cluster has read it.
-// `readers` warpgroups of a block multiply; `copied` of a stage's bytes arrive, the rest fills up to a multiple of
+// `full` of a stage completes a phase when its bytes have arrived, `empty` when all consumers of the cluster have read
+// it. `readers` warpgroups of a block multiply; `copied` bytes of a stage are copied, the rest pads it to a multiple of
 // 1024.
 template <int stages, int stage_bytes, int blocks = 1, int readers = consumers, int copied = stage_bytes>
 struct Ring {
@@ -26,7 +26,7 @@ struct Ring {
 
     __device__ __forceinline__ Ring(unsigned memory_, unsigned barriers)
         : memory(memory_), full(barriers), empty(barriers + 8 * stages) {}
-    // By one thread, before the threads of all blocks of the cluster meet.
+    // Call in one thread, before the threads of all blocks of the cluster synchronise.
     __device__ __forceinline__ void init() const {
         for (int i = 0; i < stages; ++i) {
             barrier_init(full + 8 * i, 1);
@@ -38,7 +38,7 @@ struct Ring {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
 
-    // The copying thread's part: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in all.
+    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in total.
     template <class Copy>
     __device__ __forceinline__ void fill(int steps, const Copy& copy) {
         for (int step = 0; step < steps; ++step, advance()) {
@@ -48,8 +48,8 @@ struct Ring {
         }
     }
 
-    // A consumer warpgroup's part: multiply(step, address of the stage) issues wgmma. One group stays in flight while
-    // the next stage is awaited; then the stage before is given back, and meanwhile() runs.
+    // A consumer warpgroup: multiply(step, address of the stage) issues wgmma. One group stays in flight while the next
+    // stage is awaited; then the previous stage is released, and meanwhile() runs.
     template <class Multiply>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply) {
         drain(steps, multiply, [] {});
@@ -64,7 +64,7 @@ struct Ring {
         wgmma_wait<0>();
         give_back(before);
     }
-    // The same where every other step multiplies otherwise, as the compiler knows.
+    // The same, but odd steps call another function, chosen at compile time.
     template <class First, class Second>
     __device__ __forceinline__ void drain_pairs(int steps, const First& first, const Second& second) {
         unsigned before = 0;
@@ -86,7 +86,7 @@ struct Ring {
         before = stage;
         advance();
     }
-    // One thread a warpgroup tells each block of the cluster: wgmma is one instruction of its four warps.
+    // Arrive at each block of the cluster, one thread per warpgroup: wgmma is one instruction of all four warps.
     __device__ __forceinline__ void give_back(unsigned which) const {
         const unsigned thread = threadIdx.x % 128;
         if (thread >= blocks) return;
@@ -97,9 +97,9 @@ struct Ring {
     }
 };
 
-// total = a * b at float32's accuracy, of f16 planes (hi_lo_split.cuh): stages hold two planes of 128 rows of a, then
-// two of b's columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start
-// anew at each stage and are added in float while the small ones run. Rows have `span` bytes.
+// total = a * b with float32 accuracy, from f16 planes (hi_lo_split.cuh). A stage has two planes of 128 rows of a, then
+// two planes of up to 128 columns of b, by n in whole 64s; the warpgroup computes 64 rows from `first` on. The large
+// products restart at each stage and are added in float while the small ones run. Rows have `span` bytes.
 template <bool by_n, int span = 128, class Ring, int count>
 __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
     constexpr int plane = 128 * span, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * span;
@@ -123,14 +123,14 @@ __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, f
     for (int i = 0; i < count; ++i) total[i] += small[0][i];
 }
 
-// Tiles of bm x bn of a result, which blocks that stay take in turn. A cluster's blocks have neighbouring rows. `group`
-// rows of tiles are walked column by column, so that what runs at one time reads a part of a and of b that L2 holds.
+// Tiles of bm x bn of a result, which persistent blocks take in turn. Blocks of a cluster have neighbouring rows. Of
+// `group` rows of tiles, all columns are walked one by one, so that concurrent blocks read parts of a and b in L2.
 struct TilePlace {
     int row, column;  // of its first element
 };
 template <int bm, int bn, int group, int blocks = 1>
 struct Tiles {
-    int rows, columns, rank, first, step;  // rows and columns of clusters' tiles
+    int rows, columns, rank, first, step;  // rows, columns: tiles of clusters
 
     __device__ __forceinline__ Tiles(int m, int n)
         : rows((m + bm * blocks - 1) / (bm * blocks)), columns((n + bn - 1) / bn),
@@ -141,7 +141,7 @@ struct Tiles {
         const int height = min(group, rows - strip * group);
         return {((strip * group + within % height) * blocks + rank) * bm, within / height * bn};
     }
-    // Calls work(place) for each tile of this block.
+    // Call work(place) for each tile of this block.
     template <class Work>
     __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int index = first; index < count(); index += step) work((*this)[index]);

@@ -1,12 +1,12 @@
-// Rows of a matrix that stream past few rows of another, on CUDA cores: 16 bytes a load, bf16 or float.
+// Stream the rows of one matrix past few rows of another, on CUDA cores: 16 bytes per load, bf16 or float.
 #pragma once
 
 #include <opbench/vectors.cuh>
 
 namespace opbench {
 
-// 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: whole chunks divide k, so that the
-// 16 bytes are all inside or all outside, and aligned.
+// Load 16 bytes of a row of length k from element i on, with zeros beyond its end. `aligned`: whole chunks divide k, so
+// the 16 bytes are all inside or all outside, and aligned.
 template <class T>
 __device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned) {
     constexpr bool halves = sizeof(T) == 2;
@@ -19,7 +19,7 @@ __device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-// The numbers of 16 bytes: eight of bf16, or four floats.
+// The numbers of 16 bytes: eight bf16 or four floats.
 template <int vec>
 __device__ __forceinline__ void unpack(uint4 raw, float (&value)[vec]) {
     const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -34,7 +34,7 @@ __device__ __forceinline__ void unpack(uint4 raw, float (&value)[vec]) {
     }
 }
 
-// sum[i * rows + r] += x[row0 + i] . w[r] over 16 bytes from element i0 on; rows of x beyond m repeat the last one.
+// sum[i * rows + r] += x[row0 + i] . w[r] over 16 bytes from element i0 on; rows of x beyond m repeat the last row.
 template <int rows, int sums, class T>
 __device__ __forceinline__ void multiply_rows(float (&sum)[sums], const uint4 (&w)[rows], const T* x, int row0, int i0,
                                               int m, int k, bool aligned) {
@@ -53,8 +53,8 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[sums], const uint4 (&
     }
 }
 
-// Adds `sums` values over the lanes: at each step a lane hands half of its values to its partner and keeps the sums of
-// the others, so that 32 values take 31 shuffles, not 160. Value lane * sums / 32 (+ 1, ...) is left in sum[0] (...).
+// Sum `sums` values over the lanes: at each step, a lane sends half of its values to its partner and keeps the other
+// half's sums, so 32 values take 31 shuffles, not 160. Value lane * sums / 32 (+ 1, ...) is left in sum[0] (...).
 template <int sums>
 __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
     int count = sums;

@@ -1,12 +1,12 @@
-// A depth that a block's warps share: each has the sums of its tiles of a step, and here they are added.
+// Sum the partial tiles of warps that divide the depth of a block: each warp has the sums of its part of every step.
 #pragma once
 
 #include <opbench/epilogue.cuh>
 
 namespace opbench {
 
-// As store_tile, for a block whose part of the output begins at (m0, n0). The sums meet where the stages were and are
-// added in the order of the tiles, whichever warp is first; every thread stores four neighbours of a row at a time.
+// As store_tile, for a block whose part of the output begins at (m0, n0). The sums pass through the stages' memory
+// and are added in a fixed order of the tiles; every thread stores four neighbours of a row at a time.
 template <class Block, bool with_bias, bool with_relu, class Warp, class Out>
 __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
                                              Out* out, const typename Block::T* bias, int m0, int n0, int rows,

@@ -1,7 +1,7 @@
-// patch.cuh without a pass that splits the image, or rounds it: patches arrive as floats, and three warps of the
-// warpgroup that copies write their f16 planes (hi_lo_split.cuh), while those that multiply are at the patch before. A
-// patch of 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of
-// one plane, all channels go to one sum: the power only falls from patch to patch, and the sum follows.
+// As patch.cuh, but without a separate pass that splits or rounds the image: patches arrive as floats, and three warps
+// of the copying warpgroup write their f16 planes (hi_lo_split.cuh), while others multiply the previous patch. Each
+// patch of 64 channels has its own scale, a power of two, so the image's largest number need not be known. With one
+// plane, all channels share one sum: the scale can only fall from patch to patch, and the sum is rescaled.
 #pragma once
 #include <opbench/patch.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -14,12 +14,12 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
     using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
     using Base::filter_full, Base::filter_empty;
     static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;
-    static constexpr int batch = 6;  // of fours, that a thread has in its registers
+    static constexpr int batch = 6;  // groups of four floats that a thread has in registers
     static constexpr int copier_registers = 56, consumer_registers = 224;
     static constexpr int bytes = Base::bytes + raw_bytes, control = bytes + Base::barrier_bytes, all = control + 64;
     unsigned char* shared;
 
-    // Images x p x q pixels and k filters over c channels; `all` bytes of shared memory.
+    // Images of p x q pixels and k filters over c channels; `all` bytes of shared memory.
     __device__ __forceinline__ SplitPatch(unsigned char* shared_, int images, int p, int q, int k, int c)
         : Base(shared_address(shared_), shared_address(shared_) + bytes, images, p, q, k, c), shared(shared_) {}
     __device__ __forceinline__ unsigned raw_full() const { return shared_address(shared) + control; }
@@ -28,12 +28,12 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
     __device__ __forceinline__ void init() const {
         barrier_init(raw_full(), 1);
         for (int i = 0; i < 2; ++i) barrier_init(turns + 8 * i, 4), barrier_init(full + 8 * i, 1);
-        for (int i = 0; i < 2; ++i) barrier_init(empty + 8 * i, 4);  // a lane of every warp
+        for (int i = 0; i < 2; ++i) barrier_init(empty + 8 * i, 4);  // one lane of every warp arrives
         for (int i = 0; i < ring; ++i) barrier_init(filter_full + 8 * i, 1), barrier_init(filter_empty + 8 * i, 1);
         barrier_init_fence();
     }
 
-    // Warps 1 to 3: fetch(address, barrier, slice, place) brings raw_bytes, pixels of 64 floats, without a swizzle.
+    // Warps 1 to 3: fetch(address, barrier, slice, place) copies raw_bytes, pixels of 64 floats, without a swizzle.
     template <class Fetch>
     __device__ __forceinline__ void split_patches(const Fetch& fetch) const {
         const int thread = (int)threadIdx.x - 32;
@@ -44,8 +44,8 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
             fetch(shared_address(shared) + Base::bytes, raw_full(), slice, this->place(index));
         };
         start(blockIdx.x, 0);
-        // visit(four floats, their number), loads ahead of stores, which might be to the same place for all the
-        // compiler knows
+        // Call visit(four floats, their number) with the loads before the stores, because the compiler must assume that
+        // both may alias.
         const auto each_four = [&](const auto& visit) {
 #pragma unroll 1
             for (int first = thread; first < quads; first += batch * threads) {
@@ -82,18 +82,18 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 });
                 if (thread == 0) powers()[stage] = power_of_two(-e);
                 fence_async();
-                named_barrier_sync(1, threads);  // the floats have been read as well
+                named_barrier_sync(1, threads);  // all floats have been read, too
                 if (thread == 0) arrive(full + 8 * stage);
                 start(slice + 1 < slices ? index : index + (int)gridDim.x, slice + 1 < slices ? slice + 1 : 0);
             }
     }
 
-    // As Patch::work; small products have a sum of their own, of a patch: its power is taken off as it is added.
+    // As Patch::work, but the small products have their own sum per patch, whose scale is removed when it is added.
     template <class Finish>
     __device__ __forceinline__ void work(const Finish& finish) const {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const bool speaks = threadIdx.x % 128 == 0;
-        typename Base::Sums sum = {}, big, small;  // the last two of planes
+        typename Base::Sums sum = {}, big, small;  // big and small: with two planes
         float off = 1.0f;
         for (int number = own; (int)(blockIdx.x + number * gridDim.x) < count; number += 2) {
             wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);
@@ -135,7 +135,7 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 }
                 if (lane == 0 && slice == slices - 1) arrive(turns + 8 * (own ^ 1));
                 wgmma_wait<0>();
-                __syncwarp();  // its lanes have read the power
+                __syncwarp();  // all lanes have read the scale
                 if (lane == 0) arrive(empty + 8 * stage);
                 if (speaks) arrive(filter_empty + 8 * filter);
                 if constexpr (planes == 2) {

@@ -1,20 +1,20 @@
-// float32's accuracy without a pass that splits: copies bring floats, a warpgroup of the block writes their f16 planes
-// (hi_lo_split.cuh), and the others multiply those. A tile of a stage has its own power of two, so that nobody needs to
-// know a tensor's largest number beforehand; sums of a stage are therefore added in float, which is wanted anyhow.
+// float32 accuracy without a separate pass that splits: copies load floats, one warpgroup of the block writes their f16
+// planes (hi_lo_split.cuh), and the others multiply the planes. A tile of a stage has its own scale, a power of two, so
+// that a tensor's largest number need not be known. The sums of each stage are therefore added in float.
 #pragma once
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 
 namespace opbench {
 
-// The splitting warpgroup's tile: `rows` rows of `width` floats, dense. Its planes are rows of as many f16, under the
-// swizzle that spans a row; `to` is a multiple of 1024 bytes. Floats are read twice, so that few registers are needed.
+// A tile of the splitting warpgroup: `rows` rows of `width` floats, dense. Its planes are as many f16, with the swizzle
+// that spans a row; `to` is a multiple of 1024 bytes. Floats are read twice, so that few registers are needed.
 template <int rows, int width>
 struct FloatTile {
     static constexpr int count = rows * width / 4, each = (count + 127) / 128, span = 2 * width;
     static constexpr int bytes = rows * width * 4, plane_bytes = (rows * span + 1023) / 1024 * 1024;
 
-    // visit(four floats, their number)
+    // Call visit(four floats, their number).
     template <class Visit>
     __device__ __forceinline__ static void each_four(const unsigned char* from, const Visit& visit) {
         float4 x[each];
@@ -26,7 +26,7 @@ struct FloatTile {
 #pragma unroll
         for (int i = 0; i < each; ++i) visit(x[i], threadIdx.x % 128 + i * 128);
     }
-    // Of this thread's floats.
+    // The largest magnitude of this thread's floats.
     __device__ __forceinline__ static unsigned most(const unsigned char* from) {
         unsigned magnitude = 0;
         each_four(from, [&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
@@ -46,8 +46,8 @@ struct FloatTile {
     }
 };
 
-// `raws` stages of floats and `stages` of planes, of which `readers` warpgroups multiply; `tiles` of a stage have
-// powers of two. `copies`: one thread of the splitting warpgroup copies to the stages of planes as well.
+// `raws` stages of floats and `stages` of planes, which `readers` warpgroups multiply; `tiles` of a stage have their
+// own scale. `copies`: one thread of the splitting warpgroup also copies to the stages of planes.
 template <int raws, int raw_bytes, int stages, int stage_bytes, int tiles, int readers, bool copies>
 struct SplitRing {
     static_assert(raw_bytes % 128 == 0 && stage_bytes % 1024 == 0, "as copies and the swizzle want them");
@@ -55,7 +55,7 @@ struct SplitRing {
     static constexpr int found_at = barriers + 8 * raws + 16 * stages;
     static constexpr int powers = found_at + 32 * tiles, bytes = powers + 4 * tiles * stages;
     unsigned char* const shared;
-    unsigned taken = 0;  // steps that a reader has behind it
+    unsigned taken = 0;  // steps that this reader has completed
 
     __device__ __forceinline__ explicit SplitRing(unsigned char* shared_) : shared(shared_) {}
     __device__ __forceinline__ unsigned raw_full(int raw) const { return shared_address(shared) + barriers + 8 * raw; }
@@ -64,17 +64,17 @@ struct SplitRing {
     __device__ __forceinline__ float* power(int stage) const {
         return reinterpret_cast<float*>(shared + powers) + stage * tiles;
     }
-    // By one thread, before the block's threads meet.
+    // Call in one thread, before the block's threads synchronise.
     __device__ __forceinline__ void init() const {
         for (int i = 0; i < raws; ++i) barrier_init(raw_full(i), 1);
         for (int i = 0; i < stages; ++i) barrier_init(full(i), copies ? 5 : 4), barrier_init(empty(i), 4 * readers);
         barrier_init_fence();
     }
 
-    // The splitting warpgroup's part. fetch(address, barrier), by one thread and for each step in turn, issues copies
-    // of raw_bytes in all; most(floats, magnitudes) says the largest of each tile's, of this thread; split(floats,
-    // stage, barrier, exponents) writes planes. The next step's largest are found while this one is split: one barrier
-    // a step.
+    // The splitting warpgroup. fetch(address, barrier), called by one thread for each step, issues raw_bytes of copies;
+    // most(floats, magnitudes) returns this thread's largest of each tile; split(floats, stage, barrier, exponents)
+    // writes planes. The next step's largest magnitudes are computed while this step is split: this takes one barrier
+    // per step.
     template <class Fetch, class Most, class Split>
     __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Most& most, const Split& split) const {
         const int thread = threadIdx.x % 128;
@@ -121,12 +121,12 @@ struct SplitRing {
             __syncwarp();
             if (thread % 32 == 0) arrive(full(stage));
             if (more) publish(step + 1, magnitude);
-            named_barrier_sync(1, 128);  // this step's floats have been read
+            named_barrier_sync(1, 128);  // all floats of this step have been read
             start(step + raws);
         }
     }
 
-    // A reader's part: multiply(stage) issues wgmma; add(powers) gets what takes the scales off again. Other warpgroups
+    // A reader: multiply(stage) issues wgmma; add(powers) gets the factors that remove the scales. Other warpgroups
     // multiply while this one adds.
     template <class Multiply, class Add>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Add& add) {
@@ -140,7 +140,7 @@ struct SplitRing {
             multiply(shared_address(shared) + stage * stage_bytes);
             wgmma_commit();
             wgmma_wait<0>();
-            __syncwarp();  // its lanes have read the powers
+            __syncwarp();  // all lanes have read the powers
             if (threadIdx.x % 32 == 0) arrive(empty(stage));
             add(off);
         }

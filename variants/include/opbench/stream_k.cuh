@@ -1,26 +1,26 @@
-// Few tiles of much depth: blocks share the steps of all tiles evenly, whatever tiles they belong to, and a second
-// kernel adds up what each summed of a tile, in the order of depth. How many blocks is the kernel's choice, not the
-// GPU's, so that the bits are the same everywhere. After Osama et al., Stream-K (2023).
+// Few tiles of great depth (Stream-K, Osama et al., 2023): blocks divide the steps of all tiles evenly, and a second
+// kernel adds the blocks' parts of each tile in the order of the depth. The kernel chooses the number of blocks, not
+// the GPU, so that the result has the same bits on every GPU.
 #pragma once
 #include <opbench/sums.cuh>
 
 namespace opbench {
 
-// Tiles of 128 x 128 of a result [m][n], `steps` deep each. Tiles of the same columns follow each other, so that the
-// blocks that run at one time share them. A part has the number of its block and of its tile, added up.
+// Tiles of 128 x 128 of a result [m][n], `steps` deep each. Tiles of the same columns are consecutive, so concurrent
+// blocks share these columns. The number of a part is the sum of the numbers of its block and its tile.
 struct StreamK {
     static constexpr int tile = 128, part = tile * tile;
-    int down, steps, all, blocks;  // tiles in a column of them; steps of all
+    int down, steps, all, blocks;  // tiles in a column; all: steps of all tiles
 
     __device__ __forceinline__ StreamK(int m, int n, int steps_, int blocks_)
         : down((m + tile - 1) / tile), steps(steps_), all(down * ((n + tile - 1) / tile) * steps), blocks(blocks_) {}
-    // The first step of a block, and the block of a step.
+    // The first step of a block, and the block that owns a step.
     __device__ __forceinline__ int begin(int block) const { return (int)((long long)all * block / blocks); }
     __device__ __forceinline__ int owner(int step) const { return (int)(((long long)(step + 1) * blocks - 1) / all); }
     __device__ __forceinline__ int row(int index) const { return index % down * tile; }
     __device__ __forceinline__ int column(int index) const { return index / down * tile; }
 
-    // work(tile, steps) for each tile that the block has a part of.
+    // Call work(tile, steps) for each tile of which the block computes a part.
     template <class Work>
     __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int at = begin(blockIdx.x), end = begin(blockIdx.x + 1); at < end;) {
@@ -29,12 +29,12 @@ struct StreamK {
             at = next;
         }
     }
-    // A warp's 16 rows of the block's part of a tile.
+    // Store a warp's 16 rows of the block's part of a tile.
     template <int count>
     __device__ __forceinline__ void store(const float (&d)[count], float* parts, int index, int row) const {
         store_pairs(d, parts + (size_t)(blockIdx.x + index) * part, row, 0, tile, tile);
     }
-    // finish(sums, row, column) for four elements of the result, n of them in a row, by one thread of a second kernel.
+    // A thread of the second kernel calls finish(sums, row, column) for four elements of the result, of row length n.
     template <class Finish>
     __device__ __forceinline__ void add(const float* parts, int m, int n, const Finish& finish) const {
         const int quad = blockIdx.x * blockDim.x + threadIdx.x, row = quad / (n / 4), column = quad % (n / 4) * 4;

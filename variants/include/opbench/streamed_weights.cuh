@@ -1,21 +1,21 @@
-// A few rows times a layer's weights at float32's accuracy, or TF32's, where the weights are the bytes: they come from
-// DRAM once, as floats, and a warpgroup of the block splits them (split_ring.cuh) for the two that multiply.
+// A few rows times a layer's weights with float32 or TF32 accuracy, limited by the bytes of the weights. Weights are
+// read from DRAM once, as floats; a warpgroup of the block splits them (split_ring.cuh) for the two that multiply.
 #pragma once
 #include <opbench/split_ring.cuh>
 #include <opbench/stream_k.cuh>
 
 namespace opbench {
 
-// rows [m][depth] in f16 planes, an exponent a row, times weights [n][depth], or [depth][n] where `by_n`, in floats.
-// The map of rows has boxes of 64 x 128 x planes, that of weights of 64 x (by_n ? 64 : 128), without a swizzle.
+// rows [m][depth] in f16 planes, an exponent per row, times float weights [n][depth], or [depth][n] with `by_n`. The
+// map of the rows has boxes of 64 x 128 x planes, that of the weights 64 x (by_n ? 64 : 128), without a swizzle.
 template <int planes, bool by_n>
 struct StreamedWeights {
-    typedef FloatTile<128, 64> Weights;  // 64 of the depth of 128 columns; by n 64 columns twice, of 64 of the depth
+    typedef FloatTile<128, 64> Weights;  // 128 columns x 64 of the depth; by n: 64 columns twice, of 64 of the depth
     static constexpr int rows_plane = 128 * 128, rows_bytes = planes * rows_plane;
     static constexpr int stage_bytes = rows_bytes + planes * Weights::plane_bytes;
     typedef SplitRing<5 - planes, Weights::bytes, 4 - planes, stage_bytes, 1, 2, true> Ring;
 
-    // By a block of 384 threads, whose launch may be programmatic; its parts of the result go to `parts`.
+    // For a block of 384 threads, whose launch may be programmatic; its parts of the result are stored in `parts`.
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_rows,
                                                     const TensorMap* map_weights, const int* exponents, float* parts,
                                                     const StreamK& share, int m) {
@@ -30,7 +30,7 @@ struct StreamedWeights {
                 __device__ __forceinline__ void advance(int steps) {
                     if (++step == steps) step = 0, ++tile;
                 }
-            } next = {first / share.steps, first % share.steps}, now = next;  // of weights and of rows
+            } next = {first / share.steps, first % share.steps}, now = next;  // one for weights, one for rows
             ring.feed(
                 steps,
                 [&](unsigned to, unsigned full) {
@@ -46,7 +46,7 @@ struct StreamedWeights {
                 [](const unsigned char* floats, unsigned (&most)[1]) { most[0] = Weights::most(floats); },
                 [&](const unsigned char* floats, unsigned char* stage, unsigned full, const int (&e)[1]) {
                     if (threadIdx.x == 0) {
-                        wait_for_launches_before();  // the rows are of one; weights are under way
+                        wait_for_launches_before();  // a launch before writes the rows, none the weights
                         arrive_expect(full, rows_bytes);
                         load(shared_address(stage), map_rows, full, now.step * 64, share.row(now.tile), 0);
                         now.advance(share.steps);
@@ -64,10 +64,10 @@ struct StreamedWeights {
                     steps,
                     [&](unsigned stage) {
                         constexpr unsigned long long low_a = rows_plane / 16, low_b = Weights::plane_bytes / 16;
-                        constexpr int next = by_n ? 16 * 128 / 16 : 2;  // 16 of the depth
+                        constexpr int next = by_n ? 16 * 128 / 16 : 2;  // 16 elements of the depth
                         const unsigned long long a = descriptor(stage + row * 128);
                         const unsigned long long b = descriptor(stage + rows_bytes, 1024, by_n ? 64 * 128 : 16);
-                        if constexpr (planes == 2) {  // the small ones first: the unit truncates what it adds to
+                        if constexpr (planes == 2) {  // small products first: the tensor core truncates
 #pragma unroll
                             for (int i = 0; i < 4; ++i) {
                                 wgmma<Format::f16, false, by_n>(sum, a + low_a + i * 2, b + i * next, i > 0);

@@ -1,7 +1,7 @@
-// Rows of two images as one matrix, a row an output pixel of a 3 x 3 filter that goes over `skip` and over `low`
-// enlarged twice by the nearest pixel; all rows have one parity of y and of x. Then three pixels of the enlarged image
-// that lie beside each other are two of low, always the same way: 2 x 2 filters of summed weights serve. And rows of
-// such filters beside them.
+// Load rows of a matrix whose row is an output pixel of a 3 x 3 filter over `skip` and over `low`, upsampled by 2 with
+// the nearest pixel. All rows have the same parity of y and of x. Three neighbouring pixels of the upsampled image
+// are then two pixels of low, always in the same pattern, so 2 x 2 filters of summed weights suffice for low. Rows of
+// such filters are loaded at the same time.
 #pragma once
 
 #include <opbench/image_rows.cuh>
@@ -10,23 +10,23 @@ namespace opbench {
 
 template <int pixels>
 struct ParityWindows {
-    int skip[pixels], low[pixels];  // where a pixel's window begins in each, in elements; may lie outside
-    unsigned outside[pixels];       // as Window::outside, low's bits `low_bits` higher
+    int skip[pixels], low[pixels];  // start of a pixel's window in each, in elements; may be outside
+    unsigned outside[pixels];       // as Window::outside; low's bits are shifted by `low_bits`
 };
 
-// low [n][h][w][c1], skip [n][2h][2w][c2], and the parities of the output's rows and columns.
+// The tensors low [n][h][w][c1] and skip [n][2h][2w][c2], and the parities of the output's rows and columns.
 struct Parity {
     static constexpr int low_bits = 4;
     int n, c1, c2, h, w, y, x;
 
     __device__ __forceinline__ int pixels() const { return n * h * w; }
     __device__ __forceinline__ int depth() const { return 9 * c2 + 4 * c1; }
-    // Which pixel of the output the m-th row is.
+    // Map the m-th row to its output pixel.
     __device__ __forceinline__ int operator()(int m) const { return (m / w * 2 + y) * 2 * w + m % w * 2 + x; }
     template <class Windows>
     __device__ __forceinline__ void find(Windows& windows, int row, int m) const {
         const bool exists = m < pixels();
-        const int line = exists ? m / w : 0, column = exists ? m % w : 0, inside = line % h;  // images below each other
+        const int line = exists ? m / w : 0, column = exists ? m % w : 0, inside = line % h;  // images are stacked
         const bool top = inside == 0 && y == 0, bottom = inside == h - 1 && y == 1;
         const bool left = column == 0 && x == 0, right = column == w - 1 && x == 1;
         windows.outside[row] =
@@ -36,14 +36,14 @@ struct Parity {
     }
 };
 
-// weight [k][3][3][c2 + c1] as filters of one depth: [4 parities, y outside][k][9 c2, then 4 c1]; element `at` of them.
+// Element `at` of weight [k][3][3][c2 + c1] as filters [4 parities, y outermost][k][9 c2, then 4 c1].
 template <class T>
 __device__ __forceinline__ T summed_filter(const T* weight, int at, int k, int c1, int c2) {
     const int depth = 9 * c2 + 4 * c1, element = at % depth, parity = at / depth / k;
     const T* from = weight + (size_t)(at / depth % k) * 9 * (c1 + c2);
     if (element < 9 * c2) return from[element / c2 * (c1 + c2) + element % c2];
     const int tap = (element - 9 * c2) / c1, channel = c2 + (element - 9 * c2) % c1;
-    // A pixel of even y meets low's row before it once, then its own twice; one of odd y its own twice, then the next.
+    // A pixel of even y uses low's previous row once and its own twice; one of odd y its own twice and the next once.
     const int first_i = tap / 2 == 0 ? 0 : 1 + parity / 2, last_i = tap / 2 == 0 ? parity / 2 : 2;
     const int first_j = tap % 2 == 0 ? 0 : 1 + parity % 2, last_j = tap % 2 == 0 ? parity % 2 : 2;
     float sum = 0.0f;
@@ -52,7 +52,7 @@ __device__ __forceinline__ T summed_filter(const T* weight, int at, int k, int c
     return T(sum);
 }
 
-// A stage of bm pixels of both images and bn filters of [k][depth]; the channels of each image fill chunks.
+// Fill a stage of bm pixels of both images and bn filters of [k][depth]; the channels of each image are whole chunks.
 template <class Block>
 struct ParityAndFilters {
     typedef typename Block::T T;
@@ -64,11 +64,11 @@ struct ParityAndFilters {
     const T *low, *skip, *filters;
     const Windows& windows;
     StageWriter<Block> to;
-    Taps taps;  // in skip first, then in low
+    Taps taps;  // first in skip, then in low
     bool in_low = false;
     int c1, w, depth, filter, filters_left;
 
-    // m0, n0: the block's first row and filter; start: where in the depth. Finds the windows of the block's rows.
+    // m0, n0: the block's first row and filter; start: its start in the depth. Writes the windows of the block's rows.
     __device__ __forceinline__ ParityAndFilters(unsigned char* memory, const T* low, const T* skip, const T* filters,
                                                 Windows& windows, const Parity& size, int m0, int n0, int k,
                                                 int start = 0)
@@ -81,14 +81,14 @@ struct ParityAndFilters {
         __syncthreads();
     }
 
-    // Behind skip's last position low begins.
+    // The positions of low follow the last position of skip.
     __device__ __forceinline__ void go_on_in_low() {
         if (in_low || taps.i < 3) return;
         taps = Taps(((taps.i - 3) * 3 + taps.j) * taps.c + taps.channel, Block::bk, c1, 2, 2);
         in_low = true;
     }
 
-    // The next step to the next stage: slots come in turn.
+    // Copy the next step to the next stage; stages are used in turn.
     __device__ __forceinline__ void operator()(int) {
         const bool exists = taps.i < taps.r;
         const unsigned needed = exists ? taps.needed() << (in_low ? Parity::low_bits : 0) : 1u << 31;

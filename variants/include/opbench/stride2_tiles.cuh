@@ -1,17 +1,17 @@
-// Tiles of 3 x 3 filters over a skip and a small image enlarged twice, as wgmma takes them: all pixels of a tile have
-// one parity of y and of x, so that four 2 x 2 filters of summed weights serve the small image (parity_rows says why).
+// Tiles of 3 x 3 filters over skip and an image upsampled by 2, for wgmma: all pixels of a tile have the same parity of
+// y and of x, so that four 2 x 2 filters of summed weights serve the small image (stride2_loader.cuh gives the reason).
 #pragma once
 #include <opbench/sums.cuh>
 
 namespace opbench {
 
 struct ParityPlace {
-    int column, x, y, image;  // first filter; first pixel of the output, whose parities are those of all
+    int column, x, y, image;  // first filter; first output pixel, whose parities all pixels have
 
     __device__ __forceinline__ int parity() const { return y % 2 * 2 + x % 2; }
 };
 
-// bm / 8 rows of 8 pixels by bn filters, in steps of bk channels: of skip at 9 positions, then of low at 4.
+// bm / 8 rows of 8 pixels times bn filters, in steps of bk channels: first skip at 9 positions, then low at 4.
 template <int bm, int bn, int bk>
 struct ParityTiles {
     int n, c1, c2, h, w, k, across, down, columns, of_skip, steps;
@@ -19,24 +19,24 @@ struct ParityTiles {
     __device__ __forceinline__ ParityTiles(int n_, int c1_, int c2_, int h_, int w_, int k_)
         : n(n_), c1(c1_), c2(c2_), h(h_), w(w_), k(k_), across((w + 7) / 8), down((h + bm / 8 - 1) / (bm / 8)),
           columns((k + bn - 1) / bn), of_skip(9 * ((c2 + bk - 1) / bk)), steps(of_skip + 4 * ((c1 + bk - 1) / bk)) {}
-    // Filters change first, then parities: neighbouring blocks share the pixels.
+    // Consecutive tiles change the filters first, then the parities, so that neighbouring blocks share the pixels.
     __device__ __forceinline__ ParityPlace operator[](int index) const {
         const int parity = index / columns % 4, tile = index / columns / 4;
         return {index % columns * bn, tile % across * 16 + parity % 2, tile / across % down * (bm / 4) + parity / 2,
                 tile / across / down};
     }
-    // Calls work(index) for each tile of this block: whoever needs no place while it multiplies has registers left.
+    // Call work(index) for each tile of this block; work computes the place from the index, which saves registers.
     template <class Work>
     __device__ __forceinline__ void for_each_tile(const Work& work) const {
         for (int index = blockIdx.x; index < n * down * across * 4 * columns; index += gridDim.x) work(index);
     }
 };
 
-// What the next step copies: channels from `channel` on, at a position of the filter.
+// The next step to copy: channels from `channel` on, at one position of the filter.
 struct ParityStep {
     int channel = 0, position = 0;
 
-    // pixels(in_skip, channel, x, y), filters(in_skip, channel, position).
+    // Call pixels(in_skip, channel, x, y) and filters(in_skip, channel, position).
     template <int bm, int bn, int bk, class Pixels, class Filters>
     __device__ __forceinline__ void copy(const ParityTiles<bm, bn, bk>& tiles, const ParityPlace& at, int step,
                                          const Pixels& pixels, const Filters& filters) {
@@ -52,7 +52,7 @@ struct ParityStep {
     }
 };
 
-// A warp's 16 pixels, two rows of 8 from row y of the small image on, to out [n][2h][2w][k], k even.
+// Store a warp's 16 pixels, two rows of 8 from row y of the small image on, to out [n][2h][2w][k], k even.
 template <int bm, int bn, int bk, int count>
 __device__ __forceinline__ void store_parity(const float (&d)[count], float* out, const ParityTiles<bm, bn, bk>& size,
                                              const ParityPlace& at, int y) {

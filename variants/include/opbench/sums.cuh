@@ -1,5 +1,5 @@
-// What becomes of wgmma's sums: bias, ReLU, and stores, by each warp for its own 16 rows, without a barrier of the
-// block.
+// The epilogue of wgmma: bias, ReLU, and stores. Each warp handles its own 16 rows, without a barrier of the block.
+// (The sums' layout in registers is described in wgmma.cuh.)
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/tma.cuh>
@@ -15,7 +15,7 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(unsigned short bf16_bits) { return __uint_as_float((unsigned)bf16_bits << 16); }
 
 __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
-// x * 2^e, in two steps, as 2^e may be no float.
+// x * 2^e, in two steps, because 2^e may not be representable as a float.
 __device__ __forceinline__ float scaled(float x, int e) {
     const int half = e / 2;
     return x * power_of_two(max(-126, min(127, half))) * power_of_two(max(-126, min(127, e - half)));
@@ -34,7 +34,7 @@ __device__ __forceinline__ void scale_sums(float (&d)[count], const int* by_row,
     }
 }
 
-// The same of sums whose rows have a power of two in common.
+// The same for sums whose rows share one power of two.
 template <int count>
 __device__ __forceinline__ void scale_columns(float (&d)[count], int common, const int* by_column, int column,
                                               int columns) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void scale_columns(float (&d)[count], int common, con
     }
 }
 
-// Four 8 x 8 matrices of 16-bit numbers to rows of shared memory, of which each lane names one; transposed on request.
+// Store four 8 x 8 matrices of 16-bit numbers to shared memory; each lane gives the address of a row. May transpose.
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),
                  "r"(d)
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsig
                  : "memory");
 }
 
-// d += bias of its column, clipped at zero on request; `column` is that of the sums' first.
+// d += bias of its column, clipped at zero on request; `column` is the first column of the sums.
 template <bool with_relu, class T, int count>
 __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
     const int first = column + threadIdx.x % 4 * 2;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_two(float* to, float x, float y) {
 __device__ __forceinline__ void store_two(unsigned short* to, float x, float y) {
     *reinterpret_cast<unsigned*>(to) = pack_bf16(x, y);
 }
-// A warp's 16 rows, from `row` on, of out [rows][columns], columns even: four lanes write 32 bytes of floats, a sector.
+// Store a warp's 16 rows, from `row` on, to out [rows][columns], columns even: four lanes write 32 bytes, a sector.
 template <class T, int count>
 __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int row, int column, int rows,
                                             int columns) {
@@ -115,17 +115,17 @@ __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int
     }
 }
 
-// The same by copies of 16 rows of 64 bf16, which clip at the edges, through slabs of 2 KB of the warp's own, used in
-// turn: one is written while the other is read. The map's box is 64 x 16.
+// The same with TMA stores of 16 rows of 64 bf16, which clip at the edges, through 2 KB slabs of the warp. The slabs
+// alternate: one is written while the other is read. The map's box is 64 x 16.
 template <int slabs = 2>
 struct EpilogueSmem {
     static constexpr int slab_bytes = 16 * 128, warp_bytes = slabs * slab_bytes, block_bytes = 8 * warp_bytes;
     unsigned memory, turn = 0;
 
-    // Of the consumer's warps, 4 to 11 of the block.
+    // For the consumers' warps, 4 to 11 of the block.
     __device__ __forceinline__ explicit EpilogueSmem(unsigned memory_)
         : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes) {}
-    // put(slab, column) by one lane: copies of 16 rows of 64 columns, `column` counted from the sums' first.
+    // put(slab, column), called by one lane, stores 16 rows of 64 columns; `column` counts from the sums' first.
     template <int count, class Put>
     __device__ __forceinline__ void store_parts(const float (&d)[count], const Put& put) {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
@@ -133,7 +133,7 @@ struct EpilogueSmem {
         for (int part = 0; part < (count + 31) / 32; ++part) {
             const unsigned slab = memory + turn * slab_bytes;
             turn = turn + 1 == slabs ? 0 : turn + 1;
-            if (lane == 0) wait_for_reads<slabs - 1>();  // of what was stored from this slab last
+            if (lane == 0) wait_for_reads<slabs - 1>();  // the slab's last store has been read
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < min(4, count / 8 - part * 4); ++j) {

@@ -1,14 +1,14 @@
-// Copies by the tensor memory accelerator: one thread names a box of a tensor map, the hardware moves it. What lies
-// outside the tensor arrives as zeros and is not written. Coordinates begin with the innermost dimension; of loads the
-// innermost one is a multiple of 16 bytes, of stores none is negative. Shared addresses are multiples of 128 bytes, of
-// 1024 with the 128-byte swizzle, which trades the 16-byte chunks of eight rows by their number: chunk ^ row % 8.
+// Copies with the Tensor Memory Accelerator: one thread names a box of a tensor map, the hardware copies it. Elements
+// outside of the tensor are loaded as zeros and not stored. Coordinates begin with the innermost dimension; in a load
+// it is a multiple of 16 bytes, in a store none is negative. Shared addresses are multiples of 128 bytes, of 1024 bytes
+// with the 128-byte swizzle, which permutes the 16-byte chunks of eight rows: chunk ^ row % 8.
 #pragma once
 
 namespace opbench {
 
 struct __align__(64) TensorMap { unsigned long long opaque[16]; };  // a `const __grid_constant__` parameter
 
-// Where the byte at `offset` of dense rows of `span` bytes lies under the swizzle that spans a row.
+// The offset of byte `offset` of dense rows of `span` bytes with the swizzle that spans a row.
 template <int span>
 __device__ __forceinline__ unsigned swizzled(unsigned offset) {
     return offset ^ (offset >> 7 & (span / 16 - 1)) << 4;
@@ -18,13 +18,13 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box as far as L2.
+// Prefetch a box into L2.
 __device__ __forceinline__ void prefetch(const TensorMap* map, int x, int y) {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y)
                  : "memory");
 }
 
-// ---- tensor to shared memory; the bytes count on `barrier` when they have landed
+// ---- tensor to shared memory; `barrier` counts the bytes when they have arrived
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned barrier, int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
                  : "memory");
 }
-// To the same place of every block of the cluster whose bit is set in `ranks`, counted on the barrier of each.
+// Copy to the same address in every block of the cluster whose bit is set in `ranks`; each block's barrier counts.
 __device__ __forceinline__ void load_for(unsigned short ranks, unsigned to, const TensorMap* map, unsigned barrier,
                                          int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -58,7 +58,7 @@ __device__ __forceinline__ void load_for(unsigned short ranks, unsigned to, cons
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(ranks)
                  : "memory");
 }
-// To this block, or to all `blocks` of its cluster.
+// Copy to this block, or to all `blocks` of its cluster.
 template <int blocks>
 __device__ __forceinline__ void load_for_all(unsigned to, const TensorMap* map, unsigned barrier, int x, int y) {
     if constexpr (blocks > 1)
@@ -66,8 +66,8 @@ __device__ __forceinline__ void load_for_all(unsigned to, const TensorMap* map, 
     else
         load(to, map, barrier, x, y);
 }
-// Through an im2col map: from the window that begins at pixel (w, h) of an image on, as many windows as the map says,
-// along w, then h, then images; of each the pixel at (s, r) of the filter, and of that the channels from c on.
+// Copy through an im2col map: as many windows as the map says, from the window that begins at pixel (w, h) of an image,
+// along w, then h, then images. From each, take the pixel at (s, r) of the filter, and its channels from c on.
 __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h,
                                              int image, unsigned short s, unsigned short r) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -76,7 +76,7 @@ __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, 
                  : "memory");
 }
 
-// ---- shared memory to tensor; the thread that stores commits, and waits before the source is written again
+// ---- shared memory to tensor; the storing thread commits, and waits before the source is written again
 __device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                  "r"(from), "r"(x), "r"(y)
@@ -94,12 +94,12 @@ __device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x
         : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until all groups but the last `pending` have read their source.
+// Wait until all groups but the last `pending` have read their source.
 template <int pending>
 __device__ __forceinline__ void wait_for_reads() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
-// Until they have written: before the block ends.
+// Wait until all groups have written: before the block ends.
 template <int pending>
 __device__ __forceinline__ void wait_for_stores() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");

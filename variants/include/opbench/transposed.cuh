@@ -1,10 +1,10 @@
-// A matrix of floats written by its other order, where wgmma reads TF32 by k alone.
+// Transpose a matrix of floats, because wgmma reads TF32 operands by k only.
 #pragma once
 
 namespace opbench {
 
-// out [columns][rows] = in [rows][columns], both divisible by 4, as are the pitches, from the next row's first element
-// to this one's: 64 x 64 of them by 256 threads, by float4 both ways.
+// out [columns][rows] = in [rows][columns]; sizes and pitches (elements from one row's start to the next) are divisible
+// by 4. A block of 256 threads transposes 64 x 64 elements, with float4 loads and stores.
 __device__ __forceinline__ void transpose_tile(const float* __restrict__ in, float* __restrict__ out, int rows,
                                                int columns, int in_pitch, int out_pitch) {
     __shared__ float tile[64][65];

@@ -16,8 +16,8 @@ struct ElementType<true> {
 template <bool is_bf16>
 using Element = typename ElementType<is_bf16>::type;
 
-// So many bytes as one number or vector: one load or store moves them. A structure of __nv_bfloat16 would be copied
-// member by member.
+// A type of the given bytes, a number or vector, which one load or store moves. The compiler would copy a structure of
+// __nv_bfloat16 member by member.
 template <int bytes>
 struct Raw;
 template <>
@@ -41,7 +41,7 @@ struct Raw<1> {
     typedef unsigned char type;
 };
 
-// `count` elements that one load or store moves, 16 bytes at most.
+// `count` elements that one load or store moves, at most 16 bytes.
 template <class T, int count>
 using Packed = typename Raw<sizeof(T) * count>::type;
 
@@ -58,14 +58,14 @@ __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-// The same as a structure whose elements can be written.
+// The same for a structure whose elements can be written.
 template <class T, int count>
 struct Vector {
     Packed<T, count> raw;
     __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
 };
 
-// With `stream`, a load or store whose line is the first that the caches evict: data that nobody reads again soon.
+// With `stream`, a load or store with evict-first caching, for data that is not read again soon.
 template <bool stream, class Pack>
 __device__ __forceinline__ Pack load_packed(const Pack* source) {
     if constexpr (stream)
@@ -88,7 +88,7 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-// The sums over a block of `threads`, in every thread; `warps` is shared memory.
+// The sums over a block of `threads`, in every thread; `warps` is shared memory for one value per warp.
 template <int threads, int count>
 __device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)[count]) {
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)
     }
 }
 
-// The maximum or sum over the `threads` threads of a row, threadIdx.y, in each of them; `shared` has a line a row.
+// The maximum or sum over the `threads` threads of a row (threadIdx.y), in each of them; `shared` has a line per row.
 template <bool maximum, int threads, int warps>
 __device__ __forceinline__ float over_row(float value, float (*shared)[warps]) {
 #pragma unroll
@@ -125,7 +125,7 @@ __device__ __forceinline__ float over_row(float value, float (*shared)[warps]) {
     return value;
 }
 
-// The sums over the rows of a block of `threads`, each of `across` columns, in every thread of a column.
+// The sums over the rows of a block of `threads`, for `across` columns, in every thread of a column.
 template <int threads, int across, int count>
 __device__ __forceinline__ void column_sums(float (&value)[count], float (*warps)[across][count]) {
 #pragma unroll

@@ -1,8 +1,8 @@
 // The matrix instructions of Hopper: a warpgroup (four warps) multiplies 64 rows of a by up to 256 columns of b, both
-// in shared memory, and adds to sums in registers, while it does something else.
+// in shared memory, and adds the product to sums in registers, asynchronously.
 //
 // Sums of thread t, with w = t / 32 % 4 and l = t % 32: d[4 j + i] is row 16 w + l / 4 + 8 (i / 2), column
-// 8 j + 2 (l % 4) + i % 2. Between issue and wait they are not the kernel's to touch, nor are the operands.
+// 8 j + 2 (l % 4) + i % 2. Between issue and wait, the kernel must touch neither the sums nor the operands.
 #pragma once
 
 #include <opbench/format.cuh>
@@ -12,27 +12,27 @@ namespace opbench {
 template <Format>
 struct Stored {
     typedef unsigned short T;
-};  // bits of 16
+};  // in 16 bits
 template <>
 struct Stored<Format::tf32> {
     typedef float T;
 };
 
-// Where an operand lies, in rows of 128 bytes under the 128-byte swizzle. By k: a row holds k of one m or n, eight rows
-// are `stride` bytes from the next eight. By m or n: a row holds 64 of them of one k, eight k are `stride` bytes from
-// the next eight, and `leading` leads to the next 64 of m or n. Descriptors are in units of 16 bytes: the next 32 bytes
-// of a row are descriptor + 2, and a tile may begin at any row, as the swizzle follows the address. Rows may have 64
-// bytes, too.
+// The descriptor of an operand in rows of 128 bytes with the 128-byte swizzle. By k: a row has the k of one m or n, and
+// eight rows are `stride` bytes from the next eight. By m or n: a row has 64 m or n of one k, eight k are `stride`
+// bytes from the next eight, and `leading` bytes lead to the next 64 m or n. Descriptors count 16 bytes: the next 32
+// bytes of a row are descriptor + 2. A tile may begin at any row, as the swizzle depends on the address. Rows of 64
+// bytes are possible, too.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned stride = 1024,
                                                          unsigned leading = 16, int span = 128) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
            (unsigned long long)(stride >> 4) << 32 | (span == 64 ? 2ull : 1ull) << 62;
 }
-// Before the first instruction of a group, when registers of the sums were touched.
+// Call before the first instruction of a group if registers of the sums were accessed.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until all groups but the last `pending` are done. Never under a condition: ptxas would then wait at every
-// instruction.
+// Wait until all groups but the last `pending` are complete. Never call this under a condition: ptxas would then wait
+// after every instruction.
 template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
@@ -62,8 +62,8 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_96(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_32(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
 
-// d = a * b, or d += a * b where `add` is not 0, on 64 x N x 32 bytes of k; a and b are descriptors, by m and by n
-// where by_m and by_n say so, which 16-bit operands may.
+// d = a * b, or d += a * b if `add` is not 0, for 64 x N x 32 bytes of k; a and b are descriptors. With by_m and by_n,
+// which only 16-bit operands may have, the operands are stored by m and by n.
 template <Format operand, bool by_m = false, bool by_n = false, int count>
 __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, unsigned long long b, int add) {
     static_assert(operand != Format::tf32 || !by_m && !by_n, "wgmma reads TF32 by k alone");

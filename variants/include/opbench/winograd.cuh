@@ -1,5 +1,5 @@
-// What Winograd's F(2x2, 3x3) takes besides matrix products: four channels at once, transforms of filters and patches,
-// and 2 x 2 outputs. A filter of 5 is one of 3 beside one of 2, moved by 3, in either direction: 4 + 3 points.
+// Winograd's F(2x2, 3x3) without its matrix products: transforms of filters and patches, four channels at a time, and
+// of 2 x 2 outputs. A filter of size 5 is one of size 3 plus one of size 2, shifted by 3, per direction: 4 + 3 points.
 #pragma once
 
 #include <opbench/epilogue.cuh>
@@ -16,9 +16,9 @@ __device__ __forceinline__ float4 operator*(float a, float4 b) {
     return make_float4(a * b.x, a * b.y, a * b.z, a * b.w);
 }
 
-constexpr int winograd_points(int size) { return size == 3 ? 4 : 7; }  // products for 2 outputs, in one direction
+constexpr int winograd_points(int size) { return size == 3 ? 4 : 7; }  // products for 2 outputs, per direction
 
-// One direction: products of (G g)[i] and (Bt d)[i], outputs (At m).
+// One direction: products of (G g)[i] and (Bt d)[i], outputs At m.
 // G = [1 0 0 0 0; 1/2 1/2 1/2 0 0; 1/2 -1/2 1/2 0 0; 0 0 1 0 0; 0 0 0 1 0; 0 0 0 1 1; 0 0 0 0 1]
 template <int size>
 __device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[size]) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ float output_factor(int output, int i) {
     return output == 0 ? (0x37 >> i & 1) : (0x62 >> i & 1) - (0x0c >> i & 1);
 }
 
-// store(points * i + j, value) of G g Gt; load(size * i + j) gives g.
+// Call store(points * i + j, value) with G g Gt; load(size * i + j) returns g.
 template <int size, class Load, class Store>
 __device__ __forceinline__ void transform_filter(Load load, Store store) {
     constexpr int points = winograd_points(size);
@@ -61,7 +61,7 @@ __device__ __forceinline__ void transform_filter(Load load, Store store) {
         for (int j = 0; j < points; ++j) store(i * points + j, filter_point(j, rows[i]));
 }
 
-// Filters [k][size][size][c] to [points][points][k][c]: store(vector, value); a thread has four channels of one filter.
+// Filters [k][size][size][c] to [points][points][k][c] with store(vector, value); a thread has four channels of one.
 template <int size, class Store>
 __device__ __forceinline__ void transform_filters(const float* weight, int k, int c, Store store) {
     const int quads = c / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -71,13 +71,13 @@ __device__ __forceinline__ void transform_filters(const float* weight, int k, in
     transform_filter<size>([&](int tap) { return from[tap * quads]; },
                            [&](int product, float4 value) { store((size_t)product * k * quads + index, value); });
 }
-// Turned by half a turn, to [points][points][c][k], as gradients take them; a thread has four of k at one c.
+// The same for filters rotated by 180 degrees, to [points][points][c][k], for gradients; a thread has four k of one c.
 template <int size, class Store>
 __device__ __forceinline__ void transform_turned_filters(const float* weight, int k, int c, Store store) {
     const int quads = k / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     const int channel = index % c, quad = index / c;
     if (quad >= quads) return;
-    const size_t next = (size_t)size * size * c;  // from a filter to the next
+    const size_t next = (size_t)size * size * c;  // elements from one filter to the next
     const float* from = weight + quad * 4 * next + channel;
     transform_filter<size>(
         [&](int tap) {
@@ -87,8 +87,8 @@ __device__ __forceinline__ void transform_turned_filters(const float* weight, in
         [&](int product, float4 value) { store(((size_t)product * c + channel) * quads + quad, value); });
 }
 
-// image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B for the pixels d under each 2 x 2
-// outputs; a thread has four channels of one patch.
+// image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B of the pixels d that each 2 x 2 outputs
+// need; a thread has four channels of one patch.
 template <int size>
 __device__ __forceinline__ void transform_patches(const float* image, float* patches, int n, int c, int h, int w,
                                                   int rows, int columns, int padding) {
@@ -119,8 +119,8 @@ __device__ __forceinline__ void transform_patches(const float* image, float* pat
     }
 }
 
-// Sums of the outputs 2 i + j of a warp's tiles, through the stages' memory: `place(row, output)` says where a tile's
-// output lies, as a pixel's number, or -1; finish(element of the output, its column, four sums) writes.
+// Store the outputs 2 i + j of a warp's tiles through the stages' memory. `place(row, output)` returns the number of
+// the pixel of a tile's output, or -1; finish(element of the output, its column, four sums) writes.
 template <class Block, class Place, class Finish>
 __device__ __forceinline__ void store_outputs(const typename Block::Sums (&sum)[4], void* memory, int column0,
                                               int columns, Place place, Finish finish) {

@@ -1,4 +1,4 @@
-// Winograd's patches, made between shared memory and registers: a block keeps the pixels of 16 x 16 outputs.
+// Winograd's patches, transformed between shared memory and registers: a block loads the pixels of 16 x 16 outputs.
 #pragma once
 
 #include <opbench/stages.cuh>
@@ -6,19 +6,19 @@
 
 namespace opbench {
 
-constexpr int image_tiles = 8;             // of 2 x 2 outputs, in one direction
-constexpr int side = 2 * image_tiles + 2;  // pixels under them
-constexpr int image_pitch = 36;            // floats between pixels: 4 tiles' 8-byte loads meet no bank conflict
+constexpr int image_tiles = 8;             // of 2 x 2 outputs, per direction
+constexpr int side = 2 * image_tiles + 2;  // pixels that they need, per direction
+constexpr int image_pitch = 36;            // floats between pixels: the 8-byte loads of 4 tiles have no bank conflict
 
-// A vector of filters: of 8 channels the even ones come first, to meet those of two neighbours that a thread loads.
+// The order of a filter vector's 8 channels: even ones first, to match the two neighbouring channels a thread loads.
 __device__ __forceinline__ void store_interleaved(float* filters, size_t vector, float4 value) {
     float2* to = reinterpret_cast<float2*>(filters) + vector / 2 * 4 + vector % 2;
     to[0] = make_float2(value.x, value.z);
     to[2] = make_float2(value.y, value.w);
 }
 
-// One of the 4 x 4 products as rows or columns of Bt = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] and
-// At = [1 1 1 0; 0 1 -1 -1] give it: pixels first + sign * second, and the factors of its two outputs.
+// One of the 4 x 4 products, from the rows or columns of Bt = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1] and
+// At = [1 1 1 0; 0 1 -1 -1]: the pixels first + sign * second, and the factors of its two outputs.
 struct Line {
     int first, second;
     float sign, factors[2];
@@ -40,7 +40,7 @@ template <class Block, class Finish>
 __device__ __forceinline__ void convolve_image(float* pixels, const float* image, const float* filters, int n, int c,
                                                int h, int w, int k, int p, int q, int padding, Finish finish) {
     constexpr int image_floats = side * side * image_pitch, copies = side * side * chunks;
-    constexpr int copies_per_step = 256;  // of the next pixels: done before the last stages of 16 steps
+    constexpr int copies_per_step = 256;  // copies of the next pixels: complete before the last stages of 16 steps
     static_assert(copies <= copies_per_step * (16 - Block::stages) && copies_per_step % Block::threads == 0,
                   "they arrive in time");
     static_assert(image_pitch == Block::bk + 4, "a step's channels and four");
@@ -50,10 +50,10 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
     const int n0 = (int)(blockIdx.x % tiles_k) * Block::bn, picture = block / blocks_x / blocks_y;
     const int out_x = block % blocks_x * 16, out_y = block / blocks_x % blocks_y * 16;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const int parts = (c + Block::bk - 1) / Block::bk;  // of the channels
+    const int parts = (c + Block::bk - 1) / Block::bk;  // parts of the channels
 
     const unsigned shared = (unsigned)__cvta_generic_to_shared(pixels);
-    auto copy_pixel = [&](int index, int chunk) {  // four channels of one
+    auto copy_pixel = [&](int index, int chunk) {  // four channels of one pixel
         const int pixel = index / chunks, channel = chunk * Block::bk + index % chunks * 4;
         const int y = out_y - padding + pixel / side, x = out_x - padding + pixel % side;
         const bool inside = y >= 0 && y < h && x >= 0 && x < w && channel < c;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
                        channel < c && n0 + fill_row + l * Block::fill_rows < k ? 16 : 0);
     };
 
-    // Rows of a matrix instruction's first operand are tiles: lane / 4 is their column, 8 rows lower their next line.
+    // The rows of a matrix instruction's first operand are tiles: lane / 4 is the column; 8 rows on is the next line.
     const int m_warp = warp / Block::warps_n * 32, n_warp = warp % Block::warps_n * 32;
     const int a_lane = (m_warp / image_tiles * 2 * side + lane / 4 * 2) * image_pitch + lane % 4 * 2;
     // Lane l gives ldmatrix the address of one chunk of a slice: in row l % 8 + l / 16 * 8 of 16 filters.
@@ -112,7 +112,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
             return make_float2(a.x + column.sign * b.x + row.sign * (d.x + column.sign * e.x),
                                a.y + column.sign * b.y + row.sign * (d.y + column.sign * e.y));
         };
-        // The tensor core cuts digits off its running sum: it keeps one for a step of 32 only.
+        // The tensor core truncates its running sum, so it sums one step of 32 only.
         typename Block::Sums part = {};
         const unsigned from = stages + step % Block::stages * stage_bytes;
 #pragma unroll

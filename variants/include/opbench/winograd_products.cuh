@@ -1,4 +1,4 @@
-// Winograd's products: each written and then summed into 2 x 2 outputs, or one after the other summed in registers.
+// Winograd's products: written to memory and then summed into 2 x 2 outputs, or summed in registers one by one.
 #pragma once
 
 #include <opbench/matrix_rows.cuh>
@@ -6,7 +6,7 @@
 
 namespace opbench {
 
-// patches [16][tiles][c], filters [16][k][c] -> products [16][tiles][k], one of the 16 per blockIdx.y
+// patches [16][tiles][c], filters [16][k][c] -> products [16][tiles][k]; blockIdx.y selects one of the 16.
 template <class Block>
 __device__ __forceinline__ void store_product(unsigned char* shared, const float* patches, const float* filters,
                                               float* products, int tiles, int k, int c) {
@@ -21,8 +21,8 @@ __device__ __forceinline__ void store_product(unsigned char* shared, const float
                                     m0 + warp.m, n0 + warp.n, tiles, k);
 }
 
-// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]; a thread has one vector of channels of
-// 2 x 2 pixels of [n][p][q][k], each given to finish(which vector, which of a pixel's, value).
+// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]. A thread has one vector of channels of
+// 2 x 2 pixels of [n][p][q][k] and calls finish(number of the vector, its number in the pixel, value) for each.
 template <class Vector, class Finish>
 __device__ __forceinline__ void transform_products(const Vector* products, int n, int vectors, int p, int q,
                                                    Finish finish) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void transform_products(const Vector* products, int n
                 finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
 }
 
-// Where a tile's 2 x 2 outputs lie: x: the upper left one's number; y, bit 2 i + j: row i, column j exists.
+// The place of a tile's 2 x 2 outputs: x: the number of the upper left one; y, bit 2 i + j: row i, column j exists.
 __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     const int rows = (p + 1) / 2, columns = (q + 1) / 2;
     if (tile >= n * rows * columns) return {0, 0};
@@ -59,12 +59,12 @@ __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     return {(tile / columns / rows * p + y) * q + x, y + 1 < p ? row | row << 2 : row};
 }
 
-// Rows of patches and filters, of one product after the other.
+// Load rows of patches and filters, of one product after the other.
 template <class Block>
 struct AllRows : MatrixRows<Block, true> {
     typedef MatrixRows<Block, true> First;
     static constexpr bool endless = false;
-    int c, channel = 0;  // the first of the next step
+    int c, channel = 0;  // first channel of the next step
     long long a_next, b_next;
 
     __device__ __forceinline__ AllRows(const First& first, int tiles, int k, int c, int steps)
@@ -93,7 +93,7 @@ __device__ __forceinline__ void sum_products(unsigned char* shared, const float*
     const Warp<Block> warp;
     typename Block::Sums part = {}, sum[4] = {};  // of the outputs 2 i + j
     float factors[4] = {1.0f, 0.0f, 0.0f, 0.0f};
-    int product = 0, step = 0;  // that the factors are of
+    int product = 0, step = 0;  // of the current factors
     multiply_parts<Block, false, false>(part, shared, points * points * steps, warp, rows, [&] {
 #pragma unroll
         for (int e = 0; e < 4 * tm * tn; ++e) {
