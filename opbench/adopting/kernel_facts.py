@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from opbench.adopting.host_launches import Parameter
 from opbench.adopting.stores import ATOMIC, COMPOUND, loads, read_before_stored, statements, stored_index, stores
@@ -45,6 +46,12 @@ class KernelFacts:
     """For each pointer the indices at which it is stored to, as written."""
     elements: Mapping[str, str] = field(default_factory=dict)
     """The C type of each pointer's elements, template parameters replaced."""
+    loaded_at: tuple[str, ...] = ()
+    """Of "same": the indices of the elements read, as written."""
+    multiplied: frozenset[str] = frozenset()
+    """The names in its body next to a `*`."""
+    numbers: frozenset[str] = frozenset()
+    """The whole numbers in its body, as written."""
 
     @property
     def pointers(self) -> list[Parameter]:
@@ -63,7 +70,8 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
     stored = stores(kernel, pointers, functions)
-    formula, moved = _formula(body, pointers)
+    formula, moved, loaded_at = _formula(body, pointers)
+    beside = [one.text for pair in pairwise(body) for one in pair if "*" in (pair[0].text, pair[1].text)]
     return KernelFacts(
         kernel.name,
         tuple(parameters),
@@ -76,6 +84,9 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         moved,
         _indices(body, pointers),
         {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
+        loaded_at,
+        names & frozenset(beside),
+        frozenset(token.text for token in body if token.kind == "number"),
     )
 
 
@@ -84,11 +95,12 @@ def _element_type(written: str) -> str:
     return " ".join(word for word in written.split() if word not in dropped)
 
 
-def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool]:
-    """What all stores to pointers have in common, and whether an element moves from one index to another."""
+def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool, tuple[str, ...]]:
+    """What all stores to pointers have in common, whether an element moves to another index, and where it was."""
     loaded: dict[str, tuple[str, str]] = {}
     changed = _changed(body)
     seen: set[tuple[str, bool]] = set()
+    loaded_at: list[str] = []
     for statement in statements(body):
         at = stored_index(statement, pointers)
         if at is not None:
@@ -96,10 +108,11 @@ def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool]
             text, read = _reduced(value, pointers, {k: v for k, v in loaded.items() if k not in changed})
             kind = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
             seen.add((kind, kind == "same" and read != [index]))
+            loaded_at += read
         else:
             _note_load(statement, pointers, loaded)
     kinds = {kind for kind, _ in seen}
-    return (kinds.pop(), any(moved for _, moved in seen)) if len(kinds) == 1 else ("", False)
+    return (kinds.pop(), any(moved for _, moved in seen), tuple(loaded_at)) if len(kinds) == 1 else ("", False, ())
 
 
 def _changed(body: Sequence[Token]) -> set[str]:

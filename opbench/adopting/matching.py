@@ -191,6 +191,8 @@ def match(facts: KernelFacts, problem: Operator) -> Match:
     _match_numbers(found, facts)
     if problem.name == "matmul":
         _order_matmul(found, facts)
+    if problem.name == "transpose":
+        _order_transpose(found, facts)
     _contradict(found, facts, inputs, outputs)
     return found
 
@@ -315,6 +317,30 @@ def _order_matmul(found: Match, facts: KernelFacts) -> None:
         swapped = {axis: "n", "n": axis}
         found.axes = {number: swapped.get(own, own) for number, own in found.axes.items()}
         found.guesses.append(Guess(name, "n", (f"the output's rows are {name} apart",)))
+
+
+def _order_transpose(found: Match, facts: KernelFacts) -> None:
+    """Tell rows from cols by the indices: the output's rows are `rows` apart, the input's `cols`."""
+    if found.equal or sorted(found.axes.values()) != ["cols", "rows"]:
+        return
+    stored = [index for listed in facts.indices.values() for index in listed]
+    strides = [_strides(index, found.axes) for index in (*stored, *facts.loaded_at)]
+    if len(strides) != 2 or any(len(names) != 1 for names in strides):
+        return
+    out, x = (names.pop() for names in strides)
+    if out == x:
+        text = f"the rows of both the input and the output are {out} apart, and transpose's only where it is a square"
+        found.contradictions.append(Contradiction("layout", "out", text))
+    elif found.axes[out] == "cols":
+        found.axes = {out: "rows", x: "cols"}
+        found.guesses.append(Guess(out, "rows", (f"the output's rows are {out} apart",)))
+        found.guesses.append(Guess(x, "cols", (f"the input's rows are {x} apart",)))
+
+
+def _strides(index: str, axes: Collection[str]) -> set[str]:
+    """The sizes by which an index multiplies."""
+    near = re.findall(r"(?<=\*)\w+|\w+(?=\*)", index)
+    return {name for name in near if name in axes}
 
 
 # What contradicts -------------------------------------------------------------------------------------------------
@@ -446,6 +472,9 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
 def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
     """The operator that a kernel's formula is, with what it does; two empty texts where the formula is not known."""
     if facts.formula == "same":
+        numbers = {p.name for p in facts.parameters if not (p.is_pointer or p.views)}
+        if facts.moved and numbers and not numbers & facts.multiplied:
+            return "", ""  # such as a reversal: to find another row takes a product with a size
         return ("transpose", "stores what it reads at another index") if facts.moved else ("copy", "copies elements")
     says = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
     return facts.formula, says.get(facts.formula, "")

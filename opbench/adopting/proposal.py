@@ -16,6 +16,7 @@ from opbench.adopting.kernel_facts import KernelFacts, facts_of
 from opbench.adopting.matching import PLAIN, Contradiction, Guess, Match, fields_with_defaults, tensor_axes
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
+from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.c_expression import Unreadable, converted, tokens_of
 from opbench.source.scan import Declaration
@@ -439,6 +440,7 @@ class SizesRead:
 
     def contradict_numbers(self) -> None:
         """Contradict where the numbers of the whole program say something else than the header: buffers, threads."""
+        self._contradict_units()
         launch = self._launch()
         if self.program is None or launch is None:
             return
@@ -460,6 +462,33 @@ class SizesRead:
             stored = self.read.facts.indices.get(parameter.name, ())
             if tensor.name in self.match.problem.outputs and len(stored) == 1 and not LOOPS & self.read.facts.names:
                 self._contradict_threads(launch, needed, known)
+
+    def _contradict_units(self) -> None:
+        """Contradict a size that counts vectors such as float4, and one that is a whole buffer's, not a side's."""
+        elements, match = self.read.facts.elements, self.match
+        widths = {int(kind[-1]) for kind in elements.values() if dtype_of(kind) and kind[-1:] in ("2", "4")}
+        for parameter, argument in self._given():
+            axis = match.axes.get(parameter.name, "")
+            if axis and widths:
+                width = max(widths)
+                given = self.known_there.get(argument[0].text, argument) if len(argument) == 1 else argument
+                texts = [token.text for token in given]
+                scales = {str(width), str(width - 1), str(width.bit_length() - 1)} & self.read.facts.numbers
+                if not scales or texts[-2:] in (["/", str(width)], [">", str(width.bit_length() - 1)]):
+                    text = f"'{parameter.name}' counts vectors of {width}, and {match.operator}'s {axis} elements"
+                    self._contradict("sizes", parameter.name, text)
+            if axis and match.equal and self.program:
+                names = [self.program.pointer(given) for p, given in self._given() if len(self._shape(p.name)) > 1]
+                sides = [factors[0] for name in names if len(factors := self.program.factors(name)) == 1]
+                if any([token.text for token in side] == [token.text for token in argument] for side in sides):
+                    text = f"a buffer has {plain_name(argument[0].text)} elements, and {match.operator}'s are squares"
+                    self._contradict("sizes", parameter.name, text)
+
+    @property
+    def known_there(self) -> Mapping[str, Sequence[Token]]:
+        """What names of the host's code stand for where the kernel is launched."""
+        launch = self._launch() or self.read.launch
+        return {**(self.program.known if self.program else {}), **(launch.known if launch else {})}
 
     def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
         """The axes whose numbers the program says."""

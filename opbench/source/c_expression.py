@@ -196,7 +196,8 @@ class _Converter:
 
     def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
         if name == "sizeof" and len(arguments) == 1:
-            kind = next((token.text for token in self._of_type(arguments[0]) if token.text in SIZES), "")
+            kinds = [token.text for token in self._of_type(arguments[0]) if token.text in SIZES]
+            kind = next((word for word in kinds if word not in ("unsigned", "signed")), "".join(kinds[:1]))
             if kind and all(token.text != "*" for token in arguments[0]):
                 return str(SIZES[kind])
             written = " ".join(token.text for token in arguments[0] if token.text != "struct")

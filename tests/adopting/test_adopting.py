@@ -711,3 +711,91 @@ def test_a_grid_that_is_the_same_for_all_sizes_is_no_header(tmp_path: Path) -> N
     path.write_text(text.replace("total = 4096", "total = 64"))
     found = propose(path, ALL_OPERATORS)
     assert (found.requires, found.contradictions) == (["n == 64"], [])
+
+
+MOVED = """\
+__global__ void transpose(float* out, const float* in, int nx, int ny) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < nx && y < ny) out[x + nx * y] = in[y + ny * x];
+}
+int main() {
+    float *a, *b;
+    int wide = 256, high = 128;
+    cudaMalloc(&a, wide * high * sizeof(float));
+    cudaMalloc(&b, wide * high * sizeof(float));
+    dim3 block(16, 16), grid(wide / 16, high / 16);
+    transpose<<<grid, block>>>(b, a, wide, high);
+}
+"""
+
+
+def test_the_indices_tell_rows_from_columns(tmp_path: Path) -> None:
+    path = tmp_path / "turn.cu"
+    path.write_text(MOVED)
+    found = propose(path, ALL_OPERATORS)
+    assert found.args == ['"out"', '"x"', '"rows"', '"cols"'] and found.contradictions == []
+    assert {(one.what, one.value) for one in found.guesses} >= {("nx", "rows"), ("ny", "cols")}
+    path.write_text(MOVED.replace("x + nx * y", "x * ny + y").replace("y + ny * x", "y * nx + x"))
+    assert propose(path, ALL_OPERATORS).args == ['"out"', '"x"', '"cols"', '"rows"']
+    path.write_text(MOVED.replace("ny * x", "nx * x"))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+
+
+ONE_SIDE = """\
+__global__ void KERNEL(const float* in, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[n - 1 - i] = in[i];
+}
+void run(int count) {
+    float *a, *b;
+    cudaMalloc(&a, count * sizeof(float));
+    cudaMalloc(&b, count * sizeof(float));
+    KERNEL<<<(count + 255) / 256, 256>>>(a, b, count);
+}
+"""
+
+
+def test_a_reversal_is_no_transpose(tmp_path: Path) -> None:
+    path = tmp_path / "backwards.cu"
+    path.write_text(ONE_SIDE.replace("KERNEL", "backwards"))
+    with pytest.raises(NoOperator):
+        propose(path, ALL_OPERATORS)
+    assert adopt(path, CATALOG).operator == "none"
+
+
+def test_a_buffer_of_one_side_is_no_square(tmp_path: Path) -> None:
+    path = tmp_path / "turn.cu"
+    path.write_text(ONE_SIDE.replace("KERNEL", "transpose"))
+    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions}
+    path.write_text(path.read_text().replace("count * sizeof", "count * count * sizeof"))
+    assert "sizes" not in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+
+
+FOURS = """\
+__global__ void add(const float4* a, const float4* b, float4* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { out[i].x = a[i].x + b[i].x; out[i].w = a[i].w + b[i].w; }
+}
+void run(const float4* a, const float4* b, float4* out, int total) {
+    int fours = total / 4;
+    add<<<(fours + 255) / 256, 256>>>(a, b, out, fours);
+}
+"""
+
+
+def test_a_size_that_counts_vectors_is_no_axis(tmp_path: Path) -> None:
+    path = tmp_path / "fours.cu"
+    path.write_text(FOURS)
+    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions}
+    path.write_text(FOURS.replace("i < n", "i * 4 < n").replace("total / 4", "total"))
+    assert propose(path, ALL_OPERATORS).contradictions == []
+
+
+def test_an_unsigned_type_has_the_bytes_of_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.cu"
+    path.write_text(
+        "__global__ void twist(unsigned char* p, int n) { p[threadIdx.x] ^= 1; }\n"
+        "int main() { unsigned char* p; int n = 64; cudaMalloc(&p, n * sizeof(unsigned char));"
+        " twist<<<1, 64>>>(p, n); }\n"
+    )
+    assert 'p = { type = "u8", elements = "n"' in adopt(path, CATALOG).text
