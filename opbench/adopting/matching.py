@@ -333,6 +333,7 @@ def _order_transpose(found: Match, facts: KernelFacts) -> None:
         found.contradictions.append(Contradiction("layout", "out", text))
     elif found.axes[out] == "cols":
         found.axes = {out: "rows", x: "cols"}
+        found.guesses = [guess for guess in found.guesses if guess.what not in found.axes]
         found.guesses.append(Guess(out, "rows", (f"the output's rows are {out} apart",)))
         found.guesses.append(Guess(x, "cols", (f"the input's rows are {x} apart",)))
 

@@ -737,6 +737,12 @@ def test_the_indices_tell_rows_from_columns(tmp_path: Path) -> None:
     assert {(one.what, one.value) for one in found.guesses} >= {("nx", "rows"), ("ny", "cols")}
     path.write_text(MOVED.replace("x + nx * y", "x * ny + y").replace("y + ny * x", "y * nx + x"))
     assert propose(path, ALL_OPERATORS).args == ['"out"', '"x"', '"cols"', '"rows"']
+    path.write_text(path.read_text().replace("nx", "first").replace("ny", "second"))  # whose place says the opposite
+    found = propose(path, ALL_OPERATORS)
+    assert sorted((one.what, one.value) for one in found.guesses if one.what in ("first", "second")) == [
+        ("first", "cols"),
+        ("second", "rows"),
+    ]
     path.write_text(MOVED.replace("ny * x", "nx * x"))
     assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
 
