@@ -61,7 +61,9 @@ def header_table(toml: str) -> dict[str, Any]:
     """Parse a header's TOML; raise TOMLDecodeError if it is invalid."""
     table = tomllib.loads(toml)
     if EARLIER_WORD in table:
-        table["variant"] = {**table.pop(EARLIER_WORD), **table.get("variant", {})}
+        earlier, current = table.pop(EARLIER_WORD), table.get("variant", {})
+        both = isinstance(earlier, dict) and isinstance(current, dict)
+        table["variant"] = {**earlier, **current} if both else earlier  # reading the header refuses what is no table
     return table
 
 

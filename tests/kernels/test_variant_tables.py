@@ -86,6 +86,12 @@ def test_the_earlier_word_for_the_tables_is_read_with_its_lines(file: Path, tmp_
     assert [v.configs for v in read_variants(older)] == [v.configs for v in read_variants(file)]
     large = by_name(older)["clip_large"]
     assert large.location("tune", "BLOCK").line == by_name(file)["clip_large"].location("tune", "BLOCK").line == 21
+    for wrong in ("rung = 5", "rung = 5\n// variant.a.title = 'a'"):
+        refused_file = tmp_path / "refused.cu"
+        start, _, rest = TABLES.split("// [variant.", maxsplit=1)[0].partition("\n")
+        refused_file.write_text(f"{start}\n// {wrong}\n{rest}// ///\n")
+        with pytest.raises(UsageError, match="variant = 5 is not allowed; it must be a dict"):
+            read_variants(refused_file)
     older.write_text(older.read_text().replace("// builds_on =", "// build_on ="))
     with pytest.raises(UsageError) as refused:
         read_variants(older)
