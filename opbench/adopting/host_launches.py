@@ -169,13 +169,15 @@ def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, 
         if token.text not in ("for", "while", "do") or code[at + 1].text not in ("(", "{"):
             continue
         first = closing(code, at + 1) + 1 if code[at + 1].text == "(" else at + 1
-        if first < len(code):
-            braced = code[first].text == "{"
-            last = (
-                closing(code, first) if braced else next((i for i in range(first, len(code)) if code[i].text == ";"), 0)
-            )
-            if first <= index < last:
-                yield at, first, last
+        if first < len(code) and first <= index < (last := statement_end(code, first)):
+            yield at, first, last
+
+
+def statement_end(code: Sequence[Token], first: int) -> int:
+    """Return the index of the last token of a loop's body: its closing brace, or the semicolon of one statement."""
+    if code[first].text == "{":
+        return closing(code, first)
+    return next((i for i in range(first, len(code)) if code[i].text == ";"), len(code) - 1)
 
 
 def _changing(code: Sequence[Token], index: int) -> frozenset[str]:

@@ -149,7 +149,7 @@ class HostProgram:
 
 
 def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
-    """What an expression adds to the pointer at a token: the index of `&d[i]`, the `n` of `d + n`.
+    """Return the offset of an expression from the pointer at a token: `i` for `&d[i]`, `n` for `d + n`.
 
     `d[i]` itself is an element of an array of pointers.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from opbench.adopting.host_launches import definitions, launches_in, number_of
+from opbench.adopting.host_launches import definitions, launches_in, number_of, statement_end
 from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.tokens import Token, closing, split
 
@@ -41,13 +41,8 @@ def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]],
         head = closing(code, index + 1)
         if head + 1 >= len(code):
             continue
-        braced = code[head + 1].text == "{"
-        ends = (
-            closing(code, head + 1)
-            if braced
-            else next((i for i in range(head, len(code)) if code[i].text == ";"), len(code) - 1)
-        )
-        body = code[head + 2 : ends] if braced else code[head + 1 : ends + 1]
+        ends = statement_end(code, head + 1)
+        body = code[head + 2 : ends] if code[head + 1].text == "{" else code[head + 1 : ends + 1]
         parts = split(code[index + 2 : head], ";")
         if not any(one.text == "<<<" for one in body) or len(parts) != 3 or not _differs(code[index : ends + 1]):
             continue

@@ -71,7 +71,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
     names = frozenset(token.text for token in body if token.kind == "name")
     stored = stores(kernel, pointers, functions)
     formula, moved, loaded_at = _formula(body, pointers)
-    beside = [one.text for pair in pairwise(body) for one in pair if "*" in (pair[0].text, pair[1].text)]
+    factors = [one.text for pair in pairwise(body) for one in pair if "*" in (pair[0].text, pair[1].text)]
     return KernelFacts(
         kernel.name,
         tuple(parameters),
@@ -85,7 +85,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         _indices(body, pointers),
         {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
         loaded_at,
-        names & frozenset(beside),
+        names & frozenset(factors),
         frozenset(token.text for token in body if token.kind == "number"),
     )
 

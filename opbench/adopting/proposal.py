@@ -440,7 +440,9 @@ class SizesRead:
 
     def contradict_numbers(self) -> None:
         """Contradict where the numbers of the whole program say something else than the header: buffers, threads."""
-        self._contradict_units()
+        self._contradict_vectors()
+        if self.program is not None:
+            self._contradict_sides(self.program)
         launch = self._launch()
         if self.program is None or launch is None:
             return
@@ -463,32 +465,35 @@ class SizesRead:
             if tensor.name in self.match.problem.outputs and len(stored) == 1 and not LOOPS & self.read.facts.names:
                 self._contradict_threads(launch, needed, known)
 
-    def _contradict_units(self) -> None:
-        """Contradict a size that counts vectors such as float4, and one that is a whole buffer's, not a side's."""
-        elements, match = self.read.facts.elements, self.match
-        widths = {int(kind[-1]) for kind in elements.values() if dtype_of(kind) and kind[-1:] in ("2", "4")}
-        for parameter, argument in self._given():
-            axis = match.axes.get(parameter.name, "")
-            if axis and widths:
-                width = max(widths)
-                given = self.known_there.get(argument[0].text, argument) if len(argument) == 1 else argument
-                texts = [token.text for token in given]
-                scales = {str(width), str(width - 1), str(width.bit_length() - 1)} & self.read.facts.numbers
-                if not scales or texts[-2:] in (["/", str(width)], [">", str(width.bit_length() - 1)]):
-                    text = f"'{parameter.name}' counts vectors of {width}, and {match.operator}'s {axis} elements"
-                    self._contradict("sizes", parameter.name, text)
-            if axis and match.equal and self.program:
-                names = [self.program.pointer(given) for p, given in self._given() if len(self._shape(p.name)) > 1]
-                sides = [factors[0] for name in names if len(factors := self.program.factors(name)) == 1]
-                if any([token.text for token in side] == [token.text for token in argument] for side in sides):
-                    text = f"a buffer has {plain_name(argument[0].text)} elements, and {match.operator}'s are squares"
-                    self._contradict("sizes", parameter.name, text)
-
-    @property
-    def known_there(self) -> Mapping[str, Sequence[Token]]:
-        """What names of the host's code stand for where the kernel is launched."""
+    def _contradict_vectors(self) -> None:
+        """Contradict a size that counts vectors such as float4 instead of elements."""
+        elements = self.read.facts.elements.values()
+        width = max((int(kind[-1]) for kind in elements if dtype_of(kind) and kind[-1:] in ("2", "4")), default=0)
+        if not width:
+            return
+        bits = width.bit_length() - 1
+        is_scaled = bool({str(width), str(width - 1), str(bits)} & self.read.facts.numbers)
         launch = self._launch() or self.read.launch
-        return {**(self.program.known if self.program else {}), **(launch.known if launch else {})}
+        known = {**(self.program.known if self.program else {}), **(launch.known if launch else {})}
+        for parameter, argument in self._given():
+            axis = self.match.axes.get(parameter.name, "")
+            given = known.get(argument[0].text, argument) if len(argument) == 1 else argument
+            is_quotient = [token.text for token in given][-2:] in (["/", str(width)], [">", str(bits)])
+            if axis and (is_quotient or not is_scaled):
+                text = f"'{parameter.name}' counts vectors of {width}, and {self.match.operator}'s {axis} elements"
+                self._contradict("sizes", parameter.name, text)
+
+    def _contradict_sides(self, program: HostProgram) -> None:
+        """Contradict a size that is the length of a whole buffer where the operator takes the side of a square."""
+        if not self.match.equal:
+            return
+        names = [program.pointer(given) for p, given in self._given() if len(self._shape(p.name)) > 1]
+        lengths = [factors[0] for name in names if len(factors := program.factors(name)) == 1]
+        written = [[token.text for token in length] for length in lengths]
+        for parameter, argument in self._given():
+            if self.match.axes.get(parameter.name) and [token.text for token in argument] in written:
+                text = f"a buffer has {plain_name(argument[0].text)} elements, and {self.match.operator}'s are squares"
+                self._contradict("sizes", parameter.name, text)
 
     def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
         """The axes whose numbers the program says."""
