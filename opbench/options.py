@@ -47,6 +47,14 @@ def option(default: T, help: str, *flags: str, **details: object) -> T:
     return made
 
 
+VARIANTS_HELP = "A further folder laid out as variants/; repeatable."
+
+
+def variant_folders() -> tuple[Path, ...]:
+    """Return the field for the extra folders of variants, which is the same in all commands."""
+    return option((), VARIANTS_HELP, metavar="DIR", folder=True)
+
+
 def argument(metavar: str, *, complete: str = "") -> dict[str, Option]:
     """Return the metadata of a field without a default, which is a positional argument of its command."""
     return {KEY: Option("", metavar=metavar, complete=complete)}

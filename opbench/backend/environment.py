@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from opbench.gpu.limits.capability import parse_capability
 from opbench.records import to_json
 
 
@@ -64,8 +65,7 @@ class Environment:
     @property
     def capability(self) -> tuple[int, int] | None:
         """The GPU's compute capability; None without a GPU."""
-        major, point, minor = self.compute_capability.partition(".")
-        return (int(major), int(minor)) if point and major.isdecimal() and minor.isdecimal() else None
+        return parse_capability(self.compute_capability)
 
     def to_json(self) -> dict[str, Any]:
         """Return the known fields."""

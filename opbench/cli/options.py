@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from opbench.cli import completion
+from opbench.options import VARIANTS_HELP
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 
@@ -17,7 +18,7 @@ variants_option = click.option(
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="A further folder laid out as variants/; repeatable.",
+    help=VARIANTS_HELP,
 )
 cases_option = click.option(
     "--case",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbench.checking import backends
-from opbench.options import option, set_types
+from opbench.options import option, set_types, variant_folders
 from opbench.running.clusters import Tls
 from opbench.running.devices import ChosenGpu
 from opbench.timing.clock import MODES
@@ -32,9 +32,7 @@ class CaseOptions:
         least=0.1,
     )
     seed: int = option(20260, "Seed of the inputs.", least=0)
-    variants: tuple[Path, ...] = option(
-        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
-    )
+    variants: tuple[Path, ...] = variant_folders()
     cases: tuple[str, ...] = option(
         (), "Only cases of this printed name or glob; repeatable.", "--case", metavar="GLOB", complete="variants"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opbench.errors import UsageError
 from opbench.graph.problems import ALLOWED
-from opbench.options import option, set_types
+from opbench.options import option, set_types, variant_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,7 @@ class ShipOptions:
     name: str = option("opbench", "Of a library: files' stem and functions' prefix.", metavar="NAME")
     test: bool = option(True, "Leave out the float64 reference, which takes long for large problems.", "--no-test")
     replace: bool = option(False, "Replace a folder that an earlier `ship` wrote.")
-    variants: tuple[Path, ...] = option(
-        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
-    )
+    variants: tuple[Path, ...] = variant_folders()
     command: str = ""
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.options import option, read_seconds, set_types
+from opbench.options import option, read_seconds, set_types, variant_folders
 
 LEAST_BUDGET_S = 5.0
 
@@ -43,16 +43,14 @@ class TuneOptions:
     energy: bool = option(False, "Rank by joules a launch, of launches without a break, not by time.")
     compile_limit_s: float = option(
         20.0,
-        "A config that takes longer to compile is given up, and is told so [default: 20s].",
+        "A config that takes longer to compile is skipped and listed [default: 20s].",
         "--compile-limit",
         metavar="TIME",
         parse=read_seconds(1.0),
     )
     """Some configs that unroll by a tunable compile for minutes."""
     resume: bool = option(False, "Go on with the search in --out; configs that it tried are not repeated.")
-    variants: tuple[Path, ...] = option(
-        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
-    )
+    variants: tuple[Path, ...] = variant_folders()
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpu import driver as cuda
 from opbench.graph.problems import ALLOWED
-from opbench.options import argument, option, read_bytes, set_types
+from opbench.options import argument, option, read_bytes, set_types, variant_folders
 from opbench.paths import next_command
 from opbench.running.suite import Suite
 
@@ -66,9 +66,7 @@ class ChoosingOptions:
         metavar="SECONDS",
         least=0.1,
     )
-    variants: tuple[Path, ...] = option(
-        (), "A further folder laid out as variants/; repeatable.", metavar="DIR", folder=True
-    )
+    variants: tuple[Path, ...] = variant_folders()
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
