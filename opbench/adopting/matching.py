@@ -325,8 +325,8 @@ def _order_transpose(found: Match, facts: KernelFacts) -> None:
         return
     stored = [index for listed in facts.indices.values() for index in listed]
     strides = [_strides(index, found.axes) for index in (*stored, *facts.loaded_at)]
-    if len(strides) != 2 or any(len(names) != 1 for names in strides):
-        return
+    if len(strides) != 2 or any(len(names) != 1 for names in strides) or set(stored) == set(facts.loaded_at):
+        return  # one index for both is a copy: a wrong transpose, and no other layout
     out, x = (names.pop() for names in strides)
     if out == x:
         text = f"the rows of both the input and the output are {out} apart, and transpose's only where it is a square"
