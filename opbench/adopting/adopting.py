@@ -10,7 +10,7 @@ from opbench.adopting.host_program import program_of
 from opbench.adopting.host_structs import structs_of
 from opbench.adopting.host_textures import textures_of
 from opbench.adopting.kernel_facts import KernelFacts
-from opbench.adopting.matching import ENOUGH, Match, nearest, rank, words_of
+from opbench.adopting.matching import ENOUGH, Contradiction, Match, nearest, rank, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.proposal import Proposal, read_kernel, write_header
 from opbench.errors import UsageError, unknown
@@ -69,6 +69,10 @@ def propose(
     proposal = Proposal(found.operator, chosen, evidence=["--operator says so"] if operator else found.evidence)
     program = program_of(everything, sources[0].text)
     write_header(proposal, read, found, program, textures_of(everything), structs)
+    hosts = [one for one in everything if one.kind == "function" and not one.is_device]
+    if launch is None and any(chosen in one.uses - one.calls for one in hosts):
+        text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
+        proposal.contradictions.append(Contradiction("launch", chosen, text))
     products = matrix_classes(sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')

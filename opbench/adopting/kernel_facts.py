@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from opbench.adopting.host_launches import Parameter
+from opbench.adopting.host_launches import Parameter, definitions
 from opbench.adopting.stores import ATOMIC, COMPOUND, loads, read_before_stored, statements, stored_index, stores
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing
@@ -70,7 +70,8 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
     stored = stores(kernel, pointers, functions)
-    formula, moved, loaded_at = _formula(body, pointers)
+    index_values = _index_values(body)
+    formula, moved, loaded_at = _formula(body, pointers, index_values)
     factors = [one.text for pair in pairwise(body) for one in pair if "*" in (pair[0].text, pair[1].text)]
     return KernelFacts(
         kernel.name,
@@ -82,7 +83,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
         moved,
-        _indices(body, pointers),
+        _indices(body, pointers, index_values),
         {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
         loaded_at,
         names & frozenset(factors),
@@ -95,7 +96,16 @@ def _element_type(written: str) -> str:
     return " ".join(word for word in written.split() if word not in dropped)
 
 
-def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool, tuple[str, ...]]:
+def _index_values(body: Sequence[Token]) -> dict[str, str]:
+    """The products that variables stand for: `int at = row * n + col;`; not of variables that change."""
+    changed = _changed(body)
+    values = {name: "".join(token.text for token in value) for name, value in definitions(body).items()}
+    return {name: value for name, value in values.items() if "*" in value and name not in changed}
+
+
+def _formula(
+    body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
+) -> tuple[str, bool, tuple[str, ...]]:
     """What all stores to pointers have in common, whether an element moves to another index, and where it was."""
     loaded: dict[str, tuple[str, str]] = {}
     changed = _changed(body)
@@ -105,8 +115,10 @@ def _formula(body: Sequence[Token], pointers: Sequence[str]) -> tuple[str, bool,
         at = stored_index(statement, pointers)
         if at is not None:
             _, index, value = at
+            index = index_values.get(index, index)
             text, read = _reduced(value, pointers, {k: v for k, v in loaded.items() if k not in changed})
             kind = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
+            read = [index_values.get(one, one) for one in read]
             seen.add((kind, kind == "same" and read != [index]))
             loaded_at += read
         else:
@@ -177,7 +189,9 @@ def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -
     return frozenset(found)
 
 
-def _indices(body: Sequence[Token], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _indices(
+    body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
     """The indices of assignments, of updates such as `+=`, and of atomic operations on an element."""
     found: dict[str, tuple[str, ...]] = {}
     for index, token in enumerate(body[:-1]):
@@ -192,5 +206,5 @@ def _indices(body: Sequence[Token], pointers: Sequence[str]) -> dict[str, tuple[
         atomic = before[1:] == ["(", "&"] and ATOMIC.match(before[0]) is not None
         if stored or atomic:
             written = "".join(other.text for other in body[index + 2 : ends])
-            found[token.text] = (*found.get(token.text, ()), written)
+            found[token.text] = (*found.get(token.text, ()), index_values.get(written, written))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -194,6 +195,7 @@ def match(facts: KernelFacts, problem: Operator) -> Match:
     if problem.name == "transpose":
         _order_transpose(found, facts)
     _contradict(found, facts, inputs, outputs)
+    _contradict_strides(found, facts)
     return found
 
 
@@ -307,16 +309,24 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
 def _order_matmul(found: Match, facts: KernelFacts) -> None:
     """Tell n from k by the output's index, `C[row * N + col]`, as some call the inner axis N and some K."""
     index = next((i for name, listed in facts.indices.items() if found.names.get(name) == "out" for i in listed), "")
-    stride = re.search(r"(\w+)\*(\w+)\+", index)
-    row, name = (stride[1].lower(), stride[2]) if stride else ("", "")
+    factors = [pair for pair in re.findall(r"(\w+)\*(\w+)", index) if {*pair} & found.axes.keys()]
+    row, name = sorted(factors[0], key=lambda factor: factor in found.axes) if factors else ("", "")
     axis = found.axes.get(name, "")
-    if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row):
+    if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
         found.contradictions.append(Contradiction("layout", "out", text))
     elif axis in ("k", "m") and len(set(found.axes.values())) == 3:
         swapped = {axis: "n", "n": axis}
-        found.axes = {number: swapped.get(own, own) for number, own in found.axes.items()}
-        found.guesses.append(Guess(name, "n", (f"the output's rows are {name} apart",)))
+        why = f"the output's rows are {name} apart"
+        _set_axes(found, {number: (swapped.get(own, own), why) for number, own in found.axes.items()})
+
+
+def _set_axes(found: Match, axes: Mapping[str, tuple[str, str]]) -> None:
+    """Give sizes other axes, each for a reason; guesses of them that differ are dropped."""
+    changed = {name: (axis, why) for name, (axis, why) in axes.items() if found.axes[name] != axis}
+    found.axes |= {name: axis for name, (axis, _) in changed.items()}
+    found.guesses = [guess for guess in found.guesses if guess.what not in changed]
+    found.guesses += [Guess(name, axis, (why,)) for name, (axis, why) in changed.items()]
 
 
 def _order_transpose(found: Match, facts: KernelFacts) -> None:
@@ -332,16 +342,24 @@ def _order_transpose(found: Match, facts: KernelFacts) -> None:
         text = f"the rows of both the input and the output are {out} apart, and transpose's only where it is a square"
         found.contradictions.append(Contradiction("layout", "out", text))
     elif found.axes[out] == "cols":
-        found.axes = {out: "rows", x: "cols"}
-        found.guesses = [guess for guess in found.guesses if guess.what not in found.axes]
-        found.guesses.append(Guess(out, "rows", (f"the output's rows are {out} apart",)))
-        found.guesses.append(Guess(x, "cols", (f"the input's rows are {x} apart",)))
+        why = f"the output's rows are {out} apart, the input's {x}"
+        _set_axes(found, {out: ("rows", why), x: ("cols", why)})
 
 
 def _strides(index: str, axes: Collection[str]) -> set[str]:
     """The sizes by which an index multiplies."""
     near = re.findall(r"(?<=\*)\w+|\w+(?=\*)", index)
     return {name for name in near if name in axes}
+
+
+def _contradict_strides(found: Match, facts: KernelFacts) -> None:
+    """Contradict rows that are longer than their elements: `row * (cols + 1) + col`."""
+    for index in (*itertools.chain.from_iterable(facts.indices.values()), *facts.loaded_at):
+        padded = re.search(r"\*\((\w+)\+\w+\)|\((\w+)\+\w+\)\*", index)
+        if padded and (name := padded[1] or padded[2]) in found.axes:
+            text = f"a row is longer than {name} elements ({index}), and {found.operator}'s rows follow each other"
+            found.contradictions.append(Contradiction("layout", name, text))
+            return
 
 
 # What contradicts -------------------------------------------------------------------------------------------------

@@ -460,8 +460,12 @@ def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
     found = propose(path, ALL_OPERATORS)
     assert found.args == ['"a"', '"b"', '"out"', '"m"', '"k"', '"n"']
     assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)"]' in launch_line(found)
-    path.write_text(MATRICES.replace("C[row * K + col]", "C[col * M + row]"))
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+    assert sorted((one.what, one.value) for one in found.guesses) == [("K", "n"), ("N", "k")]
+    path.write_text(MATRICES.replace("C[row * K + col] =", "int at = row * K + col; C[at] ="))
+    assert propose(path, ALL_OPERATORS).args == found.args
+    for index in ("col * M + row", "M * col + row", "row + M * col"):
+        path.write_text(MATRICES.replace("C[row * K + col]", f"C[{index}]"))
+        assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
 
 
 def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
@@ -504,6 +508,8 @@ def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path)
     found = propose(path, ALL_OPERATORS)
     assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
     assert [guess.what for guess in found.guesses] == ["the launch"]
+    path.write_text(path.read_text() + "void run(float* x, int n) { launch_by(vector_add, x, x, x, n); }\n")
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["launch"]
 
 
 def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> None:
@@ -743,8 +749,9 @@ def test_the_indices_tell_rows_from_columns(tmp_path: Path) -> None:
         ("first", "cols"),
         ("second", "rows"),
     ]
-    path.write_text(MOVED.replace("ny * x", "nx * x"))
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+    for before, after in (("ny * x", "nx * x"), ("nx * y", "(nx + 1) * y")):
+        path.write_text(MOVED.replace(before, after))
+        assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
 
 
 ONE_SIDE = """\
