@@ -25,7 +25,7 @@ from opbench.checking.measuring import Measured, measure_cases
 from opbench.checking.memory import MemoryChecked, check_memory
 from opbench.checking.racing import RacedCases, race_cases
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
-from opbench.gpu.compile.cubin import BadCubin, machine_code_sha256
+from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.fitting import CompiledCase, compile_case
 from opbench.gpu.compile.resources import resources_of
 from opbench.kernels.case import Case
@@ -158,7 +158,7 @@ class Server:
                 "folder with OPBENCH_CACHE"
             ) from None
         with contextlib.suppress(BadCubin):
-            return Built(item[1], machine_code_sha256=machine_code_sha256(compiled.read_bytes()))
+            return Built(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
         return Built(item[1])
 
     def compile_for(self, request: CompileFor, notify: Notify) -> None:

@@ -56,6 +56,6 @@ def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> Co
     if code is None:
         raise CompileError(f"the kernels do not compile together for {arch}:\n{log}")
     lowered = {key.removeprefix("&"): value for key, value in names.items()}
-    sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).items()}
+    sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).kernels.items()}
     found_sizes = {kernel: sizes[lowered[kernel]] for kernel in kernels if lowered[kernel] in sizes}
     return CompiledText(arch, code, lowered, found_sizes)

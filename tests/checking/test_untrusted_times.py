@@ -17,7 +17,7 @@ from opbench.checking.measuring import measure_cases
 from opbench.emulator import CpuBackend
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
-from opbench.gpu.compile.cubin import read_variables, uses_device_heap
+from opbench.gpu.compile.cubin import read_cubin
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog, case_named
 from opbench.kernels.launch import BuildRequest
@@ -115,10 +115,10 @@ def test_a_cheat_on_time_compiles_for_a_gpu(name: str) -> None:
     except EnvironmentFault as missing:
         pytest.skip(str(missing))
     cubin = nvrtc.compile_cubin(case_of(FILES[name]).request(), "sm_90").cubin.read_bytes()
-    variables = {variable.name for variable in read_variables(cubin)}
+    variables = {variable.name for variable in read_cubin(cubin).variables}
     text = FILES[name].read_text()
     assert bool(variables) == ("\n__device__ " in text), variables
-    assert uses_device_heap(cubin) == ("malloc(" in text.partition("extern")[2])
+    assert read_cubin(cubin).uses_device_heap == ("malloc(" in text.partition("extern")[2])
 
 
 def test_every_cheat_is_caught_by_what_its_name_says() -> None:
@@ -265,7 +265,7 @@ def test_variables_of_a_module_are_read_from_its_symbols(tmp_path: Path) -> None
         "    __syncthreads();\n    plain++; hidden[n]++; nameless++; own++; out[0] = tile[n];\n}\n"
     )
     cubin = nvrtc.compile_cubin(BuildRequest(source, ("k",)), "sm_90").cubin.read_bytes()
-    sizes = {variable.name: variable.nbytes for variable in read_variables(cubin)}
+    sizes = {variable.name: variable.nbytes for variable in read_cubin(cubin).variables}
     assert sizes["plain"] == 4 and sizes["hidden"] == 12 and sizes["fixed"] == 20
     assert sorted(sizes.values()) == [2, 4, 4, 12, 20], "shared memory is none of them"
-    assert not uses_device_heap(cubin)
+    assert not read_cubin(cubin).uses_device_heap

@@ -9,7 +9,7 @@ import pytest
 
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc, sass
-from opbench.gpu.compile.cubin import BadCubin, machine_code_sha256
+from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.sass import Instruction, KernelCode
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
@@ -258,7 +258,8 @@ def test_without_nvdisasm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, tm
 def machine_code(path: Path, text: str, *macros: tuple[str, str]) -> str:
     """The hash that results carry, of a source of these words."""
     path.write_text(text)
-    return machine_code_sha256(nvrtc.compile_cubin(BuildRequest(path, ("scale",), macros), "sm_90").cubin.read_bytes())
+    cubin = nvrtc.compile_cubin(BuildRequest(path, ("scale",), macros), "sm_90").cubin
+    return read_cubin(cubin.read_bytes()).machine_code_sha256
 
 
 @needs_tools
@@ -274,4 +275,4 @@ def test_the_hash_of_results_needs_no_tool_and_counts_what_occupancy_depends_on(
     assert len(hashes) == 3, "the last two differ in their shared memory only"
     assert machine_code(tmp_path / "d.cu", bounded), "launch bounds may or may not change the code"
     with pytest.raises(BadCubin):
-        machine_code_sha256(b"\x7fELF nothing")
+        read_cubin(b"\x7fELF nothing")

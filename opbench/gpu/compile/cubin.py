@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Section, SymbolTableSection
 
 from opbench.errors import OpbenchError
 
-OBJECT = 1
-"""Type of a symbol that is a variable."""
 VARIABLES = (".nv.global", ".nv.constant3")
 """Sections of `__device__` variables, with and without first values, and of `__constant__` ones."""
 ENTRY = 0x10
-"""Bit of a symbol's `st_other` that marks a kernel."""
+"""Bit of a symbol's `st_other` that marks a kernel; pyelftools drops this bit, so it is read from the file's bytes."""
+OTHER_OFFSET = 5
+"""Offset in bytes of `st_other` in a symbol of a 64-bit ELF file."""
 RESERVED_SHARED = 1024
 """From compute capability 9.0 on `.nv.shared.NAME` begins with a part that the driver reserves."""
 MAX_THREADS, FRAME_SIZE, MIN_STACK_SIZE, PARAMETER, REGISTERS = 0x05, 0x11, 0x12, 0x17, 0x2F
@@ -56,74 +61,64 @@ class CubinVariable:
 
 
 @dataclass(frozen=True)
-class _Section:
-    name: str
-    info: int
-    size: int
-    link: int
-    content: bytes
+class Cubin:
+    """The facts that a cubin states about its kernels and variables."""
 
-
-@dataclass(frozen=True)
-class _Symbol:
-    name: str
-    other: int
-    section: int
-    kind: int = 0
-    size: int = 0
-
-
-def read_cubin(data: bytes) -> dict[str, CubinKernel]:
-    """Return the kernels of a cubin by name; raise BadCubin."""
-    try:
-        sections = _sections(data)
-        symbols = _symbols(sections)
-        return {
-            symbol.name: _kernel(symbol, sections, symbols)
-            for symbol in symbols
-            if symbol.other & ENTRY and 0 < symbol.section < len(sections) and symbol.name
-        }
-    except (struct.error, ValueError, IndexError, KeyError) as error:
-        raise BadCubin(f"no cubin that opbench can read: {error}") from None
-
-
-def read_variables(data: bytes) -> list[CubinVariable]:
-    """Return the variables of a cubin that outlive a launch; raise BadCubin."""
-    try:
-        sections = _sections(data)
-        return [
-            CubinVariable(symbol.name, symbol.size)
-            for symbol in _symbols(sections)
-            if symbol.kind == OBJECT
-            and symbol.size
-            and 0 < symbol.section < len(sections)
-            and sections[symbol.section].name.startswith(VARIABLES)
-        ]
-    except (struct.error, ValueError, IndexError, KeyError, StopIteration) as error:
-        raise BadCubin(f"no cubin that opbench can read: {error}") from None
-
-
-def uses_device_heap(data: bytes) -> bool:
-    """Return whether a kernel calls the device's `malloc`, whose memory outlives a launch; raise BadCubin."""
-    try:
-        return any(symbol.name == "malloc" and not symbol.section for symbol in _symbols(_sections(data)))
-    except (struct.error, ValueError, IndexError, KeyError, StopIteration) as error:
-        raise BadCubin(f"no cubin that opbench can read: {error}") from None
-
-
-def machine_code_sha256(data: bytes) -> str:
-    """Return a hash of a cubin's instructions and constants and of the registers and memory of each kernel.
+    kernels: Mapping[str, CubinKernel]
+    variables: tuple[CubinVariable, ...]
+    """The variables that outlive a launch."""
+    uses_device_heap: bool
+    """Whether a kernel calls the device's `malloc`, whose memory outlives a launch."""
+    machine_code_sha256: str
+    """Hash of the instructions and constants and of the registers and memory of each kernel.
 
     Line information, the source's name and the time of compiling do not change the hash. Registers and memory do,
-    because they decide the occupancy even where all instructions are equal. Raise BadCubin.
+    because they decide the occupancy even where all instructions are equal.
     """
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Read a cubin; raise BadCubin."""
+    try:
+        return _read(data)
+    except (ELFError, struct.error, ValueError, LookupError, OverflowError, AttributeError, TypeError) as error:
+        raise BadCubin(f"no cubin that opbench can read: {error}") from None
+
+
+def _read(data: bytes) -> Cubin:
+    elf = ELFFile(io.BytesIO(data))
+    sections = list(elf.iter_sections())
+    by_name = {section.name: section for section in sections}
+    table = by_name[".symtab"]
+    if elf["e_machine"] != "EM_CUDA" or not isinstance(table, SymbolTableSection):
+        raise ValueError("not a CUDA ELF file with symbols")
+    first, size = table["sh_offset"] + OTHER_OFFSET, table["sh_entsize"]
+    defined = [
+        (index, symbol, sections[symbol["st_shndx"]])
+        for index, symbol in enumerate(table.iter_symbols())
+        if isinstance(symbol["st_shndx"], int)
+    ]
+    kernels = {
+        symbol.name: _kernel(symbol.name, index, section, by_name)
+        for index, symbol, section in defined
+        if data[first + index * size] & ENTRY and symbol.name
+    }
+    variables = tuple(
+        CubinVariable(symbol.name, symbol["st_size"])
+        for _, symbol, section in defined
+        if symbol["st_info"]["type"] == "STT_OBJECT" and symbol["st_size"] and section.name.startswith(VARIABLES)
+    )
+    heap = any(symbol["st_shndx"] == "SHN_UNDEF" for symbol in table.get_symbol_by_name("malloc") or ())
+    return Cubin(kernels, variables, heap, _machine_code_sha256(by_name, kernels))
+
+
+def _machine_code_sha256(sections: Mapping[str, Section], kernels: Mapping[str, CubinKernel]) -> str:
     digest = hashlib.sha256()
-    kernels = read_cubin(data)
-    for section in sorted(_sections(data), key=lambda section: section.name):
-        if section.name.startswith(".text."):
-            _hash_part(digest, section.name.encode())
-            _hash_part(digest, section.content)
-    for kernel in sorted(kernels.values(), key=lambda kernel: kernel.name):
+    for name, section in sorted(sections.items()):
+        if name.startswith(".text."):
+            _hash_part(digest, name.encode())
+            _hash_part(digest, section.data())
+    for _, kernel in sorted(kernels.items()):
         taken = (kernel.name, kernel.registers, kernel.shared_bytes, kernel.local_bytes)
         _hash_part(digest, repr(taken).encode())
         _hash_part(digest, kernel.constants)
@@ -135,66 +130,31 @@ def _hash_part(digest: hashlib._Hash, part: bytes) -> None:
     digest.update(len(part).to_bytes(8, "little") + part)
 
 
-def _sections(data: bytes) -> list[_Section]:
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("no 64-bit ELF file")
-    (offset,) = struct.unpack_from("<Q", data, 0x28)
-    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
-    raw = [struct.unpack_from("<IIQQQQII", data, offset + i * size) for i in range(count)]
-    start = raw[names][4]
-    sections = []
-    for name, kind, _, _, begin, length, link, info in raw:
-        content = b"" if kind == 8 else data[begin : begin + length]  # 8: SHT_NOBITS has no bytes in the file
-        sections.append(_Section(_text(data, start + name), info, length, link, content))
-    return sections
-
-
-def _text(data: bytes, start: int) -> str:
-    return data[start : data.index(b"\0", start)].decode()
-
-
-def _symbols(sections: list[_Section]) -> list[_Symbol]:
-    table = next(s for s in sections if s.name == ".symtab")
-    names = sections[table.link].content
-    symbols = []
-    for name, info, other, section, _, size in struct.iter_unpack("<IBBHQQ", table.content):
-        symbols.append(_Symbol(_text(names, name), other, section, info & 15, size))
-    return symbols
-
-
-def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -> CubinKernel:
-    by_name = {section.name: section for section in sections}
-    code = sections[symbol.section]
-    attributes = _attributes(by_name[".nv.info"].content)
-    mine = {
-        kind: value[1]
-        for kind, value in attributes
-        if len(value) == 2 and value[0] < len(symbols) and symbols[value[0]] == symbol
-    }
-    own = by_name.get(f".nv.info.{symbol.name}")
-    own_attributes = list(_attributes(own.content)) if own else []
-    bounds = next((v for k, v in own_attributes if k == MAX_THREADS), ())
-    sizes = {
-        value[1] & 0xFFFF: value[2] >> 18 for kind, value in own_attributes if kind == PARAMETER and len(value) == 3
-    }
-    shared = by_name.get(f".nv.shared.{symbol.name}")
-    reserved = RESERVED_SHARED if ".nv.shared.reserved.0" in by_name else 0
-    constants = (by_name.get(name) for name in (f".nv.constant2.{symbol.name}", ".nv.constant3"))
+def _kernel(name: str, index: int, code: Section, sections: Mapping[str, Section]) -> CubinKernel:
+    """Collect the facts about the kernel of symbol number `index`, whose instructions are in section `code`."""
+    every = _attributes(sections[".nv.info"].data())
+    mine = {kind: value[1] for kind, value in every if len(value) == 2 and value[0] == index}
+    own = list(_attributes(sections[f".nv.info.{name}"].data())) if f".nv.info.{name}" in sections else []
+    bounds = next((value for kind, value in own if kind == MAX_THREADS), ())
+    sizes = {value[1] & 0xFFFF: value[2] >> 18 for kind, value in own if kind == PARAMETER and len(value) == 3}
+    shared = sections.get(f".nv.shared.{name}")
+    reserved = RESERVED_SHARED if ".nv.shared.reserved.0" in sections else 0
+    constants = (sections.get(constant) for constant in (f".nv.constant2.{name}", ".nv.constant3"))
     return CubinKernel(
-        symbol.name,
+        name,
         # Older tools wrote the count into the section's header only.
-        mine.get(REGISTERS) or code.info >> 24,
-        max(0, shared.size - reserved) if shared else 0,
+        mine.get(REGISTERS) or code["sh_info"] >> 24,
+        max(0, shared["sh_size"] - reserved) if shared else 0,
         max(mine.get(FRAME_SIZE, 0), mine.get(MIN_STACK_SIZE, 0)),
         bounds[0] * bounds[1] * bounds[2] if len(bounds) == 3 else 0,
-        code.size,
-        b"".join(section.content for section in constants if section),
+        code["sh_size"],
+        b"".join(section.data() for section in constants if section and section["sh_type"] != "SHT_NOBITS"),
         tuple(sizes[ordinal] for ordinal in sorted(sizes)),
     )
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Kind and 32-bit words of each attribute of a `.nv.info` section that has words."""
+    """Yield kind and 32-bit words of each attribute of a `.nv.info` section that has words."""
     offset = 0
     while offset + 4 <= len(content):
         shape, kind, length = struct.unpack_from("<BBH", content, offset)

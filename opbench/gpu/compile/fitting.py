@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
 from opbench.gpu.compile import nvrtc
-from opbench.gpu.compile.cubin import BadCubin, machine_code_sha256, read_cubin
-from opbench.gpu.compile.resources import launch_resources
+from opbench.gpu.compile.cubin import BadCubin, read_cubin
+from opbench.gpu.compile.resources import kernel_resources, launch_resources
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.products import MULTIPROCESSORS
 from opbench.gpu.limits.resources import LaunchResources
@@ -66,19 +65,8 @@ def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
             return CompiledCase(unfit=reason)
         request = case.request()
         compiled = nvrtc.compile_cubin(request, nvrtc.architecture(target.capability, request))
-        cubin = compiled.cubin.read_bytes()
-        asked = {lowered: name for name, lowered in compiled.names.items()}
-        kernels = {
-            asked.get(name, name): KernelResources(
-                kernel.registers,
-                kernel.shared_bytes,
-                kernel.local_bytes,
-                min(kernel.bound_threads or 1024, nvrtc.max_threads(kernel.registers)),
-            )
-            for name, kernel in read_cubin(cubin).items()
-        }
-        taken = launch_resources(kernels, launches, target.limits)
-        code = machine_code_sha256(cubin)
+        cubin = read_cubin(compiled.cubin.read_bytes())
+        taken = launch_resources(kernel_resources(compiled, cubin), launches, target.limits)
     except BadCubin:
         return CompiledCase()  # the compiler is newer than our cubin reader: the driver will report what does not fit
     except CompileError as error:
@@ -90,7 +78,7 @@ def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
     worst = min(taken.values(), key=lambda r: r.occupancy or 0.0, default=None)
     return CompiledCase(
         unfit=next(filter(None, (does_not_fit(n, r, target.limits) for n, r in taken.items())), ""),
-        identity=f"{code} {launches}",
+        identity=f"{cubin.machine_code_sha256} {launches}",
         registers=worst.registers if worst else None,
         shared_bytes=worst.shared_bytes + (worst.dynamic_shared_bytes or 0) if worst else None,
         occupancy=worst.occupancy if worst else None,

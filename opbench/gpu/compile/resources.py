@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile import nvrtc, sass
-from opbench.gpu.compile.cubin import machine_code_sha256, read_cubin
+from opbench.gpu.compile.cubin import Cubin, read_cubin
 from opbench.gpu.limits.capability import missing_capability
 from opbench.gpu.limits.occupancy import DeviceLimits, occupancy
 from opbench.gpu.limits.products import PRODUCTS, GpuProduct, product
@@ -119,26 +119,32 @@ def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
     """Compile a module and read its cubin; raise CompileError, EnvironmentFault or BadCubin."""
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
-    cubin = compiled.cubin.read_bytes()
+    content = compiled.cubin.read_bytes()
+    cubin = read_cubin(content)
     asked = {lowered: name for name, lowered in compiled.names.items()}
-    read = {asked.get(name, name): kernel for name, kernel in read_cubin(cubin).items()}
-    kernels = {
-        name: KernelResources(
+    try:
+        shown = sass.disassemble(content, (source.path for source in closure(request.source, request.include)))
+        code = {asked.get(name, name): kernel for name, kernel in shown.items()}
+    except EnvironmentFault:
+        code = {}
+    code_bytes = {asked.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
+    spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
+    kernels = kernel_resources(compiled, cubin)
+    return CompiledKernels(arch, kernels, code_bytes, spills, code, cubin.machine_code_sha256)
+
+
+def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, KernelResources]:
+    """Return the resources of each kernel by its name in the request."""
+    asked = {lowered: name for name, lowered in compiled.names.items()}
+    return {
+        asked.get(name, name): KernelResources(
             kernel.registers,
             kernel.shared_bytes,
             kernel.local_bytes,
             min(kernel.bound_threads or 1024, nvrtc.max_threads(kernel.registers)),
         )
-        for name, kernel in read.items()
+        for name, kernel in cubin.kernels.items()
     }
-    try:
-        shown = sass.disassemble(cubin, (source.path for source in closure(request.source, request.include)))
-        code = {asked.get(name, name): kernel for name, kernel in shown.items()}
-    except EnvironmentFault:
-        code = {}
-    code_bytes = {name: kernel.code_bytes for name, kernel in read.items()}
-    spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
-    return CompiledKernels(arch, kernels, code_bytes, spills, code, machine_code_sha256(cubin))
 
 
 def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources) -> Resources:

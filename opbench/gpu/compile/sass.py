@@ -189,7 +189,7 @@ def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelC
 
     `sources` are the kernel's file and its headers, for the source lines of the instructions.
     """
-    facts = read_cubin(cubin)
+    facts = read_cubin(cubin).kernels
     code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
     return {name: kernel for name, kernel in code.items() if name in facts}
 

@@ -14,13 +14,7 @@ import numpy as np
 from opbench.backend.base import Buffer, KernelResources
 from opbench.backend.symbols import plain_name
 from opbench.errors import LaunchError, located, unknown
-from opbench.gpu.compile.cubin import (
-    BadCubin,
-    CubinVariable,
-    machine_code_sha256,
-    read_variables,
-    uses_device_heap,
-)
+from opbench.gpu.compile.cubin import BadCubin, CubinVariable, read_cubin
 from opbench.gpu.driver.driver import (
     FUNC_LOCAL_BYTES,
     FUNC_MAX_DYNAMIC_SHARED_BYTES,
@@ -74,12 +68,10 @@ class CudaProgram:
         self.machine_code_sha256 = ""
         self.uses_device_heap = False
         self._variables: Sequence[CubinVariable] = ()
-        with contextlib.suppress(
-            BadCubin
-        ):  # the compiler is newer than our cubin reader; the driver loads the cubin anyway
-            data = cubin.read_bytes()
-            self.machine_code_sha256 = machine_code_sha256(data)
-            self._variables, self.uses_device_heap = read_variables(data), uses_device_heap(data)
+        with contextlib.suppress(BadCubin):  # a compiler newer than our reader; the driver loads the cubin anyway
+            read = read_cubin(cubin.read_bytes())
+            self.machine_code_sha256, self._variables = read.machine_code_sha256, read.variables
+            self.uses_device_heap = read.uses_device_heap
 
     def variables(self) -> dict[str, Buffer]:
         """Return the module's `__device__` and `__constant__` variables by name, as bytes in device memory."""
