@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
+import io
 import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Symbol, SymbolTableSection
+
 from opbench.backend.symbols import plain_name
 
-SECTION_SYMBOLS = 2
-SECTION_NO_BITS = 8
-SECTION_THREAD_LOCAL = 0x400
-SECTION_WRITABLE = 3
-"""Flags of an allocated and writable section. Read-only sections are ignored, as they have compiler constants, too."""
-SYMBOL_OBJECT = 1
-SYMBOL_THREAD_LOCAL = 6
-UNDEFINED = 0
+UNDEFINED = "SHN_UNDEF"
+SIZE_OFFSET = 32
+"""Offset in bytes of `sh_size` in a section header of a 64-bit ELF file."""
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined thread-local symbols that are no `__shared__` arrays: the runtime or the linker defines them."""
 EVERYWHERE = re.compile(
@@ -29,18 +29,6 @@ PROBE = "opb_probe"
 DYNAMIC = "opb_dynamic"
 GAP = 1024
 """Bytes that a traced build leaves after each array, so that an index past its end does not land in the next one."""
-
-
-@dataclass(frozen=True)
-class ElfSection:
-    """Hold a section header and its position in the file (bytes)."""
-
-    position: int
-    kind: int
-    flags: int
-    offset: int
-    size: int
-    link: int
 
 
 @dataclass(frozen=True)
@@ -64,68 +52,76 @@ class SharedArray:
 
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
-    """Return the names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
-    names = [name for name, _, _, section in _symbols(_read(object_file), SYMBOL_THREAD_LOCAL) if section == UNDEFINED]
+    """Return the names of the `extern __shared__` arrays that an object file refers to."""
+    names = [one.name for one in _symbols(_read(object_file), "STT_TLS") if one["st_shndx"] == UNDEFINED]
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
 def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
     """Return whether an object refers to a symbol that is neither in `arrays` nor defined in every process."""
-    names = (name for name, _, _, section in _symbols(_read(object_file)) if section == UNDEFINED and name)
-    return any(name not in arrays and not EVERYWHERE.fullmatch(name) for name in names)
+    return any(name not in arrays and not EVERYWHERE.fullmatch(name) for name in _undefined(object_file))
 
 
 @functools.lru_cache(64)
 def imported_symbols(module: Path) -> frozenset[str]:
     """Return the names of the undefined symbols of a linked module, such as the runtime's functions."""
-    return frozenset(name for name, _, _, section in _symbols(_read(module)) if section == UNDEFINED and name)
+    return frozenset(_undefined(module))
 
 
 @functools.lru_cache(64)
 def shared_arrays(module: Path) -> list[SharedArray]:
     """Return the `__shared__` arrays that a linked module defines; the dynamic array has size 0."""
-    found = {
-        (offset, size): SharedArray(plain_name(name), offset, size, owner_of(name))
-        for name, offset, size, section in _symbols(_read(module), SYMBOL_THREAD_LOCAL)
-        if section != UNDEFINED and not name.endswith(PROBE) and (size or name == DYNAMIC)
+    arrays = {
+        (one["st_value"], one["st_size"]): SharedArray(
+            plain_name(one.name), one["st_value"], one["st_size"], owner_of(one.name)
+        )
+        for one in _symbols(_read(module), "STT_TLS")
+        if one["st_shndx"] != UNDEFINED and not one.name.endswith(PROBE) and (one["st_size"] or one.name == DYNAMIC)
     }
-    return sorted(found.values(), key=lambda array: array.offset)
+    return sorted(arrays.values(), key=lambda array: array.offset)
 
 
 @functools.lru_cache(64)
 def module_variables(module: Path) -> list[SharedArray]:
     """Return the `__device__` and `__constant__` variables of a linked module, sorted by offset; no two overlap."""
-    data = _read(module)
+    elf = _read(module)
+    # Sections that are only read contain constants of the compiler, too; thread-local ones contain shared arrays.
+    wanted = SH_FLAGS.SHF_WRITE | SH_FLAGS.SHF_ALLOC
     writable = {
         index
-        for index, section in enumerate(_sections(data))
-        if section.flags & (SECTION_WRITABLE | SECTION_THREAD_LOCAL) == SECTION_WRITABLE
+        for index, section in enumerate(elf.iter_sections())
+        if section["sh_flags"] & (wanted | SH_FLAGS.SHF_TLS) == wanted
     }
-    found: list[SharedArray] = []
-    for name, offset, size, section in sorted(_symbols(data, SYMBOL_OBJECT), key=lambda symbol: symbol[1]):
-        if section in writable and size and (not found or offset >= found[-1].offset + found[-1].bytes):
-            found.append(SharedArray(plain_name(name), offset, size))
-    return found
+    variables: list[SharedArray] = []
+    for one in sorted(_symbols(elf, "STT_OBJECT"), key=lambda symbol: int(symbol["st_value"])):
+        offset, size = one["st_value"], one["st_size"]
+        overlaps = variables and offset < variables[-1].offset + variables[-1].bytes
+        if one["st_shndx"] in writable and size and not overlaps:
+            variables.append(SharedArray(plain_name(one.name), offset, size))
+    return variables
 
 
 def symbol_offset(module: Path, wanted: str) -> int:
     """Return the offset in bytes of a symbol from the start of its linked module; raise ValueError if undefined."""
-    for name, offset, _, section in _symbols(_read(module)):
-        if name == wanted and section != UNDEFINED:
-            return offset
+    for one in _symbols(_read(module)):
+        if one.name == wanted and one["st_shndx"] != UNDEFINED:
+            return int(one["st_value"])
     raise ValueError(f"{module.name} has no symbol {wanted}")
 
 
 def widen_arrays(object_file: Path) -> None:
     """Add a gap after every zero-initialised array, so that an index past its end does not reach the next array.
 
-    A section of zeros has no content in the file, so only the size in its header changes. Initialised variables get
-    no gap: an index past the end of one may reach another variable undetected.
+    A section of zeros has no content in the file, so only the size in its header changes; pyelftools does not write.
+    Initialised variables get no gap: an index past the end of one may reach another variable undetected.
     """
-    data = bytearray(_read(object_file))
-    for section in _sections(bytes(data)):
-        if section.kind == SECTION_NO_BITS and section.flags & SECTION_WRITABLE == SECTION_WRITABLE and section.size:
-            struct.pack_into("<Q", data, section.position + 32, section.size + GAP)
+    elf = _read(object_file)
+    data = bytearray(object_file.read_bytes())
+    wanted = SH_FLAGS.SHF_WRITE | SH_FLAGS.SHF_ALLOC
+    for index, section in enumerate(elf.iter_sections()):
+        size = section["sh_size"]
+        if section["sh_type"] == "SHT_NOBITS" and section["sh_flags"] & wanted == wanted and size:
+            struct.pack_into("<Q", data, elf["e_shoff"] + index * elf["e_shentsize"] + SIZE_OFFSET, size + GAP)
     object_file.write_bytes(data)
 
 
@@ -137,34 +133,17 @@ def owner_of(symbol: str) -> str:
     return symbol[match.end() : match.end() + int(match[1])]
 
 
-def _read(path: Path) -> bytes:
-    data = path.read_bytes()
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError(f"{path.name} is no 64-bit little-endian ELF object")
-    return data
+def _read(path: Path) -> ELFFile:
+    return ELFFile(io.BytesIO(path.read_bytes()))
 
 
-def _sections(data: bytes) -> list[ElfSection]:
-    start = struct.unpack_from("<Q", data, 0x28)[0]
-    entry_size, count = struct.unpack_from("<HH", data, 0x3A)
-    sections = []
-    for position in range(start, start + entry_size * count, entry_size):
-        _, kind, flags, _, offset, size, link, _, _, _ = struct.unpack_from("<IIQQQQIIQQ", data, position)
-        sections.append(ElfSection(position, kind, flags, offset, size, link))
-    return sections
+def _symbols(elf: ELFFile, kind: str = "") -> Iterator[Symbol]:
+    """Yield the symbols of a type such as STT_TLS, or of every type."""
+    table = elf.get_section_by_name(".symtab")
+    assert isinstance(table, SymbolTableSection)
+    return (symbol for symbol in table.iter_symbols() if not kind or symbol["st_info"]["type"] == kind)
 
 
-def _symbols(data: bytes, wanted: int | None = None) -> list[tuple[str, int, int, int]]:
-    """Return name, value, size and section index of every symbol of type `wanted`; None means all types."""
-    sections = _sections(data)
-    found = []
-    for section in sections:
-        if section.kind != SECTION_SYMBOLS:
-            continue
-        strings = sections[section.link].offset
-        for position in range(section.offset, section.offset + section.size, 24):
-            name, info, _, index, value, size = struct.unpack_from("<IBBHQQ", data, position)
-            if wanted is None or info & 15 == wanted:
-                start = strings + name
-                found.append((data[start : data.index(b"\0", start)].decode(), value, size, index))
-    return found
+def _undefined(path: Path) -> list[str]:
+    """Return the names of the symbols that a file refers to and does not define."""
+    return [one.name for one in _symbols(_read(path)) if one["st_shndx"] == UNDEFINED and one.name]
