@@ -226,7 +226,8 @@ def _nvrtc() -> Need:
 
 def _variants() -> Need:
     """Say how many of the shipped variants the GPUs here can run; without a GPU, what the variants need."""
-    from opbench.gpu.limits.capability import OLDEST, missing_capability
+    from opbench.gpu.limits.capability import OLDEST
+    from opbench.kernels.capability import missing_capability
     from opbench.kernels.folders import Catalog
 
     catalog = Catalog()

@@ -13,7 +13,7 @@ import pytest
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
 from opbench.gpu.compile import nvrtc
-from opbench.gpu.limits.capability import missing_capability, parse_capability
+from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest

@@ -255,6 +255,14 @@ class Traced(Backend, Protocol):
 
 
 @runtime_checkable
+class HostMemory(Backend, Protocol):
+    """A backend whose kernels run on arrays in host memory."""
+
+    def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
+        """Return a tensor in the bytes of a host array, which stays the owner; there are no guard bytes."""
+
+
+@runtime_checkable
 class Arena(Backend, Protocol):
     """A backend on which the activations of a network share one piece of memory."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from opbench.gpu.limits.capability import parse_capability
+from opbench.kernels.capability import parse_capability
 from opbench.records import to_json
 
 

@@ -64,7 +64,8 @@ def list_command(
 
 def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
     """Keep the variants that a GPU's compute capability allows."""
-    from opbench.gpu.limits.capability import capability_of, missing_capability
+    from opbench.gpu.limits.capability import capability_of
+    from opbench.kernels.capability import missing_capability
 
     have = capability_of(gpu)
     return [row for row in rows if not missing_capability(have, str(row["compute_capability"]))]

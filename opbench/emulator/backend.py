@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from opbench.backend.base import Buffer, Program, Sparse, Trace, TraceOptions
 from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
@@ -26,8 +28,7 @@ from opbench.emulator.ptx import UnsupportedInstruction
 from opbench.emulator.toolchain import FAST, HUGE, TRACED, Toolchain, find_toolchain
 from opbench.emulator.tracing import Tracing
 from opbench.errors import CompileError, EnvironmentFault, UsageError
-from opbench.gpu.limits.capability import missing_capability
-from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.kernels.capability import missing_capability
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensors import Tensor
 from opbench.paths import cache_folder
@@ -63,7 +64,7 @@ class CpuBackend:
 
     name = "cpu"
     sm_count = 8
-    limits: DeviceLimits | None = None
+    limits = None
 
     def __init__(
         self, cache: Path | None = None, workers: int | None = None, capability: tuple[int, int] | None = None
@@ -243,6 +244,10 @@ class CpuBackend:
     def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
         """Return a tensor that shares a buffer's memory, from an offset in bytes on."""
         return cast(CpuArray, buffer).part(tensor.name, tensor.shape, tensor.dtype, offset)
+
+    def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
+        """Return a tensor in the bytes of a host array, which stays the owner; there are no guard bytes."""
+        return CpuArray(tensor.name, tensor.shape, tensor.dtype, memory)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Unmap the memory of the buffers."""

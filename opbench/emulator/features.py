@@ -11,7 +11,7 @@ from opbench.emulator.ptx import (
     locate,
     outside_strings,
 )
-from opbench.gpu.limits.capability import missing_capability
+from opbench.kernels.capability import missing_capability
 
 PTX = (
     (re.compile(r"wgmma\.|setmaxnreg\."), "9.0a"),

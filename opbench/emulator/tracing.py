@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -35,7 +36,6 @@ from opbench.emulator.elf import SharedArray
 from opbench.emulator.library import Runtime
 from opbench.emulator.lines import source_lines
 from opbench.errors import EnvironmentFault
-from opbench.gpu.limits.occupancy import l1_size, occupancy
 from opbench.kernels.launch import KernelLaunch
 
 BEFORE_ENTRY = 7
@@ -100,11 +100,10 @@ class Tracing:
         """Set the sizes of the modelled caches for the next launch; do nothing if no GPU's caches are modelled."""
         if self._limits is None or not self._limits.l2_bytes:
             return
-        threads = launch.block[0] * launch.block[1] * launch.block[2]
-        limits, shared_bytes = self._limits, self._static_shared + launch.shared_bytes
-        # The register count is not known; it could only reduce the number of resident blocks.
-        resident = max(1, occupancy(limits, 1, shared_bytes, threads, 1).blocks_per_sm)
-        sizes = (limits.sm_count, resident, l1_size(limits, shared_bytes, resident), limits.l2_bytes)
+        shared_bytes = self._static_shared + launch.shared_bytes
+        resident = max(1, self._limits.resident_blocks(shared_bytes, math.prod(launch.block)))
+        l1_bytes = self._limits.l1_size(shared_bytes, resident)
+        sizes = (self._limits.sm_count, resident, l1_bytes, self._limits.l2_bytes)
         self._library.opb_trace_caches(self.address, *sizes)
         self._require_memory()
 

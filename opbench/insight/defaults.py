@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from opbench.backend.environment import Environment
-from opbench.gpu.limits.capability import missing_capability, parse_capability
 from opbench.gpu.limits.ceilings import Ceilings, committed
 from opbench.gpu.limits.products import MULTIPROCESSORS, product_key
+from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.mechanism import CONVERTED_AHEAD, FEW_CHANNELS

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.backend.environment import Environment
 from opbench.errors import UsageError
-from opbench.gpu.limits.capability import capability_of, missing_capability
+from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import product
 from opbench.graph.problems import ALLOWED
 from opbench.insight import defaults
+from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator

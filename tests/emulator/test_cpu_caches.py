@@ -12,7 +12,6 @@ import pytest
 from opbench.backend.base import TraceOptions
 from opbench.backend.counts import CacheTraffic
 from opbench.emulator import CpuBackend
-from opbench.gpu.limits.occupancy import l1_size
 from opbench.gpu.limits.products import PRODUCTS
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 
@@ -144,4 +143,4 @@ def test_without_a_gpu_nothing_is_modelled(trace: Trace) -> None:
     [(0, 8, 256), (4096, 2, 256 - 16), (48 * 1024, 4, 256 - 196), (100 * 1024, 2, 256 - 228)],
 )
 def test_shared_memory_takes_from_l1(shared: int, resident: int, left: int) -> None:
-    assert l1_size(PRODUCTS["h200"].limits, shared, resident) == left * 1024
+    assert PRODUCTS["h200"].limits.l1_size(shared, resident) == left * 1024

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from opbench.cli import cli
 from opbench.errors import UsageError
-from opbench.gpu.limits.capability import capability_of, missing_capability, parse_capability
+from opbench.gpu.limits.capability import capability_of
+from opbench.kernels.capability import missing_capability, parse_capability
 
 
 @pytest.mark.parametrize(

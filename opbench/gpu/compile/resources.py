@@ -13,10 +13,10 @@ from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.cubin import Cubin, read_cubin
-from opbench.gpu.limits.capability import missing_capability
 from opbench.gpu.limits.occupancy import DeviceLimits, occupancy
 from opbench.gpu.limits.products import PRODUCTS, GpuProduct, product
 from opbench.gpu.limits.resources import LaunchResources
+from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.source.sources import closure

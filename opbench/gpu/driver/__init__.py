@@ -27,8 +27,8 @@ from opbench.gpu.driver.memory import CudaBuffer, DeviceArray
 from opbench.gpu.driver.movable import MovableLaunch
 from opbench.gpu.driver.nvml import Nvml
 from opbench.gpu.driver.program import CudaProgram
-from opbench.gpu.limits.capability import missing_capability
 from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.tensors import DTYPES, Tensor

@@ -10,6 +10,9 @@ REGISTER_UNIT = 256
 PARTITIONS = 4
 """A multiprocessor has four partitions of registers, and a warp uses one of them."""
 SHARED_UNIT = 128
+KIB = 1024
+SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
+"""Shared memory sizes (KiB) that the driver can configure; the rest is L1 cache."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,15 @@ class DeviceLimits:
     l2_bytes: int = 0
     """0 if not known."""
 
+    def resident_blocks(self, shared_bytes: int, threads: int) -> int:
+        """Return how many blocks fit on a multiprocessor at the same time if registers do not limit them."""
+        return occupancy(self, 1, shared_bytes, threads, 1).blocks_per_sm
 
-KIB = 1024
-
-SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
-"""Shared memory sizes (KiB) that the driver can configure; the rest is L1 cache."""
+    def l1_size(self, shared_bytes: int, resident: int) -> int:
+        """Return the L1 cache size of a multiprocessor with `resident` blocks and their shared memory."""
+        wanted = resident * (shared_bytes + self.reserved_shared_per_block) if shared_bytes else 0
+        sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= self.shared_per_sm]
+        return self.l1_bytes - next((size for size in sizes if size >= wanted), self.shared_per_sm)
 
 
 @dataclass(frozen=True)
@@ -81,13 +88,6 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
         waves=waves,
         tail=1 / (whole + 1) if waves > whole else 0.0,
     )
-
-
-def l1_size(limits: DeviceLimits, shared_bytes: int, resident: int) -> int:
-    """Return the L1 cache size of a multiprocessor with `resident` blocks and their shared memory."""
-    wanted = resident * (shared_bytes + limits.reserved_shared_per_block) if shared_bytes else 0
-    sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= limits.shared_per_sm]
-    return limits.l1_bytes - next((size for size in sizes if size >= wanted), limits.shared_per_sm)
 
 
 def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from opbench.backend.base import Backend
+from opbench.backend.base import Backend, HostMemory
 from opbench.backend.findings import headline
 from opbench.checking import backends
-from opbench.emulator.buffer import CpuArray
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.insight.defaults import ChosenFor, target
 from opbench.kernels.case import Case
@@ -159,6 +158,7 @@ class CpuRunner:
     """A case on the host's cores, on tensors in place."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
+        assert isinstance(place.backend, HostMemory)
         self.case = case
         self._backend = place.backend
         problem = case.problem
@@ -172,7 +172,7 @@ class CpuRunner:
         """Compute the outputs from the inputs, all dense and in the problem's order; return when they are ready."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
-            ours.name: CpuArray(ours.name, ours.shape, ours.dtype, _memory(given))
+            ours.name: self._backend.on_array(ours, _memory(given))
             for ours, given in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
         }
         with _ONE_AT_A_TIME:
