@@ -12,13 +12,12 @@ import pytest
 import opbench
 from opbench import api
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.results.files import Run
 from opbench.running import targets
 from opbench.running.options import RunSetup
 from opbench.running.runner import Progress
-
-CATALOG = Catalog()
+from support.common import CATALOG
 
 
 def test_run_load_and_check_agree(tiny_suite: Path) -> None:

@@ -14,11 +14,10 @@ from opbench.backend.findings import Finding
 from opbench.checking.binding import allocate
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
 from opbench.kernels.variant import Variant
+from support.common import CATALOG
 
-CATALOG = Catalog()
 VARIANTS = [
     variant
     for name in CATALOG.operator_names()

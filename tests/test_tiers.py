@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opbench.kernels.folders import Catalog
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 from support.tiers import LongTests, long_items, read_long_tests
 
 TESTS = ROOT / "tests"
@@ -48,7 +47,7 @@ def test_make_test_checks_and_compiles_every_variant() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-m", "not long", TESTS / "test_variants.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     collected = set(done.stdout.splitlines())
-    catalog = Catalog()
+    catalog = CATALOG
     for operator in catalog.operator_names():
         for variant in (v for v in catalog.variants(operator) if not v.is_library):
             for name in ("test_right_on_its_two_most_telling_examples", "test_its_first_config_compiles_for_hopper"):

@@ -14,14 +14,14 @@ import pytest
 
 from opbench.checking.verdict import changed_input, judge
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog, load_module
+from opbench.kernels.folders import load_module
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import DTYPES
 from opbench.kernels.variant import Variant
+from support.common import CATALOG
 
 torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")
 
-CATALOG = Catalog()
 VARIANTS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
 ONLY_ON_A_GPU = {"batchnorm2d", "conv2d", "linear", "matmul", "upsample_concat_conv2d"}
 """Operators whose variants ask for a device, for cuDNN, or for dtypes side by side that the CPU has not."""

@@ -15,14 +15,13 @@ from opbench.checking.checking import Session
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.running import targets
+from support.common import CATALOG, kernel_variants
 from support.needs import needs_nvrtc
 
-CATALOG = Catalog()
-CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+CUDA = kernel_variants()
 
 
 def covering(pairs: list[Case], shows: Callable[[Case], set[object]]) -> list[Case]:

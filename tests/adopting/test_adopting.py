@@ -12,11 +12,10 @@ from opbench.adopting.matching import Guess
 from opbench.adopting.proposal import Proposal
 from opbench.adopting.stores import stores
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import has_header
 from opbench.source.scan import declarations
+from support.common import CATALOG
 
-CATALOG = Catalog()
 OPERATORS = {name: CATALOG.operator(name) for name in ("relu", "add", "matmul", "softmax", "sum")}
 
 MATMUL = """\

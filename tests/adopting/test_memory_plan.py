@@ -10,9 +10,9 @@ from opbench.adopting.memory_plan import MemoryPlan, plan_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import has_memory_header, read_memory_header, read_variants
 from opbench.kernels.scalar import Part, Scalar
+from support.common import CATALOG
 
 CASES = Path(__file__).parents[1] / "cases" / "bare"
 
@@ -233,7 +233,7 @@ def test_only_a_check_takes_a_header_without_an_operator(tmp_path: Path) -> None
     path = tmp_path / "mine.cu"
     path.write_text(HEADED.format(buffer="{}"))
     with pytest.raises(UsageError, match=r"mine.cu:2: operator = \"none\".*opbench check.*new operator"):
-        Catalog().own_variants(path)
+        CATALOG.own_variants(path)
 
 
 def test_a_variable_that_counts_on_from_itself_is_asked_for(tmp_path: Path) -> None:
@@ -459,7 +459,7 @@ def test_a_part_of_a_buffer_is_for_headers_without_an_operator(tmp_path: Path) -
         "// ///\n__global__ void part(const float* x, float* out, int n) { out[0] = x[0]; }\n"
     )
     (variant,) = read_variants(path)
-    case = Case(variant, {}, Catalog().operator("relu").from_axes({"n": 8}))
+    case = Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 8}))
     with pytest.raises(UsageError, match="a part of 'x'"):
         case.launches(1)
 

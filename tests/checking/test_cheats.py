@@ -11,17 +11,13 @@ from opbench import api
 from opbench.checking.checking import trace_case
 from opbench.insight.diagnosis import diagnose
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running import targets
-from support.common import CHEATS, is_among, reports, said
+from support.common import CATALOG, CHEATS, is_among, reports, said
 
 FILES = sorted(CHEATS.glob("*.cu"))
 
 
 SLOW = sorted((CHEATS / "slow").glob("*.cu"))
-
-
-CATALOG = Catalog()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)

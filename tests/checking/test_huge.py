@@ -9,7 +9,7 @@ import pytest
 from opbench import api
 from opbench.checking import huge_values
 from opbench.checking.huge import huge_problems, is_huge
-from opbench.kernels.folders import Catalog
+from support.common import CATALOG
 
 COPIES = """\
 // /// opbench
@@ -46,7 +46,7 @@ SAID: dict[str, str] = {}
 def tried(path: Path) -> dict[str, str]:
     """Each huge problem's outcome."""
     results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
-    huge = [r for r in results if is_huge(Catalog().operator(r.operator).parse(r.problem))]
+    huge = [r for r in results if is_huge(CATALOG.operator(r.operator).parse(r.problem))]
     SAID.update({r.problem: r.verdict.integers for r in huge if r.verdict and r.status == "right"})
     return {r.problem: f"{r.status}: {r.reason}" for r in huge}
 
@@ -80,9 +80,9 @@ def test_values_of_the_blocks_that_ran_are_judged(tmp_path: Path, index: str) ->
 
 def test_one_axis_grows_at_a_time() -> None:
     """Rows and columns of a transpose; of a matmul the rows of either side, as k is how long its sums are."""
-    transposes = [problem.axes for problem in huge_problems(list(Catalog().operator("transpose").examples()))]
+    transposes = [problem.axes for problem in huge_problems(list(CATALOG.operator("transpose").examples()))]
     assert [axes["rows"] > 10**6 for axes in transposes] == [True, False]
-    products = [problem.axes for problem in huge_problems(list(Catalog().operator("matmul").examples()))]
+    products = [problem.axes for problem in huge_problems(list(CATALOG.operator("matmul").examples()))]
     assert products and all(axes["k"] < 10**6 for axes in products)
 
 
@@ -93,7 +93,7 @@ def test_indices_of_16_bits_are_found_where_a_grid_allows_no_more_rows(tmp_path:
     path.write_text(limited.replace("// launch", '// requires = ["rows <= 65535", "cols <= 65535"]\n// launch'))
     results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
     statuses = {r.problem: r.status for r in results}
-    assert not any(is_huge(Catalog().operator("transpose").parse(problem)) for problem in statuses)
+    assert not any(is_huge(CATALOG.operator("transpose").parse(problem)) for problem in statuses)
     assert statuses.pop("(rows=65535,cols=1)") == ("wrong" if width == "short" else "right")
     assert set(statuses.values()) == {"right"}
 
@@ -109,5 +109,5 @@ def test_small_inputs_of_a_huge_problem_have_content_that_they_may_have(axes: st
 
 def test_an_element_that_a_number_singles_out_makes_slices_depend() -> None:
     """Of a few draws of the step most are beyond the slices, and would not show it."""
-    problem = Catalog().operator("record").parse("(steps=2147483640)")
+    problem = CATALOG.operator("record").parse("(steps=2147483640)")
     assert huge_values._sliced(problem, "steps") is None

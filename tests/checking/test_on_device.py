@@ -18,11 +18,9 @@ from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
 from opbench.checking.expected import Prepared
 from opbench.checking.verdict import judge
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
+from support.common import CATALOG
 from support.fakes.device_arrays import Foreign, stand_in
-
-CATALOG = Catalog()
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())

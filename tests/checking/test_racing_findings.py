@@ -14,10 +14,11 @@ from opbench.checking.checking import Session
 from opbench.checking.racing import race_cases
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.running.targets import own_variants
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.racing import RaceOptions
+from support.common import CATALOG
 from support.fakes.quiet_clock import QuietClock
 
 KERNEL = """// /// opbench
@@ -64,8 +65,8 @@ class Clock(QuietClock):
 def test_wrong_ones_and_those_that_do_not_compile_are_named_and_the_others_race(tmp_path: Path) -> None:
     path = tmp_path / "faults.cu"
     path.write_text(KERNEL)
-    variant = own_variants(path, Catalog())[0]
-    problem = Catalog().operator("relu").parse("(n=1000)")
+    variant = own_variants(path, CATALOG)[0]
+    problem = CATALOG.operator("relu").parse("(n=1000)")
 
     def case(block: int, fault: int = 0) -> Case:
         return Case(variant, {"BLOCK": block, "FAULT": fault}, problem)
@@ -152,11 +153,11 @@ class Meter(QuietClock):
 
 def three_kinds(tmp_path: Path) -> list[Case]:
     """Return an honest case, one that recognises the checked content, and one that remembers its input."""
-    problem = Catalog().operator("relu").parse("(n=1000)")
+    problem = CATALOG.operator("relu").parse("(n=1000)")
     first = float(Session(open_backend("cpu")).prepare(problem).inputs("normal")["x"].reshape(-1)[0])
     path = tmp_path / "rules.cu"
     path.write_text(RULES.replace("FIRST", f"{first!r}f"))
-    variant = own_variants(path, Catalog())[0]
+    variant = own_variants(path, CATALOG)[0]
     return [Case(variant, {"KIND": kind}, problem) for kind in range(3)]
 
 

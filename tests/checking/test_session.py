@@ -21,11 +21,11 @@ from opbench.emulator import CpuBackend
 from opbench.emulator.buffer import CpuArray
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.kernels.header import read_variants
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
-from support.common import RELU
+from support.common import CATALOG, RELU
 from support.fakes.quiet_clock import QuietClock
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
@@ -65,7 +65,7 @@ def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -
     """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
     path = folder / "cheat.cu"
     path.write_text(RELU.replace(BODY, body).replace('extern "C"', f'{globals_}\nextern "C"'))
-    catalog = Catalog()
+    catalog = CATALOG
     cheat = Case(catalog.variant_file(path), {}, catalog.operator("relu").from_axes({"n": 1000}))
     honest = case_named("relu/scalar(n=1000)")
     session = Session(open_backend("cpu"))
@@ -137,7 +137,7 @@ def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> No
     assert found.wrong == {} and backend.fetched == {"out": 5}, "once more, for other content"
     path = tmp_path / "wrong.cu"
     path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
-    wrong = Case(Catalog().variant_file(path), {}, cases[0].problem)
+    wrong = Case(CATALOG.variant_file(path), {}, cases[0].problem)
     assert not session.check(wrong).verdict.right and not session.check(wrong).verdict.right
     assert backend.fetched == {"out": 9}, "what is wrong is always looked at"
 
@@ -145,7 +145,7 @@ def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> No
 def test_a_changed_input_is_named_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "changes.cu"
     path.write_text(RELU.replace("const float*", "float*").replace(BODY, f"{BODY} if (i == 7) x[i] = 5.0f;"))
-    case = Case(Catalog().variant_file(path), {}, Catalog().operator("relu").from_axes({"n": 1000}))
+    case = Case(CATALOG.variant_file(path), {}, CATALOG.operator("relu").from_axes({"n": 1000}))
     session = Session(open_backend("cpu"), traced_work=0)
     assert "changes.cu:8: changed-input: the kernel changed its input x[7]" in session.check(case).verdict.reason
     honest = session.check(case_named("relu/scalar(n=1000)")).verdict
@@ -175,7 +175,7 @@ def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path:
         "'hyper'))\n    def run():\n        p[...] -= r[0] * (r[3] * g + h[3] * p)\n    return run\n"
     )
     path = tmp_path / "own.py"
-    problem = Catalog().operator("sgd").from_axes({"n": 999})
+    problem = CATALOG.operator("sgd").from_axes({"n": 999})
     for says, right in (("in_place = true", True), ("", False)):
         path.write_text(header.format(says) + body)
         (variant,) = read_variants(path, "sgd")
@@ -198,7 +198,7 @@ def write(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("name, axes", [("relu", {"n": 1 << 20}), ("matmul", {"m": 512, "n": 1024, "k": 1024})])
 def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str, int]) -> None:
-    problem = Catalog().operator(name).from_axes(axes)
+    problem = CATALOG.operator(name).from_axes(axes)
     alone, ahead = (Prepared(problem, 7, {}, fresh_seed=8) for _ in range(2))
     ahead.make_ahead("again")
     assert "again" in ahead.ahead

@@ -9,9 +9,9 @@ import pytest
 
 from opbench import api
 from opbench.checking.verdict import judge
-from opbench.kernels.folders import Catalog
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import from_storage
+from support.common import CATALOG
 
 CASES = Path(__file__).parent / "cases"
 ONE_A_THREAD = """\
@@ -127,7 +127,7 @@ def test_a_barrier_that_tiles_of_zeros_skip_is_a_race() -> None:
 @pytest.mark.parametrize("kind", SPECIAL_INPUTS)
 def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
     pooled = {"n": 2, "c": 3, "h": 8, "w": 9, "dtype": dtype}
-    problem = Catalog().operator("maxpool2d").from_axes(pooled)
+    problem = CATALOG.operator("maxpool2d").from_axes(pooled)
     object.__setattr__(problem, "special_inputs", {"x": (kind,)})
     made = with_special_inputs(problem, problem.make_inputs(1), kind, 1)["x"]
     x = from_storage(made, dtype).astype(np.float64)
@@ -158,7 +158,7 @@ def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
 )
 @pytest.mark.parametrize("exact", [True, False])
 def test_an_infinity_is_wanted_as_it_is(got: float, want: float, right: bool, exact: bool) -> None:
-    operator = Catalog().operator("relu" if exact else "softmax").examples()[0]
+    operator = CATALOG.operator("relu" if exact else "softmax").examples()[0]
     out = np.full(70, 1.0, np.float32)
     reference = np.full(70, 1.0)
     out[3], reference[3] = got, want
@@ -168,7 +168,7 @@ def test_an_infinity_is_wanted_as_it_is(got: float, want: float, right: bool, ex
 
 def test_the_earlier_name_of_special_inputs_is_read() -> None:
     """An operator.py of earlier versions says `edges`; it is checked as one that says `special_inputs`."""
-    operator = Catalog().operator("relu")
+    operator = CATALOG.operator("relu")
     older = type("Older", (operator,), {"edges": {"x": ("far",)}})
     assert older.special_inputs == {"x": ("far",)}
     assert "far" not in operator.special_inputs["x"]

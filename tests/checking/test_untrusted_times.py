@@ -19,14 +19,14 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import NO_GAIN, RIGHT, expectation
 from opbench.timing.clock import Renewed, Sample
 from opbench.timing.measurement import Warn
 from opbench.timing.sampling import TimingOptions
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 from support.fakes.quiet_clock import QuietClock
 
 FOLDER = CHEATS / "time"
@@ -62,8 +62,8 @@ class Watch(QuietClock):
 
 def case_of(path: Path) -> Case:
     """The file on its problem, cut to what a CPU does in a moment."""
-    (variant,) = own_variants(path, Catalog())
-    return Case(variant, variant.configs[0], Catalog().operator(variant.operator).parse(SMALL[variant.operator]))
+    (variant,) = own_variants(path, CATALOG)
+    return Case(variant, variant.configs[0], CATALOG.operator(variant.operator).parse(SMALL[variant.operator]))
 
 
 def test_the_softmax_and_the_matmul_that_cheat_run_at_full_size() -> None:
@@ -72,7 +72,7 @@ def test_the_softmax_and_the_matmul_that_cheat_run_at_full_size() -> None:
         ("matmul_tests_one_old_output.cu", "matmul", 1 << 22),
     ):
         expected = expectation(FILES[name])
-        problem = Catalog().operator(operator).parse(expected.problems[0])
+        problem = CATALOG.operator(operator).parse(expected.problems[0])
         assert sum(tensor.elements for tensor in problem.output_tensors()) >= least
         assert expected.twin == FILES[f"honest/{operator}.cu"]
         assert expectation(expected.twin).problems == expected.problems
@@ -211,7 +211,7 @@ def test_an_output_that_is_updated_in_place_gets_its_old_values_back(tmp_path: P
         'extern "C" __global__ void own(float* out, int n) {\n    const int i = blockIdx.x * 256 + threadIdx.x;\n'
         "    if (i < n) out[i] = out[i] > 0.0f ? out[i] : 0.0f;\n}\n"
     )
-    catalog, backend = Catalog(), Recorded()
+    catalog, backend = CATALOG, Recorded()
     case = Case(catalog.variant_file(path), {}, catalog.operator("relu").parse("(n=1000)"))
     fresh: list[bool] = []
 
@@ -239,7 +239,7 @@ def test_an_output_that_is_updated_in_place_gets_its_old_values_back(tmp_path: P
 )
 def test_shipped_variants_stay_right_and_get_times(name: str) -> None:
     operator, pattern = name.split("/")
-    catalog = Catalog()
+    catalog = CATALOG
     variants = [v for v in catalog.variants(operator) if fnmatch.fnmatch(v.name, pattern) and not v.is_library]
     session = Session(open_backend("cpu"))
     tried = 0

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from opbench.checking import verdict
 from opbench.checking.verdict import changed_input, exact_integers_fit, guard_finding, is_dyadic, judge
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Tolerance, to_storage
+from support.common import CATALOG
 
-CATALOG = Catalog()
 MATMUL = CATALOG.operator("matmul")
 
 

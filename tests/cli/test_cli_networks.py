@@ -15,7 +15,6 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu import driver as cuda
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.case import CASE_NAME
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan import running
 from opbench.networks.plan.choosing import planned, results_for, rewritten
 from opbench.networks.plan.options import NetOptions
@@ -25,6 +24,7 @@ from opbench.networks.records.network import Record
 from support.builders import network_runs as fabricate_network
 from support.builders.runs import result, written
 from support.builders.runs import run as fabricated
+from support.common import CATALOG
 
 
 def invoke(*words: str) -> Result:
@@ -220,10 +220,10 @@ def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: P
     options = NetOptions("lenet", {"batch": 1})
     graph, _ = rewritten(running.make_graph(options), options)
     node = graph.nodes[0]
-    folder = timed_run(tmp_path / "base", defaults(Catalog(), node, "f32")[0].name)
+    folder = timed_run(tmp_path / "base", defaults(CATALOG, node, "f32")[0].name)
     options = NetOptions("lenet", {"batch": 1}, results=(folder,))
-    results = results_for(graph, options, "cpu", lambda progress: None, Catalog())
-    _, plan, said = planned(graph, options, results, "", 132, Catalog())
+    results = results_for(graph, options, "cpu", lambda progress: None, CATALOG)
+    _, plan, said = planned(graph, options, results, "", 132, CATALOG)
     assert {name: choice.source == "default" for name, choice in plan.choices.items()} == {
         n.name: n is not node for n in graph.nodes
     }

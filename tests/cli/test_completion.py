@@ -12,9 +12,8 @@ import pytest
 
 from opbench.graph.passes import PASSES
 from opbench.graph.zoo import NETWORKS
-from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
-from support.common import RELU
+from support.common import CATALOG, RELU
 
 SUITES = {path.stem for path in shipped("suites").glob("*.toml")}
 
@@ -45,7 +44,7 @@ def offered(line: str, cwd: Path) -> set[str]:
         ("opbench che", {"check"}),
         ("opbench net ", {"list", "show", "run", "train"}),
         ("opbench check rel", {"relu", "relu_backward"}),
-        ("opbench check relu/", {v.id for v in Catalog().variants("relu")}),
+        ("opbench check relu/", {v.id for v in CATALOG.variants("relu")}),
         ("opbench explain relu/gr", {"relu/grid_stride"}),
         ("opbench run lay", {"layers", "layout2d"}),
         ("opbench list cases ", SUITES),

@@ -12,9 +12,8 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.resources import resources_of
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running.server import few_modules
-from support.common import RELU, Cli
+from support.common import CATALOG, RELU, Cli
 from support.needs import needs_nvrtc
 
 PLAIN = RELU.replace('extern "C" __global__', "__global__")
@@ -59,7 +58,7 @@ def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
     """What a GPU's compiler refuses of one value alone is seen; no size is tried in its place."""
     tuned = "tune = { A = [1, 2], B = [1, 2, 3], C = [1, 2, 3, 4] }\n// define = { SIZE = 'n' }\n// title ="
     relu_file.write_text(RELU.replace("title =", tuned))
-    catalog = Catalog()
+    catalog = CATALOG
     variant = catalog.variant_file(relu_file)
     cases = [Case(variant, c, p) for p in catalog.operator("relu").examples() for c in variant.configs]
     chosen = few_modules(dict(enumerate(cases))).values()
@@ -73,7 +72,7 @@ def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.M
         raise EnvironmentFault(nvrtc.NOT_INSTALLED)
 
     monkeypatch.setattr(nvrtc, "library", missing)
-    catalog = Catalog()
+    catalog = CATALOG
     case = Case(catalog.variant_file(relu_file), {}, catalog.operator("relu").parse("(n=5)"))
     ((_, found),) = resources_of([case], "h200")
     assert found.refused is None and found.missing == nvrtc.NOT_INSTALLED

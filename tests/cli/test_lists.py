@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from opbench.kernels.case import select
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.paths import shipped
 from opbench.running.suite import read_suite
-from support.common import Cli
-
-CATALOG = Catalog()
-
+from support.common import CATALOG, Cli
 
 SUITES = sorted(shipped("suites").glob("*.toml"))
 

@@ -14,9 +14,8 @@ import pytest
 
 from opbench import api
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog
 from opbench.running.targets import case_of
-from support.common import RELU, WRONG, Cli
+from support.common import CATALOG, RELU, WRONG, Cli
 
 TUNED = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 
@@ -85,7 +84,7 @@ def test_an_operator_runs_its_part_of_quick_or_its_examples(cli: Cli, folder: Pa
     mine, _, _ = api.expand("relu", "cpu", variants=[folder / "mine"])
     assert {c.variant.name for c in mine.cases} - {c.variant.name for c in suite.cases} == {"fancy", "tuned"}
     examples, _, _ = api.expand("linear", "cpu")
-    assert {c.problem for c in examples.cases} <= set(Catalog().operator("linear").examples())
+    assert {c.problem for c in examples.cases} <= set(CATALOG.operator("linear").examples())
     one = cli("run", "relu/scalar", "--backend", "cpu")
     assert one.returncode == 2 and "opbench run relu --case relu/scalar" in one.stderr
     odd = cli("run", "relo", "--backend", "cpu")
@@ -111,7 +110,7 @@ def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, folder: Path) -> No
 
 def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) -> None:
     (folder / "one.cu").write_text(TUNED)
-    catalog, file = Catalog(), folder / "one.cu"
+    catalog, file = CATALOG, folder / "one.cu"
     largest = max(catalog.operator("relu").examples(), key=lambda problem: problem.bytes())
     assert case_of(file, "", catalog).name == f"relu/one[BLOCK=128]{largest}"
     assert case_of(file, "*[BLOCK=256](n=31)", catalog).name == "relu/one[BLOCK=256](n=31)"

@@ -14,7 +14,7 @@ from opbench.gpu.limits import ceilings
 from opbench.gpu.limits.ceilings import Ceilings, best_time, committed, datasheet, known_gpus
 from opbench.gpu.limits.floor import floor_s
 from opbench.gpu.limits.products import PRODUCTS, product
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.report.run.evidence import ceilings_table
 from opbench.results.files import read_run
 from opbench.results.result import Result
@@ -23,7 +23,7 @@ from opbench.running.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.running.suite import read_suite
 from support.builders.runs import result
 from support.builders.runs import run as fabricated_run
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
@@ -129,7 +129,7 @@ def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
 )  # fmt: skip
 def test_bytes_that_go_one_way_are_judged_by_that_ceiling(problem: str, level: str, rate: float) -> None:
     operator, _, axes = problem.partition("(")
-    found = Catalog().operator(operator).parse(f"({axes}")
+    found = CATALOG.operator(operator).parse(f"({axes}")
     limits = replace(
         ROOFS, dram_read_bytes_per_s=4.4e12, dram_write_bytes_per_s=4.6e12, l2_bytes_per_s=9e12, l1_bytes_per_s=30e12
     )
@@ -169,7 +169,7 @@ COLD_RUNS = ("quick", "full", "layers", "seeds", "repeat-1", "repeat-2")
 @pytest.mark.parametrize("name", COLD_RUNS)
 def test_committed_times_are_possible_after_a_flush(name: str) -> None:
     run = read_run(ROOT / "reports" / "h200" / name)
-    catalog, judged = Catalog(), 0
+    catalog, judged = CATALOG, 0
     for done in run.results:
         if done.measurement is None or done.status != "right":
             continue
@@ -222,7 +222,7 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 
 @pytest.mark.parametrize("suite", ["ceilings", "sustained"])
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
-    cases = read_suite(Path(suite), Catalog(), "cuda").cases
+    cases = read_suite(Path(suite), CATALOG, "cuda").cases
     probed = {(case.variant.operator, case.precision) for case in cases}
     assert probed >= {(operator, PROBES[name].precision) for name in MATRIX for operator in PROBES[name].operators}
 

@@ -14,12 +14,11 @@ from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.compile.resources import Resources, describe, resources_of
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
+from support.common import CATALOG, kernel_variants
 from support.needs import needs_nvrtc
 
-CATALOG = Catalog()
-VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+VARIANTS = kernel_variants()
 
 
 def first_case(operator: str, variant: str) -> Case:

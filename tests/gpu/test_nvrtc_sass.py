@@ -11,8 +11,8 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.sass import Instruction, KernelCode
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
+from support.common import CATALOG
 from support.needs import NO_NVRTC
 
 
@@ -161,7 +161,7 @@ def code_of(request: BuildRequest, arch: str = "sm_90") -> KernelCode:
 
 def shipped_code(operator: str, name: str, arch: str = "sm_90") -> KernelCode:
     """The machine code of a shipped variant's first config."""
-    variant = Catalog().variant(operator, name)
+    variant = CATALOG.variant(operator, name)
     macros = tuple(sorted((key, str(value)) for key, value in variant.configs[0].items()))
     return code_of(BuildRequest(variant.path, variant.kernels, macros), arch)
 
@@ -172,7 +172,7 @@ def test_widths_are_those_of_the_source(arch: str) -> None:
     scalar, vector = shipped_code("copy", "scalar", arch), shipped_code("copy", "vec4", arch)
     assert scalar.mix.accesses == {"LDG.32": 1, "STG.32": 1}
     assert vector.mix.accesses == {"LDG.128": 1, "LDG.32": 1, "STG.128": 1, "STG.32": 1}
-    lines = Catalog().variant("copy", "vec4").path.read_text().splitlines()
+    lines = CATALOG.variant("copy", "vec4").path.read_text().splitlines()
     for line, accesses in vector.lines().items():
         assert ("float4" in lines[int(line) - 1]) == ("LDG.128" in accesses) == ("STG.128" in accesses)
 

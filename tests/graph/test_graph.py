@@ -17,13 +17,13 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value, seen_flat
 from opbench.graph.zoo import NETWORKS, lenet, unet
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
 from support.builders.random_networks import inputs_of, networks
+from support.common import CATALOG
 
 
 def relu(name: str, x: str, out: str, n: int = 6) -> Node:
-    return Node(name, "relu", Catalog().operator("relu").from_axes({"n": n}), {"x": x}, {"out": out})
+    return Node(name, "relu", CATALOG.operator("relu").from_axes({"n": n}), {"x": x}, {"out": out})
 
 
 def small(nodes: tuple[Node, ...], outputs: tuple[str, ...] = ("b",), **changes: object) -> Graph:
@@ -115,12 +115,12 @@ def test_a_graph_that_makes_no_sense_is_refused(case: str) -> None:
 
 
 def test_images_in_different_layouts_do_not_meet() -> None:
-    add = Catalog().operator("add").from_axes({"n": 12})
+    add = CATALOG.operator("add").from_axes({"n": 12})
     values = {name: Value(name, (1, 2, 3, 2), layout="nchw" if name != "b" else "nhwc") for name in "abc"}
     node = Node("sum", "add", add, {"a": "a", "b": "b"}, {"out": "c"})
     with pytest.raises(UsageError, match="sum: 'a' lies in nchw, but 'b' in nhwc"):
         Graph("mixed", values, (node,), ("a", "b"), ("c",), {})
-    pool = Catalog().operator("maxpool2d").from_axes({"n": 1, "c": 2, "h": 3, "w": 2, "window": 1, "stride": 1})
+    pool = CATALOG.operator("maxpool2d").from_axes({"n": 1, "c": 2, "h": 3, "w": 2, "window": 1, "stride": 1})
     with pytest.raises(UsageError, match="pool: it works in nchw, but 'b' lies in nhwc"):
         Graph("mixed", values, (Node("pool", "maxpool2d", pool, {"x": "b"}, {"out": "c"}),), ("b",), ("c",), {})
 

@@ -15,15 +15,13 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
 from opbench.insight.defaults import ChosenFor, ranked, target
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan.choosing import gather, laid_out
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
 from opbench.networks.records.network import read_network
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
 RUNS = ("unet-16-tf32", "alexnet-1-f32", "alexnet-128-bf16", "unet-1-bf16")
-CATALOG = Catalog()
 
 
 @cache

@@ -11,10 +11,9 @@ from opbench.checking.checking import trace_case
 from opbench.emulator.backend import CpuBackend
 from opbench.insight.explain import explain
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running import targets
+from support.common import CATALOG
 
-CATALOG = Catalog()
 HEADER = """\
 #pragma once
 template <class T>

@@ -9,14 +9,14 @@ from opbench.gpu.driver import why_missing
 from opbench.graph import graph
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels import arrays, operator
-from opbench.kernels.folders import Catalog
+from support.common import CATALOG
 from support.fakes.device_arrays import no_cupy, stand_in
 
 
 def test_a_long_reference_goes_to_the_gpu_and_a_short_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
-    problem = Catalog().operator("conv2d").examples()[0]
+    problem = CATALOG.operator("conv2d").examples()[0]
     inputs = problem.make_inputs(1)
     host = problem.reference_outputs(inputs)["out"]
     assert calls == []
@@ -25,11 +25,11 @@ def test_a_long_reference_goes_to_the_gpu_and_a_short_one_does_not(monkeypatch: 
     assert calls == ["to", "to", "from", "freed"]
 
 
-@pytest.mark.parametrize("name", Catalog().operator_names())
+@pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_every_reference_can_be_computed_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
-    for problem in Catalog().operator(name).examples():
+    for problem in CATALOG.operator(name).examples():
         inputs = problem.make_inputs(1)
         host = problem.reference_outputs(inputs)
         with monkeypatch.context() as patch:
@@ -41,10 +41,10 @@ def test_every_reference_can_be_computed_there(name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
-@pytest.mark.parametrize("name", Catalog().operator_names())
+@pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_cupy_itself_computes_every_reference(name: str) -> None:
     pytest.importorskip("cupy", reason="what is tested is what it takes")
-    for problem in Catalog().operator(name).examples()[:6]:
+    for problem in CATALOG.operator(name).examples()[:6]:
         inputs = {key: array.astype(np.float64) for key, array in problem.make_inputs(1).items() if array.dtype == "f4"}
         if len(inputs) < len(problem.input_tensors()):
             continue  # stored in 16 bits

@@ -8,11 +8,10 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.kernels.case import CASE_NAME, Case, select
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import KernelLaunch
 from opbench.running.suite import read_suite
+from support.common import CATALOG
 
-CATALOG = Catalog()
 CASES = [*read_suite(Path("quick"), CATALOG, "cpu").cases, *read_suite(Path("quick"), CATALOG, "cuda").cases]
 
 

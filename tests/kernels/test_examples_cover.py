@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.variant import Variant
+from support.common import CATALOG
 
-CATALOG = Catalog()
 BLOCK = 256
 """Threads of most blocks, and of a whole number of smaller ones."""
 MOST_THREADS = 1024

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 from opbench.gpu.compile import nvrtc
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.report.ladder import in_order
 from opbench.source.sources import closure, without_comments
-from support.common import ROOT
+from support.common import CATALOG, ROOT, kernel_variants
 from support.needs import needs_nvrtc
 
-CATALOG = Catalog()
-CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+CUDA = kernel_variants()
 OVER_HEADERS = [variant for variant in CUDA if len(variant.sources) > 1]
 (FOLDER,) = CATALOG.include
 HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))

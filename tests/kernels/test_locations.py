@@ -12,8 +12,8 @@ from opbench.checking.binding import allocate, bind
 from opbench.emulator import CpuBackend
 from opbench.errors import CompileError, LaunchError, Location, OpbenchError, UsageError, located
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
+from support.common import CATALOG
 
 LAUNCH = 'launch   = [{ kernel = "k", grid = ["cdiv(n, 256)"], block = ["256"] }]'
 KERNEL = "__global__ void __launch_bounds__(256)\nk(const float* x, float* out, int n) {"
@@ -55,7 +55,7 @@ CASES = {
 def fault(path: Path) -> OpbenchError:
     """The error of one case of a file."""
     (variant,) = read_variants(path)
-    case = Case(variant, {}, Catalog().operator("relu").parse("(n=300)"))
+    case = Case(variant, {}, CATALOG.operator("relu").parse("(n=300)"))
     backend = CpuBackend()
     tensors = [*case.problem.input_tensors(), *case.problem.output_tensors()]
     with pytest.raises(OpbenchError) as caught:

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from opbench.checking.verdict import exact_integers_fit, judge
-from opbench.kernels.folders import Catalog
 from opbench.kernels.magnitude import subtracts
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, magnitude_of_rounded, rounded
+from support.common import CATALOG
 
-CATALOG = Catalog()
 Function = Callable[..., np.ndarray]
 
 

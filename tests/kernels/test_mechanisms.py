@@ -9,14 +9,13 @@ import pytest
 
 from opbench.checking.checking import trace_case
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.kernels.header import read_variants
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.variant import Variant
-from support.common import RELU, ROOT
+from support.common import CATALOG, RELU, ROOT, kernel_variants
 
-CATALOG = Catalog()
-CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+CUDA = kernel_variants()
 TITLE = 'title = "a kernel of a test"'
 
 

@@ -8,11 +8,10 @@ import pytest
 from opbench.checking.expected import Prepared
 from opbench.errors import UsageError
 from opbench.kernels import arrays
-from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import from_storage, to_storage
+from support.common import CATALOG
 
-CATALOG = Catalog()
 PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]
 
 
@@ -74,10 +73,10 @@ def test_every_bf16_survives_the_round_trip() -> None:
     assert np.array_equal(to_storage(wide[finite], "bf16"), bits[finite])
 
 
-@pytest.mark.parametrize("name", Catalog().operator_names())
+@pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_a_degree_is_true_bit_for_bit(name: str) -> None:
     """By what a check changes content with, for the first six examples and one of each combination of modes."""
-    examples = Catalog().operator(name).examples()
+    examples = CATALOG.operator(name).examples()
     of_modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(examples)}
     for problem in {*examples[:6], *of_modes.values()}:
         if problem.degree is None:

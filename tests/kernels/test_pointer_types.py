@@ -8,12 +8,11 @@ import pytest
 
 from opbench import api
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.pointer_types import PointerMismatch, mismatches
 from opbench.kernels.tensors import Tensor
 from opbench.source.sources import closure
-from support.common import ROOT
+from support.common import CATALOG, ROOT, kernel_variants
 
 CASES = ROOT / "tests" / "kernels" / "cases"
 
@@ -144,8 +143,7 @@ def test_two_definitions_or_another_count_of_parameters_say_nothing(tmp_path: Pa
     assert found(tmp_path, branches, "f32") == []
 
 
-CATALOG = Catalog()
-SHIPPED = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+SHIPPED = kernel_variants()
 
 
 @pytest.mark.parametrize("operator", CATALOG.operator_names())

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import Shapes, make_shapes, work
 from opbench.kernels.variant import Variant
+from support.common import CATALOG
 
-CATALOG = Catalog()
 SMALL = 1e7
 AFFORDABLE = 2e9
 

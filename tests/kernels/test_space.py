@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from opbench.errors import UsageError
 from opbench.kernels import expression
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.space import Space, tunable_values
 from opbench.kernels.space_file import with_space
+from support.common import CATALOG
 
 HEADER = """// /// opbench
 // operator = "relu"
@@ -97,10 +97,10 @@ def test_a_file_with_ranges_runs_a_few_configs_and_names_each_of_them_all(tmp_pa
     assert variant.searched and len(list(variant.space)) == 32 + 32 + 16 + 8
     assert variant.configs[0] == {"BLOCK": 256, "ITEMS": 1} and 2 < len(variant.configs) <= 8
     name = "relu/ranges[BLOCK=224,ITEMS=8](n=1000)"
-    case = Catalog().case(name, [variant])
+    case = CATALOG.case(name, [variant])
     assert case.name == name and case.launches(1)[0].block == (224, 1, 1)
     with pytest.raises(UsageError, match="has no config"):
-        Catalog().case("relu/ranges[BLOCK=1024,ITEMS=4](n=1000)", [variant])
+        CATALOG.case("relu/ranges[BLOCK=1024,ITEMS=4](n=1000)", [variant])
     path.write_text(HEADER.replace("times = 2", "times = 1"))
     with pytest.raises(UsageError, match=r"ranges.cu:3: tune.ITEMS .*rises, by step >= 1 or times >= 2"):
         read_variants(path)
@@ -114,7 +114,7 @@ def test_a_space_file_stands_in_place_of_the_lists_and_beside_the_rules(tmp_path
     wider = with_space(variant, space)
     assert [c for c in wider.space if c["BLOCK"] % 64 or c["BLOCK"] * c["ITEMS"] > 2048] == []
     assert {c["ITEMS"] for c in wider.space} == {3, 5} and len(list(wider.space)) == 10 + 6
-    assert Case(wider, wider.configs[0], Catalog().operator("relu").parse("(n=5)")).request().macros[1] == (
+    assert Case(wider, wider.configs[0], CATALOG.operator("relu").parse("(n=5)")).request().macros[1] == (
         "ITEMS",
         "3",
     )

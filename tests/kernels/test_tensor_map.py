@@ -9,10 +9,10 @@ import pytest
 
 from opbench.errors import LaunchError, UsageError
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.tensor_map import TensorMap
+from support.common import CATALOG
 
 KERNEL = """\
 // /// opbench
@@ -51,7 +51,7 @@ def write(tmp_path: Path, text: str = KERNEL) -> Path:
 
 def launched(tmp_path: Path, text: str = KERNEL) -> KernelLaunch:
     variant = read_variants(write(tmp_path, text))[0]
-    problem = Catalog().operator("matmul").parse("(m=256,n=128,k=64,dtype=bf16)")
+    problem = CATALOG.operator("matmul").parse("(m=256,n=128,k=64,dtype=bf16)")
     return Case(variant, {"BM": 64}, problem).launches(132)[0]
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import LaunchError, UsageError
-from opbench.kernels.folders import Catalog
 from opbench.kernels.texture import Texture
 from opbench.running.targets import own_variants
-from support.common import RELU
+from support.common import CATALOG, RELU
 
 PLAIN = {"name": "image", "tensor": "x", "type": "f32", "size": (8, 4)}
 
@@ -48,5 +47,5 @@ def test_a_header_that_says_something_else_is_refused_with_its_line(tmp_path: Pa
     file = tmp_path / "mine.cu"
     file.write_text(RELU.replace("title =", f"{entry}\n// title ="))
     with pytest.raises(UsageError) as refused:
-        own_variants(file, Catalog())
+        own_variants(file, CATALOG)
     assert str(refused.value).startswith(f"{file}:3: ") and words in str(refused.value)

@@ -9,13 +9,11 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.tile import Tile
 from opbench.kernels.variant import Variant
-from support.common import RELU
+from support.common import CATALOG, RELU
 
-CATALOG = Catalog()
 TILED = [
     v
     for name in CATALOG.operator_names()

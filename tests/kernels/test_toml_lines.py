@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import split_header
 from opbench.kernels.toml_lines import KeyPath, key_lines
+from support.common import CATALOG
 
 TEXT = '''# a comment with a = 1
 title = """three
@@ -53,12 +53,12 @@ def test_each_key_and_item_has_its_line() -> None:
     assert key_lines(TEXT) == EXPECTED
 
 
-OPERATORS = Catalog().operator_names()
+OPERATORS = CATALOG.operator_names()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_headers_have_a_line_for_all_that_tomllib_reads(operator: str) -> None:
-    paths = {variant.path for variant in Catalog().variants(operator)}
+    paths = {variant.path for variant in CATALOG.variants(operator)}
     for path in paths:
         toml = split_header(path, path.read_text()).toml
         assert set(key_lines(toml)) == set(key_paths(tomllib.loads(toml))), path

@@ -11,9 +11,8 @@ from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant
-from support.common import RELU
+from support.common import CATALOG, RELU
 
-CATALOG = Catalog()
 VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name)]
 
 
@@ -66,7 +65,7 @@ def test_where_prunes_configs(tmp_path: Path) -> None:
 
 def test_a_variant_may_make_other_operations_than_the_problem_asks_for() -> None:
     sizes = "n=1,c1=8,c2=8,h=4,w=4,k=8,r=3,s=3,padding=1"
-    case = Catalog().case(f"upsample_concat_conv2d/nhwc_four_filters_tf32({sizes},layout=nhwc)")
+    case = CATALOG.case(f"upsample_concat_conv2d/nhwc_four_filters_tf32({sizes},layout=nhwc)")
     assert case.flops() * 18 == case.problem.flops() * 13
 
 

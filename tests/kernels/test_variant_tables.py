@@ -16,8 +16,8 @@ from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
 from opbench.running.suite import suite_for_variants
+from support.common import CATALOG
 
-CATALOG = Catalog()
 TABLES = """\
 // /// opbench
 // operator = "relu"

@@ -14,7 +14,6 @@ from opbench.emulator import CpuBackend
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan import running
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.node_times import CHAINS, node_samples
@@ -29,7 +28,7 @@ from opbench.running.targets import own_variants
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 from support.builders.small_networks import pictures, residual
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 from support.fakes.quiet_clock import QuietClock
 
 OPTIONS = TimingOptions(warmup_runs=2, warmup_s=0.0, min_samples=24, max_samples=24)
@@ -62,7 +61,7 @@ def context_of(graph: Graph, file: str = "") -> Context:
     """Return a context on the cpu backend, with a file of the cheats on time for each relu."""
     cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
     if file:
-        (variant,) = own_variants(CHEATS / "time" / file, Catalog())
+        (variant,) = own_variants(CHEATS / "time" / file, CATALOG)
         relus = [node for node in graph.nodes if node.operator == "relu"]
         cases |= {node.name: Case(variant, variant.configs[0], node.problem) for node in relus}
     return Context(Network(graph, cases, open_backend("cpu")))

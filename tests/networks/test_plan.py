@@ -16,7 +16,6 @@ from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import lenet, unet
 from opbench.insight.defaults import target
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan.choosing import rewritten
 from opbench.networks.plan.memory import plan_memory
 from opbench.networks.plan.options import NetOptions
@@ -35,7 +34,7 @@ from opbench.networks.records.network import read_network
 from opbench.results.result import Result
 from opbench.timing.measurement import Measurement
 from support.builders.runs import measurement
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
 GRAPH = apply_passes(lenet(1))[0]
 CONV2 = GRAPH.node("conv2")
@@ -71,8 +70,8 @@ def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
 def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
     gone = [entry("no_such_variant", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
     results = {KEY: [*gone, entry(GEMM, 2e-6)]}
-    assert choose(GRAPH, current(results, Catalog()), PlanOptions("f32")).choices["conv2"].case == results[KEY][2].case
-    assert choose(GRAPH, current({KEY: gone}, Catalog()), PlanOptions("f32")).choices["conv2"].source == "default"
+    assert choose(GRAPH, current(results, CATALOG), PlanOptions("f32")).choices["conv2"].case == results[KEY][2].case
+    assert choose(GRAPH, current({KEY: gone}, CATALOG), PlanOptions("f32")).choices["conv2"].source == "default"
 
 
 def one_layer() -> Graph:

@@ -19,15 +19,13 @@ from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
 from opbench.insight.defaults import ChosenFor, expected_s
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.setup import Setup
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.preparing import constants, prepared_once
 from support.builders.small_networks import pictures
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 
-CATALOG = Catalog()
 JOINED = "up0a"
 VARIANT = "upsample_concat_conv2d/nhwc_four_filters_tf32_corrected[BM=64,BN=64,STAGES=4]"
 

@@ -15,7 +15,6 @@ from opbench.cli.ship import ship_command
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.layouts import with_layouts
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import defaults
 from opbench.networks.ship import network
@@ -24,7 +23,7 @@ from opbench.networks.ship.shipping_network import ship_network
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText
 from support.builders.shipped import built
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
 PLAN = ROOT / "reports" / "h200" / "networks" / "lenet-1-f32" / "plan.json"
 
@@ -84,7 +83,7 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
     build = Builder("small", seed=1)
     graph = build.graph(build.conv2d(build.input("image", 1, 8, 12, 12), 16, 3, padding=1))
     graph = with_layouts(graph, {node.name: "nhwc" for node in graph.nodes if node.operator == "conv2d"})
-    catalog = Catalog()
+    catalog = CATALOG
     cases = {node.name: defaults(catalog, node, "f32")[0] for node in graph.nodes}
     conv = next(node for node in graph.nodes if node.operator == "conv2d")
     cases[conv.name] = catalog.case(f"conv2d/nhwc_winograd_3xtf32{conv.problem}")

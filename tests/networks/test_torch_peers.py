@@ -7,11 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 
-from opbench.kernels.folders import Catalog  # noqa: E402
 from opbench.kernels.tensors import from_storage  # noqa: E402
 from opbench.networks.pytorch import peers  # noqa: E402
-
-CATALOG = Catalog()
+from support.common import CATALOG  # noqa: E402
 
 
 @pytest.mark.parametrize("name", sorted(peers.PEERS))

@@ -14,7 +14,6 @@ from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import lenet
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
@@ -22,7 +21,7 @@ from opbench.networks.train.losses import read_losses
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
 from support.builders.training_data import gradients_of, random_data
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 
 SMALL = Recipe(optimizer="adam", learning_rate=2e-3, steps=6)
 
@@ -168,7 +167,7 @@ def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> No
     good = trainer(tmp_path / "good", check=True)
     good.run()
     assert good.told == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
-    cheat = Catalog().variant_file(CHEATS / "gradients" / "passes_gradients_at_zero.cu")
+    cheat = CATALOG.variant_file(CHEATS / "gradients" / "passes_gradients_at_zero.cu")
     apart = dataclasses.replace(SMALL, without=("fuse_relu_backward",))
     bad = trainer(tmp_path / "bad", check=True, recipe=apart)
     name = "conv.relu_backward"

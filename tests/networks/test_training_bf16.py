@@ -15,7 +15,6 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import STORED
 from opbench.graph.zoo import lenet, unet
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
@@ -24,7 +23,7 @@ from opbench.networks.records.checkpoints import read_checkpoint, trained_weight
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
 from support.builders.training_data import gradients_of, random_data, rounded_reference
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 
 SMALL = Recipe(learning_rate=2e-3, steps=6)
 
@@ -144,7 +143,7 @@ def moved(folder: Path, precision: str, cheat: str = "") -> np.ndarray:
     """How far steps of a hundredth of what bf16 tells apart take the parameters."""
     run = trainer(folder, recipe=Recipe(learning_rate=2e-5, steps=20), precision=precision)
     if cheat:
-        variant = Catalog().variant_file(CHEATS / "gradients" / cheat)
+        variant = CATALOG.variant_file(CHEATS / "gradients" / cheat)
         case = Case(variant, variant.configs[0], run.cases["optimizer"].problem)
         run.cases = {**run.cases, "optimizer": case}
     device = Network(run.training.graph, run.cases, run.backend)

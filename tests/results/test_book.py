@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog
 from opbench.results.book import Book, make_book, read_book
 from opbench.results.files import FORMAT, RunWriter
 from opbench.results.result import Result
 from support.builders.runs import result
 from support.checks.command_line import refused
-from support.common import Cli
-
-CATALOG = Catalog()
+from support.common import CATALOG, Cli
 
 
 def of(name: str, time_s: float, **more: Any) -> Result:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from opbench.kernels.folders import Catalog
 from opbench.networks.records.network_run import read_case_run
 from opbench.results.book import make_book, read_book
 from opbench.results.winners import FILE, committed_winners, entries_of, run_of, same_model
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
-CATALOG = Catalog()
 FILES = sorted((ROOT / "reports").glob(f"*/{FILE}"))
 
 

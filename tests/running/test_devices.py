@@ -19,7 +19,7 @@ from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
 from opbench.results.rows import rows
@@ -32,7 +32,7 @@ from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
 from support.builders.two_problems import NAMES, own_variant
-from support.common import RELU
+from support.common import CATALOG, RELU
 from support.fakes.worker import ROOF, FakeWorker
 
 TWO = tuple(ChosenGpu(index, f"GPU-{name}", {"DEVICE": name}) for index, name in enumerate("ab"))
@@ -85,7 +85,7 @@ class OnDevice(FakeWorker):
             self.measured.append((self._variables["DEVICE"], size, len(request.cases)))
             if self.dies_at[str(size)]:
                 self.dies_at[str(size)] -= 1
-                listen(Started(unpack(Catalog(), request.cases[0]).name))
+                listen(Started(unpack(CATALOG, request.cases[0]).name))
                 raise WorkerLost("the process running it died (signal SIGKILL)")
         return super().ask(request, limit_s, listen)
 
@@ -93,7 +93,7 @@ class OnDevice(FakeWorker):
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> type[OnDevice]:
     """A fresh fake in place of the worker."""
-    ladder = [variant.name for variant in Catalog().variants("relu")]
+    ladder = [variant.name for variant in CATALOG.variants("relu")]
     kind = type("Fresh", (OnDevice,), {"measured": [], "dies_at": Counter(), "driver": dict(OnDevice.driver)})
     kind.times = {name: 1e-3 * (1 + number) for number, name in enumerate(ladder)}
     monkeypatch.setattr(runner, "Worker", kind)
@@ -107,7 +107,7 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
         "[timing]\nbudget_s = 0.02\nmax_samples = 20\n"
         f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nconfigs = "default"\nproblems = [{problems}]\n'
     )
-    suite = read_suite(folder / "s.toml", Catalog(), "cuda")
+    suite = read_suite(folder / "s.toml", CATALOG, "cuda")
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
         return [replace(ROOF, dram_bytes_per_s=4e12 / (1 + d.index), launch_floor_s=1e-6) for d in devices]

@@ -12,14 +12,13 @@ from opbench import UsageError, api, matrix_product
 from opbench.adopting.adopting import propose
 from opbench.gpu.limits.ceilings import best_time, committed
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import MOST_I32, Operator
 from opbench.kernels.special_inputs import special_inputs_of, with_special_inputs
 from opbench.results.result import Result
 from opbench.running.suite import read_suite
 from opbench.source.precision import UNIT_ROUNDOFF
+from support.common import CATALOG
 
-CATALOG = Catalog()
 OPERATORS = {name: CATALOG.operator(name) for name in CATALOG.operator_names()}
 
 ADD = """

@@ -11,7 +11,6 @@ import pytest
 
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.kernels.folders import Catalog
 from opbench.report import write_report
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Launched, Verdict, exit_code
@@ -27,6 +26,7 @@ from opbench.running.protocol import (
 from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import read_suite
 from opbench.running.worker import Worker, WorkerLost
+from support.common import CATALOG
 from support.fakes.worker import ROOF, FakeWorker, run_fake
 
 BYTES = 2 * 4 * 67108864
@@ -45,7 +45,7 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
                 listen(Built([index], machine_code_sha256=codes.get(packed.variant, "")))
         found = ask(self, request, limit_s, listen)
         if isinstance(request, Check):
-            case = unpack(Catalog(), request.case)
+            case = unpack(CATALOG, request.case)
             asked.append(case.variant.name)
             launches = tuple(map(Launched.of, case.launches(132)))
             verdict = replace(found.verdict, launches=launches)
@@ -76,7 +76,7 @@ def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: P
     def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
         if not isinstance(request, Probe):
             return ask(self, request, limit_s, listen)
-        copy, fma = (unpack(Catalog(), packed) for packed in request.cases)
+        copy, fma = (unpack(CATALOG, packed) for packed in request.cases)
         return {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}
 
     fake.ask, fake.times = answer, dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
@@ -206,7 +206,7 @@ def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> Non
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     found = run_fake(tmp_path)["vec4"].measurement
     assert found and found.mode == "cold" and found.kernel_s == pytest.approx(found.median_s - 0.8e-6)
-    suite = read_suite(tmp_path / "s.toml", Catalog(), "cuda")
+    suite = read_suite(tmp_path / "s.toml", CATALOG, "cuda")
     hot = replace(suite, timing=replace(suite.timing, mode="hot"))
     with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
         run_suite(hot, RunSetup("cuda", tmp_path / "out", resume=True))

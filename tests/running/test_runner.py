@@ -12,7 +12,7 @@ import pytest
 from opbench.errors import LaunchError, Location, OpbenchError
 from opbench.gpu.limits import floor
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog, case_named
+from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest
 from opbench.results.files import Run
 from opbench.results.result import Result, exit_code
@@ -27,20 +27,20 @@ from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import Suite, read_suite
 from opbench.running.worker import Worker, WorkerLost
 from opbench.timing.sampling import TimingOptions
-from support.common import CHEATS, RELU
+from support.common import CATALOG, CHEATS, RELU
 from support.fakes.worker import ROOF
 
 
 def test_a_packed_case_is_plain_data_and_comes_back() -> None:
-    catalog = Catalog()
+    catalog = CATALOG
     for case in read_suite(Path("quick"), catalog, "cpu").cases[::5]:
-        again = unpack(Catalog(), pack(case))
+        again = unpack(CATALOG, pack(case))
         assert (again.name, asdict(again.problem)) == (case.name, asdict(case.problem))
         assert isinstance(again.request(), BuildRequest)
 
 
 def test_cases_of_one_problem_come_together_in_order_of_mention() -> None:
-    cases = list(read_suite(Path("quick"), Catalog(), "cpu").cases)
+    cases = list(read_suite(Path("quick"), CATALOG, "cpu").cases)
     shuffled = random.Random(3).sample(cases, len(cases))
     groups = list(iterate_problems(shuffled))
     assert sorted(c.name for g in groups for c in g) == sorted(c.name for c in cases)
@@ -106,7 +106,7 @@ def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
 
 def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
     worker = Worker(Open("cpu"), tmp_path / "worker.log")
-    catalog = Catalog()
+    catalog = CATALOG
     right = pack(case_named("relu/scalar(n=7)"))
     hanging = Case(
         catalog.variant_file(CHEATS / "counts_without_end.cu"), {}, catalog.operator("relu").from_axes({"n": 7})
@@ -128,7 +128,7 @@ def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
 def test_an_error_of_a_worker_keeps_its_location(tmp_path: Path) -> None:
     path = tmp_path / "wide.cu"
     path.write_text(RELU.replace('["256"]', '["2048"]'))
-    case = Case(Catalog().variant_file(path), {}, Catalog().operator("relu").from_axes({"n": 7}))
+    case = Case(CATALOG.variant_file(path), {}, CATALOG.operator("relu").from_axes({"n": 7}))
     line = next(n for n, text in enumerate(RELU.splitlines(), 1) if "__global__" in text)
     worker = Worker(Open("cpu"), tmp_path / "worker.log")
     try:
@@ -141,8 +141,8 @@ def test_an_error_of_a_worker_keeps_its_location(tmp_path: Path) -> None:
 
 def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:
     worker = Worker(Open("cpu"), tmp_path / "worker.log")
-    variant = Catalog().variant_file(CHEATS / "counts_without_end.cu")
-    hanging = Check(pack(Case(variant, {}, Catalog().operator("relu").from_axes({"n": 7}))))
+    variant = CATALOG.variant_file(CHEATS / "counts_without_end.cu")
+    hanging = Check(pack(Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))))
     worker.start()
     process = worker._process
     assert process

@@ -9,15 +9,13 @@ import pytest
 
 from opbench import api
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog
 from opbench.paths import shipped
 from opbench.report.run import counted
 from opbench.results.rows import rows
 from opbench.running.suite import read_suite, suite_for_variants
 from opbench.timing.stopping import stabilised
-from support.common import RELU
+from support.common import CATALOG, RELU
 
-CATALOG = Catalog()
 GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'
 
 

@@ -11,7 +11,7 @@ from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.running.suite import read_suite
 from opbench.running.targets import case_of, cases_to_check
-from support.common import RELU, ROOT
+from support.common import CATALOG, RELU, ROOT
 
 CASES = ROOT / "tests" / "running" / "cases"
 
@@ -30,7 +30,7 @@ __global__ void mine(const float* a, const float* b, float* c, int n) {}
 def test_what_a_file_requires_leaves_it_random_shapes(tmp_path: Path, rule: str) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(RELU.replace("title =", f'requires = ["{rule}"]\n// title ='))
-    catalog = Catalog()
+    catalog = CATALOG
     examples = catalog.operator("relu").examples()
     cases = cases_to_check(catalog, path, random_shapes=3, seed=20260)
     assert len([case for case in cases if case.problem not in examples]) == 3
@@ -39,7 +39,7 @@ def test_what_a_file_requires_leaves_it_random_shapes(tmp_path: Path, rule: str)
 def test_axes_that_must_be_alike_are_drawn_alike(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(SQUARE)
-    catalog = Catalog()
+    catalog = CATALOG
     cases = cases_to_check(catalog, path, random_shapes=3, seed=20260)
     sizes = [tuple(case.problem.axes[axis] for axis in "mnk") for case in cases]
     assert all(m == n == k for m, n, k in sizes)
@@ -48,7 +48,7 @@ def test_axes_that_must_be_alike_are_drawn_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suite", "problem"), [("", "(rows=1,cols=4099)"), ("quick", "quick")])
 def test_a_variant_is_a_case_on_a_problem_that_shows_its_accesses(suite: str, problem: str) -> None:
-    catalog = Catalog()
+    catalog = CATALOG
     case = case_of("softmax/thread_per_row", "", catalog, suite=suite)
     quick = read_suite(Path("quick"), catalog, "cpu", only="softmax").cases[0].problem
     assert case.variant.name == "thread_per_row" and str(case.problem) == (str(quick) if suite else problem)
@@ -86,7 +86,7 @@ def test_variants_in_a_folder_of_a_users_own_get_shapes_that_they_accept(tmp_pat
 def test_kernels_without_parameters_are_launched() -> None:
     results = api.check([CASES / "kernels_without_parameters.cu"], cpu_only=True)
     assert {result.status for result in results} == {"right"} and len(results) >= 5
-    case = cases_to_check(Catalog(), CASES / "kernels_without_parameters.cu", 0, 1)[0]
+    case = cases_to_check(CATALOG, CASES / "kernels_without_parameters.cu", 0, 1)[0]
     assert case.launches(1)[0].args == ()
 
 

@@ -14,13 +14,13 @@ import pytest
 from opbench import selftest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import CudaBackend
-from opbench.kernels.folders import Catalog
 from opbench.report.selftest import part_lines
 from opbench.results.files import Run
 from opbench.selftest import race, walltime
 from opbench.selftest.walltime import Comparison, SingleProcessTime
 from opbench.timing.sampling import TimingOptions
 from support.builders.runs import measurement, result
+from support.common import CATALOG
 from support.fakes.bench import FakeBench
 
 
@@ -85,7 +85,7 @@ def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, benc
     from opbench.running.server import Server
 
     server = Server.__new__(Server)
-    server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]
+    server.catalog, server.backend = CATALOG, backend  # type: ignore[assignment]
     request = Probe([pack(case_named(CELLS[0]))], TimingOptions(warmup_s=0, max_samples=10))
     assert server.serve(request, lambda told: None) == {case_named(CELLS[0]).name: pytest.approx(2e-3)}
 

@@ -22,7 +22,7 @@ from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pai
 from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
-from support.common import CHEATS, Cli
+from support.common import CATALOG, CHEATS, Cli
 from support.fakes.simulated_gpu import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 TIME_CHEATS = sorted((CHEATS / "time").glob("*.py"))
@@ -239,11 +239,10 @@ def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list
 
 @pytest.mark.parametrize("path", TIME_CHEATS, ids=lambda p: p.stem)
 def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None:
-    from opbench.kernels.folders import Catalog
     from opbench.running.targets import own_variants
 
     assert set(expectation(path).words) <= {"wrong", "invalid"}
-    assert own_variants(path, Catalog())[0].is_library
+    assert own_variants(path, CATALOG)[0].is_library
 
 
 # All together -----------------------------------------------------------------------------------------------------

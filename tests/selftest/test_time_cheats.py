@@ -20,11 +20,10 @@ from opbench.gpu.driver import CudaBackend, why_missing
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.floor import floor_s
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import expectation
 from opbench.timing.sampling import TimingOptions
-from support.common import CHEATS
+from support.common import CATALOG, CHEATS
 
 TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}
 
@@ -94,8 +93,8 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def case_of(path: Path) -> Case:
     """Small enough for the exact run, with whole numbers that half cannot hold."""
-    (variant,) = own_variants(path, Catalog())
-    return Case(variant, variant.configs[0], Catalog().operator("matmul").parse("(m=67,n=132,k=1000)"))
+    (variant,) = own_variants(path, CATALOG)
+    return Case(variant, variant.configs[0], CATALOG.operator("matmul").parse("(m=67,n=132,k=1000)"))
 
 
 @pytest.mark.parametrize("name", [name for name in TIME_CHEATS if name != "patches_the_timing_events"])

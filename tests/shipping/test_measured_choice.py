@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from opbench.errors import UsageError
-from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.shipping.choosing import chosen, target
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
-CATALOG = Catalog()
 MEASURED = "conv2d(n=8,c=64,h=56,w=56,k=64,r=3,s=3,padding=1)"
 UNMEASURED = "conv2d(n=2,c=8,h=9,w=9,k=8,r=3,s=3)"
 

@@ -14,7 +14,6 @@ import pytest
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.nvrtc import library
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Tensor
 from opbench.results.book import Book, BookEntry, BookTime
 from opbench.shipping import library as shipped_library
@@ -25,7 +24,7 @@ from opbench.shipping.options import ShipOptions
 from opbench.shipping.proving import COMPARED, drawn, step_of
 from opbench.shipping.shipping import ship_library
 from support.builders.shipped import built
-from support.common import Cli
+from support.common import CATALOG, Cli
 
 RELU = "relu/vec4[BLOCK=256](n=1027)"
 MATMUL = "matmul/shared_tile[TILE=16](m=33,n=65,k=17)"
@@ -156,7 +155,7 @@ def test_a_shipped_library_is_built_and_proves_itself_and_catches_a_wrong_build(
 def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Path) -> None:
     source = (folder / "kernels.cu").read_text()
     for case in (RELU, MATMUL, WGMMA):
-        variant = Catalog().case(case).variant
+        variant = CATALOG.case(case).variant
         assert f"from variants/{variant.operator}/{variant.path.name}, sha256 {variant.source_sha256[:16]}" in source
     assert len(re.findall(r"^__global__|__global__ void", source, re.MULTILINE)) == 4
     assert {path.name for path in (folder / "opbench").iterdir()} == {
@@ -187,7 +186,7 @@ def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_n
     from opbench.shipping.interface import header_text
     from opbench.shipping.source import source_text
 
-    catalog = Catalog()
+    catalog = CATALOG
     other = WINOGRAD.replace("BM=64,BN=64,STAGES=4", "BM=128,BN=64,STAGES=3").replace("w=6", "w=8")
     cases = [catalog.case(WINOGRAD), catalog.case(other)]
     monkeypatch.setattr(shipped_library, "compile_text", lambda text, found, arch: CompiledText(arch))
@@ -272,7 +271,7 @@ def test_the_command_line_ships_and_says_what_to_do_next(cli: Cli, tmp_path: Pat
 
 def book_of(*entries: tuple[str, str, float]) -> Book:
     """A book of cases with a precision and a time."""
-    catalog = Catalog()
+    catalog = CATALOG
 
     def entry(name: str, precision: str, seconds: float) -> BookEntry:
         case: Case = catalog.case(name)
@@ -289,15 +288,15 @@ def test_a_book_gives_the_fastest_of_each_problem_that_the_precision_allows() ->
     gpu = target("sm_90", book)
     assert (gpu.name, gpu.sm_count) == ("NVIDIA H200", 132)
     by_precision = {
-        precision: [case.variant.name for case in chosen(("matmul",), Catalog(), book, gpu, precision).cases]
+        precision: [case.variant.name for case in chosen(("matmul",), CATALOG, book, gpu, precision).cases]
         for precision in ("f32", "tf32")
     }
     assert by_precision == {"f32": ["shared_tile", "wgmma_bf16"], "tf32": ["mma_tf32", "wgmma_bf16"]}
     with pytest.raises(UsageError, match="the book has no problem of softmax in f32 for sm_90; it has matmul, relu"):
-        chosen(("softmax",), Catalog(), book, gpu, "f32")
+        chosen(("softmax",), CATALOG, book, gpu, "f32")
     both = Book("cold", (*book.entries, *(replace(entry, gpu="NVIDIA H100") for entry in book.entries)))
     with pytest.raises(UsageError, match="the book is of NVIDIA H200, NVIDIA H100, all sm_90; say which"):
         target("sm_90", both)
-    assert len(chosen(("matmul",), Catalog(), both, target("h100", both), "f32").cases) == 2
+    assert len(chosen(("matmul",), CATALOG, both, target("h100", both), "f32").cases) == 2
     with pytest.raises(UsageError, match="no GPU of sm_75 is known"):
         target("sm_75")

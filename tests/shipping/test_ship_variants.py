@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.variant import Variant
 from opbench.shipping import library as shipped_library
@@ -21,8 +20,7 @@ from opbench.shipping.interface import header_text
 from opbench.shipping.kernel_text import kernel_texts
 from opbench.shipping.launching import launch_code, launch_step
 from opbench.shipping.source import source_text
-
-CATALOG = Catalog()
+from support.common import CATALOG
 
 
 def cases_of(operator: str) -> Iterator[Case]:

@@ -21,11 +21,10 @@ from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
 from opbench.source.sources import checksum, closure, matrix_classes, text_checksum
-from support.common import RELU
+from support.common import CATALOG, RELU, kernel_variants
 from support.needs import needs_nvrtc
 
-CATALOG = Catalog()
-CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+CUDA = kernel_variants()
 WITH_HEADER = RELU.replace("extern", '#include "limit.cuh"\nextern').replace("0.0f;", "LIMIT;")
 
 
@@ -198,7 +197,7 @@ def test_a_file_edited_since_the_run_began_is_not_run_under_its_old_name(tmp_pat
 
 
 def test_a_header_is_read_once_until_a_file_of_it_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, catalog = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n"), Catalog()
+    kernel, catalog = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n"), CATALOG
     packed, reads = pack(relu(kernel)), []
     read = folders.read_variants
     monkeypatch.setattr(folders, "read_variants", lambda *a: (reads.append(a[0]), read(*a))[1])

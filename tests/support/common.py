@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import time
@@ -10,10 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from opbench.backend.findings import headline
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
 from opbench.results.result import Result
 
 ROOT = Path(__file__).parents[2]
 CHEATS = ROOT / "tests" / "cheats"
+CATALOG = Catalog()
+"""The shipped operators and variants. All tests of a process share them, because reading all headers takes seconds."""
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,6 +37,13 @@ extern "C" __global__ void mine(const float* x, float* out, int n) {
 """
 WRONG = RELU.replace(": 0.0f", ": 1.0f")
 HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
+
+
+@functools.cache
+def kernel_variants() -> list[Variant]:
+    """Return every shipped variant that is a kernel, in the order of the operators."""
+    variants = (variant for name in CATALOG.operator_names() for variant in CATALOG.variants(name))
+    return [variant for variant in variants if not variant.is_library]
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

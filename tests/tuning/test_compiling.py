@@ -11,10 +11,10 @@ import pytest
 
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget, compile_case
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running.protocol import pack
 from opbench.running.targets import own_variants
 from opbench.tuning.compiling import Compilers
+from support.common import CATALOG
 
 pytest.importorskip("nvidia", reason="needs NVRTC's wheel")
 
@@ -63,7 +63,7 @@ def case(folder: Path, **config: int) -> Case:
     path = folder / "fits.cu"
     path.write_text(KERNEL)
     default = {"BLOCK": 128, "LIVE": 1, "TILE": 1, "SPELLING": 1, "FAULT": 0}
-    return Case(own_variants(path, Catalog())[0], {**default, **config}, Catalog().operator("relu").parse("(n=1000)"))
+    return Case(own_variants(path, CATALOG)[0], {**default, **config}, CATALOG.operator("relu").parse("(n=1000)"))
 
 
 def test_what_a_block_may_not_have_is_known_and_why(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_config_that_compiles_for_too_long_is_given_up_and_holds_up_no_other(t
     """Recursive templates keep NVRTC busy far beyond the limit; the same compiler's next config is compiled."""
     path = tmp_path / "endless.cu"
     path.write_text(ENDLESS)
-    variant, problem = own_variants(path, Catalog())[0], Catalog().operator("relu").parse("(n=1000)")
+    variant, problem = own_variants(path, CATALOG)[0], CATALOG.operator("relu").parse("(n=1000)")
     compilers = Compilers((), tmp_path, limit_s=4.0, count=1)
     try:
         for number, depth in enumerate((200, 1)):

@@ -7,17 +7,16 @@ import pytest
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
-from support.common import ROOT
+from support.common import CATALOG, ROOT
 
 SMALL = {"gemm": "(m=33,n=20,k=12)", "convolution": "(n=2,c=1,h=40,w=37,k=1,r=5,s=3)", "gemv": "(m=133,n=1,k=36)"}
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_example_is_right_and_has_more_configs_than_anyone_tries_by_hand(name: str) -> None:
-    variant = own_variants(ROOT / "examples" / "tune" / f"{name}_tunable.cu", Catalog())[0]
-    problem = Catalog().operator(variant.operator).parse(SMALL[name])
+    variant = own_variants(ROOT / "examples" / "tune" / f"{name}_tunable.cu", CATALOG)[0]
+    problem = CATALOG.operator(variant.operator).parse(SMALL[name])
     assert variant.searched
     assert sum(1 for _ in zip(range(5001), variant.space, strict=False)) == 5001
     session = Session(open_backend("cpu"))

@@ -9,9 +9,8 @@ import pytest
 from opbench import api
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.running.targets import own_variants
-from support.common import RELU
+from support.common import CATALOG, RELU
 from support.needs import needs_nvrtc
 
 FILES = sorted(Path(__file__).parent.glob("*.cu"))
@@ -25,7 +24,7 @@ def test_runs_as_it_is(path: Path) -> None:
 
 @needs_nvrtc
 def test_compiles_for_a_gpu_as_it_is() -> None:
-    catalog = Catalog()
+    catalog = CATALOG
     requests = []
     for path in FILES:
         variant = own_variants(path, catalog)[0]

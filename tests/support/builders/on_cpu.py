@@ -16,10 +16,10 @@ from opbench.backend.base import Trace, TraceOptions
 from opbench.backend.findings import Finding
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
-from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.tensor_map import ELEMENT_BYTES, TensorMap
 from opbench.kernels.variant import Variant
+from support.common import CATALOG, kernel_variants
 
 TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "uint32": "u32", "uint16": "u16"}
 
@@ -181,10 +181,7 @@ def floats(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
 
 
-CATALOG = Catalog()
-
-
-CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+CUDA = kernel_variants()
 
 
 def smallest(variant: Variant, backend: CpuBackend, count: int) -> list[Case]:

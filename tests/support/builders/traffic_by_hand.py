@@ -12,10 +12,8 @@ from opbench.cli.explain import print_explanation
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
-from opbench.kernels.folders import Catalog, case_named
-
-CATALOG = Catalog()
-
+from opbench.kernels.folders import case_named
+from support.common import CATALOG
 
 SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"
 

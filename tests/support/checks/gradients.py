@@ -9,11 +9,10 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.kernels.backward import pulled_back, rule
-from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays
+from support.common import CATALOG
 
-CATALOG = Catalog()
 STEP = 6e-6
 """Near the cube root of float64's roundoff, where a central difference errs least."""
 DIRECTIONS = 3

@@ -30,6 +30,7 @@ from opbench.timing.racing import race
 from opbench.timing.sampling import measure
 from opbench.tuning import tune as tuning
 from opbench.tuning.options import TuneOptions
+from support.common import CATALOG
 from support.fakes.worker import FakeClock, FakeWorker
 
 KERNEL = """// /// opbench
@@ -154,8 +155,8 @@ def tune_fake(
     patch(tuning, "Worker", TuningWorker)
     patch(runner, "Worker", TuningWorker)
     patch(tuning, "Compilers", TuningCompilers)
-    variant: Variant = own_variants(path, Catalog())[0]
-    problem = Catalog().operator("relu").parse("(n=67108864)")
+    variant: Variant = own_variants(path, CATALOG)[0]
+    problem = CATALOG.operator("relu").parse("(n=67108864)")
     return tuning.tune(variant, problem, TuneOptions(folder / "out", **options))
 
 

@@ -31,6 +31,7 @@ from opbench.running.suite import read_suite
 from opbench.running.worker import Worker
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import measure
+from support.common import CATALOG
 from support.fakes.quiet_clock import QuietClock
 
 
@@ -114,7 +115,7 @@ def run_fake(folder: Path, ceilings: Ceilings | None = None, **options: Any) -> 
     """Run relu's default configs on 2^26 elements on the fake GPU; results by variant."""
     text = '[timing]\nbudget_s = 0.05\n[[run]]\noperator = "relu"\nconfigs = "default"\nproblems = [{ n = 67108864 }]\n'
     (folder / "s.toml").write_text(text)
-    suite = read_suite(folder / "s.toml", Catalog(), "cuda")
+    suite = read_suite(folder / "s.toml", CATALOG, "cuda")
     find_ceilings = (lambda devices: [ceilings]) if ceilings else None
     run = run_suite(suite, RunSetup("cuda", folder / "out", **options), find_ceilings=find_ceilings)
     assert run == read_run(folder / "out"), "what is returned is what is on disk"
