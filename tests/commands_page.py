@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli import COMMANDS, HIDDEN, cli
+from opbench.cli import FIRST_COMMANDS, OTHER_COMMANDS, cli
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 WIDTH = 110
@@ -26,7 +26,7 @@ the tab key complete commands, options, operators, variants, suites, networks an
 
 def commands_page() -> str:
     """The page as Markdown: each command with what `--help` says of it, subcommands after their command."""
-    shown = [(name, cli.get_command(click.Context(cli), name)) for name in COMMANDS if name not in HIDDEN]
+    shown = [(name, cli.get_command(click.Context(cli), name)) for name in (*FIRST_COMMANDS, *OTHER_COMMANDS)]
     return HEAD + "".join(part for name, command in shown if command for part in _sections(f"opbench {name}", command))
 
 

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 import opbench
 from commands_page import PAGE, commands_page
 from opbench import errors
-from opbench.cli import COMMANDS, EPILOG, HIDDEN, cli
+from opbench.cli import COMMANDS, EPILOG, HIDDEN_COMMANDS, cli
 from support.checks.documents import LINES, PAGES, README
 from support.common import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
-SHOWN = [name for name in COMMANDS if name not in HIDDEN]
+SHOWN = [name for name in COMMANDS if name not in HIDDEN_COMMANDS]
 
 
 TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))

@@ -116,7 +116,7 @@ def test_its_metadata_is_that_of_the_project(wheel: Path) -> None:
 def test_lists_come_from_inside_the_wheel(installed: Path, tmp_path: Path) -> None:
     rows = json.loads(opbench(installed, tmp_path, "list", "variants", "--json").stdout)
     assert rows and all(Path(row["file"]).is_relative_to(installed) for row in rows)
-    names = [line.split()[0] for line in opbench(installed, tmp_path, "list").stdout.splitlines()]
+    names = [line.split()[0] for line in opbench(installed, tmp_path, "list", "--all").stdout.splitlines()]
     assert names == sorted(p.parent.name for p in shipped("variants").glob("*/operator.py"))
     suites = opbench(installed, tmp_path, "list", "suites").stdout
     assert [line.split()[0] for line in suites.splitlines()] == sorted(

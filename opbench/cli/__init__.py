@@ -17,37 +17,46 @@ from opbench.errors import OpbenchError, UsageError, unknown
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = {
-    "list": (".list", "Operators, variants, suites or cases that opbench knows."),
-    "run": (".run", "Check and measure a suite, an operator or a file of your own; write a report."),
-    "adopt": (".adopt", "Propose the header of a .cu file of your own, read from its launch."),
-    "new": (".new", "Write the first files of an operator, of a variant or of CI for your kernels."),
-    "check": (".run", "Verdicts only, on the operators' examples and on random shapes."),
-    "tune": (".tune", "Find the best of a kernel's configs, thousands of them, within a budget of time."),
-    "net": (".net_train", "Run or train a network from the best variants, with the time of every node."),
-    "report": (".report", "Write report.html and the PNGs of a run again."),
-    "ceiling": (".report", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
-    "compare": (".compare", "Say which cases of a second run broke, became slower, or cannot be told."),
-    "history": (".history", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
-    "export": (".export", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
-    "book": (".book", "Write the winner of every problem in some runs, for programs that use it."),
-    "best": (".best", "Say which variant of each problem to ship, and what cannot be told from it."),
-    "open": (".best", "Open a run's page in the browser."),
-    "ship": (".ship", "Write the chosen kernels, or a network, as C++ sources without Python."),
+FIRST_COMMANDS = {
+    "check": (".run", "Check results, bounds and races of kernels; needs no GPU."),
+    "run": (".run", "Check and time kernels, and write a report."),
+    "explain": (".explain", "Show the source of a kernel with the memory traffic of each line."),
+    "adopt": (".adopt", "Propose the header that opbench needs in your own .cu file."),
+    "new": (".new", "Write starter files for an operator, a variant or a CI workflow."),
+    "list": (".list", "List the operators, variants, suites or cases that opbench knows."),
+    "compare": (".compare", "Compare two runs: what broke, slowed down or sped up."),
+    "net": (".net_train", "Run or train a whole network with the fastest variants."),
+    "doctor": (".report", "Show what this machine lacks, and how to install it."),
+}
+"""The commands that a new user needs: the name, the module relative to this package, and the summary."""
+
+OTHER_COMMANDS = {
+    "tune": (".tune", "Search for the fastest config of a kernel within a time budget."),
     "profile": (".profile", "Run Nsight Compute or Nsight Systems on one case."),
-    "explain": (".explain", "Annotate a variant's source with what each line does to memory."),
-    "agreement": (".explain", "Compare the traffic of a cpu run with the counters of a GPU run."),
+    "best": (".best", "Show the fastest correct variant of each problem, and its ties."),
+    "book": (".book", "Write a winners file: the fastest variant of each problem."),
+    "ship": (".ship", "Write kernels, or a network, as C++ without Python."),
+    "history": (".history", "Show times over many runs, or query the runs with SQL."),
+    "report": (".report", "Write the page and the charts of a run again."),
+    "open": (".best", "Open the page of a run in the browser."),
+    "export": (".export", "Write a run for NVBench, pytest-benchmark, CSV or Parquet."),
     "help": (".help", "Explain a rule that a finding names, such as shared-race."),
-    "doctor": (".report", "What this machine has, what is missing and the command that mends it."),
-    "selftest": (".selftest", "Test on this GPU what opbench claims of its own times."),
-    "ladder": (".report", "In a checkout: what runs change in variants/<operator>/README.md."),
+    "ceiling": (".report", "Measure the peaks of this GPU: DRAM and L2 bandwidth, FLOP rates."),
+    "selftest": (".selftest", "Test the accuracy of opbench's time measurements on this GPU."),
+    "agreement": (".explain", "Compare traffic counts of the emulator and of a GPU."),
+    "ladder": (".report", "Update the README tables of the variants (in a checkout)."),
+}
+"""The other public commands, in the same form."""
+
+HIDDEN_COMMANDS = {
     "profile-target": (".profile", ""),
     "selftest-target": (".selftest", ""),
     "selftest-race": ("opbench.selftest.racing_child", ""),
 }
-"""Command to its module, relative to this package, and summary; a module is imported only when its command is used."""
+"""Commands that opbench starts itself, in the same form."""
 
-HIDDEN = ("profile-target", "selftest-target", "selftest-race")
+COMMANDS = {**FIRST_COMMANDS, **OTHER_COMMANDS, **HIDDEN_COMMANDS}
+"""Every command; its module is imported only when the command is used."""
 
 COMPLETE = "_OPBENCH_COMPLETE"
 """The environment variable with which a shell requests completions or the completion script; see README.md."""
@@ -55,14 +64,14 @@ COMPLETE = "_OPBENCH_COMPLETE"
 EPILOG = """\b
 Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage ·
 3 environment (no GPU, no compiler, disk full).
-opbench compare has some of its own: opbench compare --help."""
+opbench compare has more exit codes: opbench compare --help."""
 
 
 class LazyGroup(click.Group):
     """Imports a command's module when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if name not in HIDDEN]
+        return [*FIRST_COMMANDS, *OTHER_COMMANDS]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
@@ -74,8 +83,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        asked = ctx.resilient_parsing  # True while a shell requests completions
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not asked:
+        completing = ctx.resilient_parsing  # a shell requests completions
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not completing:
             raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))
         return super().resolve_command(ctx, args)
 
@@ -84,12 +93,15 @@ class LazyGroup(click.Group):
         from click.shell_completion import CompletionItem
 
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        commands = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        """List the commands in two groups, with the summaries in one column."""
+        width = max(len(name) for name in self.list_commands(ctx))
+        for heading, group in (("Start with", FIRST_COMMANDS), ("Other commands", OTHER_COMMANDS)):
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in group.items()])
 
 
 @click.group(
@@ -98,7 +110,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="opbench")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Check, time and compare CUDA implementations of one operator, with a GPU and without one."""
+    """Check, time and compare CUDA kernels, on a GPU or on a CPU emulator."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

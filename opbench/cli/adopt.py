@@ -17,20 +17,26 @@ from opbench.paths import next_command
     "--operator",
     default="",
     metavar="NAME",
-    help="What it computes; none for memory and races alone [default: by its tensors, its name and its body].",
+    help="The operator that the kernel computes, or `none` to check only memory accesses and "
+    "races [default: guessed from the tensors, the name and the body].",
 )
-@click.option("--kernel", default="", metavar="NAME", help="Which of its kernels [default: the one launched first].")
+@click.option(
+    "--kernel",
+    default="",
+    metavar="NAME",
+    help="The kernel to describe, if the file has several [default: the one launched first].",
+)
 @size_option
-@click.option("--write", is_flag=True, help="Put the header on top of FILE.cu in place of printing it.")
+@click.option("--write", is_flag=True, help="Insert the header at the top of FILE.cu instead of printing it.")
 @variants_option
 def adopt_command(
     file: Path, operator: str, kernel: str, sizes: tuple[str, ...], write: bool, roots: tuple[Path, ...]
 ) -> None:
-    """Propose the header of FILE.cu, read from its kernels and from a launch <<<grid, block>>> in it.
+    """Propose a header for FILE.cu, derived from its kernels and its launches <<<grid, block>>>.
 
-    Where no operator fits, propose a header without one (operator = "none"): its launches and buffers, by which
-    opbench check looks for memory faults and races. Print what was guessed, with its evidence, and what could not be
-    read. A header that contradicts the file is not written.
+    If no operator fits, propose a header without an operator (operator = "none"). It describes the launches and the
+    buffers, so that opbench check can find memory faults and races. The command prints each guess with its evidence,
+    and each value that it could not read. It does not write a header that contradicts the file.
     """
     from opbench.adopting.adopting import adopt
     from opbench.kernels.folders import Catalog

@@ -20,10 +20,9 @@ RUNS = Path("reports")
 @variants_option
 @json_option
 def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool) -> None:
-    """Say which variant to ship: of each problem the fastest that was right, and what cannot be told from it.
+    """Show the fastest correct variant of each problem, and the variants that tie with it.
 
-    Out of the runs and books that are named, else of every run with a GPU's times in reports/; of the operators that
-    are named, else of all.
+    Read the named runs and winners files [default: every GPU run in reports/]. Show the named operators [default: all].
     """
     from opbench.kernels.folders import Catalog
     from opbench.report.book import lines
@@ -73,7 +72,7 @@ def _timed_runs() -> list[Path]:
 @click.command("open")
 @click.argument("run", type=click.Path(path_type=Path, exists=True))
 def open_command(run: Path) -> None:
-    """Open RUN's page in the browser; without one its path is what is said."""
+    """Open the page of RUN in the browser, and print its path."""
     pages = [run] if run.is_file() else [run / name for name in PAGES if (run / name).is_file()]
     if not pages:
         raise UsageError(f"{run}: has no page; write it: {next_command('report', run)}")

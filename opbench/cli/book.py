@@ -16,16 +16,16 @@ from opbench.cli.options import json_option, variants_option
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.json",
-    help="Write the book; without it the table is all.",
+    help="The winners file to write; without this option, only print the table.",
 )
 @variants_option
 @json_option
 def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path, ...], as_json: bool) -> None:
-    """Write the winner of every problem in some runs, for programs that use it.
+    """Write a winners file: the fastest variant of every problem in some runs, for use by other programs.
 
-    One entry an operator, problem, precision and GPU: the fastest right case with its interval, what is tied with it,
-    and the fastest of a library. The nodes of a network's run are cases, too. Of one case the newer measurement
-    counts, of several the smallest median.
+    The file has one entry per operator, problem, precision and GPU: the fastest correct case with its interval, the
+    cases that tie with it, and the fastest library call. Nodes of a network run count as cases, too. If a case was
+    measured several times, the newest measurement counts. The winner is the case with the smallest median.
     """
     from opbench.kernels.folders import Catalog
     from opbench.networks.records.network_run import read_case_run

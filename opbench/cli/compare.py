@@ -23,11 +23,11 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TR
     "threshold_percent",
     type=click.FloatRange(min=0, min_open=True),
     metavar="PERCENT",
-    help="A change below this is none [default: what the two runs can tell apart, at least 1].",
+    help="Ignore smaller changes [default: the resolution of the two runs, at least 1].",
 )
-@click.option("--force", is_flag=True, help="Compare although the environments differ.")
+@click.option("--force", is_flag=True, help="Compare even if the environments differ.")
 @click.option(
-    "--all", "everything", is_flag=True, help="List the cases without a change, and each that was not compared."
+    "--all", "everything", is_flag=True, help="Also list unchanged cases and cases that could not be compared."
 )
 @click.option(
     "--format",
@@ -35,7 +35,7 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TR
     type=click.Choice(["table", "markdown"]),
     default="table",
     show_default=True,
-    help="What stdout gets; markdown is for a comment on a pull request.",
+    help="Output format; markdown suits a comment on a pull request.",
 )
 @cases_option
 @page_option
@@ -51,15 +51,15 @@ def compare_command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Say which cases of run NEW broke, became slower or faster than in run BASE, and which cannot be told.
+    """Compare two runs: show which cases of NEW broke, became slower or became faster than in BASE.
 
-    Of two runs of a network the cases are its nodes and the whole. Runs of two files of your own, one variant each, are
-    compared with each other. Runs without a GPU are compared by the traffic that was counted.
+    For two runs of a network, the cases are its nodes and the whole network. Two runs of one FILE.cu each are compared
+    with each other, even if the variants have different names. Runs without a GPU are compared by memory traffic.
 
     \b
-    Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike
-    environments among it) · 4 undecided · 5 a verdict turned wrong ·
-    6 nothing to compare. The first that holds of 5, 1, 4, 0.
+    Exit codes: 0 no regression · 1 a confirmed regression · 2 usage, also
+    different environments · 4 undecided · 5 a case became wrong · 6 nothing
+    to compare. If several apply, the first of 5, 1, 4, 0 counts.
     """
     from opbench.networks.records.network_run import read_any_run
 

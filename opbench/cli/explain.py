@@ -62,16 +62,17 @@ BULK_LEGEND = (
     "run_folder",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="A cpu run's folder that keeps the traffic, for opbench agreement.",
+    help="Also store the traffic in the folder of this cpu run, for opbench agreement.",
 )
 def explain_command(
     names: tuple[str, ...], pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
 ) -> None:
-    """Annotate the source of one case with what each line does to memory, counted on the cpu backend.
+    """Show the source of a kernel with the memory traffic of each line, counted on the cpu backend.
 
-    CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
-    VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own: both run on the operator's problem of
-    the suite quick, or on the one that --case names. Several are compared: opbench explain A.cu B.cu
+    CASE is a full name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'. Small sizes are enough, because counts per
+    request do not depend on the size. VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own.
+    Both run on the operator's problem of the suite quick, or on the problem of --case. Two or more are compared:
+    opbench explain A.cu B.cu
     """
     from opbench.kernels.folders import Catalog
     from opbench.running.targets import cases_to_compare
@@ -373,11 +374,13 @@ def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
 @click.argument("cpu_run", metavar="CPU_RUN", type=click.Path(path_type=Path))
 @click.argument("gpu_run", metavar="GPU_RUN", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Write agreement.html and agreement.png there."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write agreement.html and agreement.png to this folder.",
 )
 @json_option
 def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
-    """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
+    """Compare the memory traffic that the emulator counted in CPU_RUN with the hardware counters of GPU_RUN."""
     from opbench.results.agreement import compare_runs
     from opbench.results.files import read_run
 

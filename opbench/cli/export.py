@@ -16,17 +16,17 @@ from opbench.cli.options import gpu_option
     "layout",
     required=True,
     type=click.Choice(["nvbench", "pytest-benchmark", "csv", "parquet", "chrome-trace"]),
-    help="Whose format to write.",
+    help="The output format.",
 )
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="The file to write."
 )
 @gpu_option
 def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
-    """Write RUN (a run's folder, or a network's) in the format of another tool.
+    """Write RUN (the folder of a run or of a network run) in the format of another tool.
 
-    nvbench writes sample files beside PATH, which nvbench-compare-robust reads; chrome-trace is of a network's run, for
-    Perfetto.
+    nvbench also writes sample files next to PATH, which nvbench-compare-robust reads. chrome-trace needs a network run;
+    open it in Perfetto.
     """
     from opbench.export import export
     from opbench.networks.records.network_run import read_any_run

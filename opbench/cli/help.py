@@ -15,15 +15,15 @@ from opbench.paths import shipped
 @click.group("help", invoke_without_command=True)
 @click.pass_context
 def help_command(context: click.Context) -> None:
-    """Explain what opbench prints; without a topic, list the commands."""
+    """Explain the messages of opbench; without a topic, list the commands."""
     if context.invoked_subcommand is None and context.parent is not None:
         click.echo(context.parent.get_help())
 
 
-@help_command.command("finding", short_help="A rule that a finding names, such as shared-race.")
+@help_command.command("finding", short_help="Explain a rule that a finding names, such as shared-race.")
 @click.argument("name", required=False, metavar="[NAME]")
 def finding_command(name: str | None) -> None:
-    """Explain the rule NAME: what it means, an example and the cure; without NAME, list the rules."""
+    """Explain the rule NAME with an example and a remedy; without NAME, list the rules."""
     if name is None:
         width = max(len(rule.name) for rule in RULES)
         for rule in RULES:

@@ -23,10 +23,10 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     "--database",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Keep the runs in this SQLite file, and show all that it holds; only new and grown ones are read.",
+    help="Store the runs in this SQLite file and show all runs in it. Only new or changed runs are read again.",
 )
 @click.option(
-    "--sql", metavar="QUERY", help="Answer a query over the tables runs, results and samples in place of the table."
+    "--sql", metavar="QUERY", help="Run this SQL query over the tables runs, results and samples (see below)."
 )
 @cases_option
 @click.option(
@@ -36,14 +36,14 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="PERCENT",
-    help="A change below this is no step.",
+    help="Ignore smaller steps.",
 )
 @click.option(
     "--only",
     type=click.Choice(["slower", "faster", "same"]),
-    help="Only cases whose newest step, or without a step whose last time beside the first, is so.",
+    help="Show only cases whose newest step (or, without a step, whose overall change) is slower, faster or none.",
 )
-@click.option("--all", "everything", is_flag=True, help="Print every case, not only the first 40 lines.")
+@click.option("--all", "everything", is_flag=True, help="Print every case instead of the first 40 lines.")
 @page_option
 @json_option
 def history_command(
@@ -57,9 +57,10 @@ def history_command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the runs in each DIR and below it over time: first and last time of each case, its trend and its steps.
+    """Show how the time of each case developed over all runs in DIR and its subfolders.
 
-    Cases that became slower come first.
+    The table has the first and last time of each case, its trend, and the steps at which its time changed. Cases that
+    became slower come first.
     """
     from opbench.report import history as words
     from opbench.results import history

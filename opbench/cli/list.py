@@ -25,7 +25,11 @@ WHAT = ("operators", "variants", "suites", "cases")
 @click.argument("name", required=False, shell_complete=completion.listed)
 @variants_option
 @click.option(
-    "--backend", type=BACKENDS, default="auto", show_default=True, help="Whose problem sizes to expand (for cases)."
+    "--backend",
+    type=BACKENDS,
+    default="auto",
+    show_default=True,
+    help="For cases: use the problem sizes of this backend.",
 )
 @cases_option
 @click.option(
@@ -33,7 +37,13 @@ WHAT = ("operators", "variants", "suites", "cases")
     default="",
     metavar="NAME",
     shell_complete=completion.gpus,
-    help="Only variants that this GPU can run: a name such as rtx3080, or a compute capability such as 6.1.",
+    help="Select variants that this GPU can run: a name such as rtx3080, or a compute capability such as 6.1.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="For operators: also list those that opbench uses itself, in training steps and as probes of GPU peaks.",
 )
 @json_option
 def list_command(
@@ -43,23 +53,30 @@ def list_command(
     backend: str,
     cases: tuple[str, ...],
     gpu: str,
+    everything: bool,
     as_json: bool,
 ) -> None:
-    """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
+    """List operators, variants of OPERATOR, suites, or cases of SUITE.
+
+    NAME is an operator for variants [default: all operators], a suite for cases [default: quick].
+    """
     if name and what in ("operators", "suites"):
-        raise click.UsageError(f"'{name}' is one too many: opbench list {what} takes no name")
+        raise click.UsageError(f"'{name}' is not needed: opbench list {what} takes no name")
     if gpu and what != "variants":
-        raise click.UsageError(f"--gpu is of opbench list variants; opbench list {what} does not take it")
+        raise click.UsageError(f"--gpu selects variants; opbench list {what} does not accept it")
     rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
     if gpu:
         rows = runnable(rows, gpu)
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
+    shown = [row for row in rows if everything or not row.get("role")]
+    width = max((len(row["name"]) for row in shown), default=0)
+    for row in shown:
         needs = f" (needs {row['compute_capability']})" if row.get("compute_capability") else ""
         click.echo(f"{row['name']:{width}}  {row.get('title', '')}{needs}".rstrip())
+    if hidden := len(rows) - len(shown):
+        click.echo(f"{hidden} operators that opbench uses itself are hidden; list them: opbench list --all", err=True)
 
 
 def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
@@ -72,7 +89,9 @@ def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
 
 
 def _operators(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
-    return [{"name": o, "title": catalog.operator_title(o)} for o in catalog.operator_names()]
+    names = catalog.operator_names()
+    titles = {name: catalog.operator_title(name).removeprefix(f"{name}: ") for name in names}
+    return [{"name": name, "title": titles[name], "role": catalog.operator_role(name)} for name in names]
 
 
 def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:

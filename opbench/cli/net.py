@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from opbench.kernels.tensors import Arrays
 
 SIZES = {
-    "batch": "Images at once.",
+    "batch": "Images per batch.",
     "size": "Height and width of an image.",
-    "base": "Channels of the first level.",
-    "levels": "How often the image is halved.",
-    "channels": "Channels of an image.",
-    "classes": "Channels of the result.",
+    "base": "For unet: channels of the first level.",
+    "levels": "For unet: number of times that the image is halved.",
+    "channels": "Channels of the input image.",
+    "classes": "Number of classes, which are the channels of the result.",
 }
 """The options for a network's sizes with their help; each network has some of them."""
 
 
 @click.group("net")
 def net_command() -> None:
-    """Networks from the best variants: list, show, run and train them."""
+    """Run or train a whole network with the fastest variants; list and show networks."""
 
 
 def sizes_options(function: Callable[..., object]) -> Callable[..., object]:
@@ -69,9 +69,9 @@ def list_command(as_json: bool) -> None:
 @options_of(NetOptions, only=("network", "precision", "layout", "without", "variants"))
 @json_option
 def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> None:
-    """Show what is in a network after the passes.
+    """Show the nodes of a network after the passes over its graph.
 
-    Of each node its problem, the shape of its result, weights, FLOPs and bytes.
+    For each node: its problem, the shape of its result, weights, FLOPs and bytes.
     """
     from opbench.networks.plan.choosing import laid_out, rewritten
     from opbench.networks.plan.running import make_graph
@@ -91,23 +91,23 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
 @click.option(
     "--image",
     metavar="FILE|digits|photo",
-    help="Real input: a picture or .npy file, handwritten digits, or photographs [default: seeded random numbers].",
+    help="Input image: a picture or .npy file, handwritten digits, or photographs [default: random numbers].",
 )
 @options_of(NetOptions)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The run's folder [default: reports/<time>-<network>-<backend>].",
+    help="Folder for the results [default: reports/<time>-<network>-<backend>].",
 )
 @json_option
 def run_command(options: NetOptions, image: str | None, out: Path | None, as_json: bool, **sizes: int | None) -> None:
-    """Run a network: every node checked and timed, and the whole.
+    """Run a network: check and time every node and the whole network.
 
-    It writes network.json, plan.json and the page network.html.
+    The command writes network.json, plan.json and the page network.html.
 
     \b
-    Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails ·
+    Exit codes: 0 success · 1 a node or an output is wrong, or a node fails ·
     2 usage · 3 environment.
     """
     given = sizes_given(options.network, sizes)

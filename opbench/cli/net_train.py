@@ -36,23 +36,26 @@ BATCH = 32
     "--data",
     required=True,
     metavar="NAME|FILE.npz|FOLDER",
-    help="digits, digits+2 (shifted by up to two pixels), digits:224 (enlarged), textures; arrays images and targets; "
-    "a subfolder of pictures a class.",
+    help="Training data: digits, digits+2 (shifted by up to two pixels), digits:224 (enlarged to "
+    "224 pixels) or textures; a .npz file with the arrays images and targets; or a folder "
+    "with one subfolder of pictures per class.",
 )
-@click.option("--weights", default="", metavar="FILE|DIR|digits", help="Start from these in place of the seed's.")
+@click.option(
+    "--weights", default="", metavar="FILE|DIR|digits", help="Start from these weights instead of random ones."
+)
 @options_of(TrainOptions, without=("libraries", "time_limit_s"))
 @json_option
 @click.argument("network", metavar="NAME|FILE.json")
 def train_command(
     network: str, data: str, weights: str, options: TrainOptions, as_json: bool, **sizes: int | None
 ) -> None:
-    """Train a network, to the same bits every time.
+    """Train a network; the result is bit-identical every time.
 
-    It writes losses.jsonl, checkpoint.safetensors, train.json and the page train.html.
+    The command writes losses.jsonl, checkpoint.safetensors, train.json and the page train.html.
 
     \b
-    Exit codes: 0 trained · 1 a loss that is no number, a rank that died,
-    or a step that is not a peer's · 2 usage · 3 environment.
+    Exit codes: 0 trained · 1 the loss is not finite, a process died, or the
+    first step differs from PyTorch's · 2 usage · 3 environment.
     """
     from opbench.networks import api
     from opbench.networks.plan.options import NetOptions

@@ -26,20 +26,20 @@ folder_option = click.option(
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The folder of your variants, laid out as variants/.",
+    help="The folder of your variants, which is laid out as variants/.",
 )
 
 
 @click.group("new")
 def new_command() -> None:
-    """Write the first files of an operator, of a variant or of CI for your kernels; nothing is ever overwritten."""
+    """Write starter files for an operator, a variant or a CI workflow; never overwrite a file."""
 
 
-@new_command.command("operator", short_help="An operator, a first variant and a suite.")
+@new_command.command("operator", short_help="Write an operator, a first variant and a suite.")
 @click.argument("name")
 @folder_option
 def operator_command(name: str, folder: Path) -> None:
-    """An operator of your own: mathematics, a first variant and a suite, to be changed into yours."""
+    """Write starter files for your own operator: its reference, a first variant and a suite."""
     from opbench.kernels.folders import Catalog
 
     _require_name(name, "operator")
@@ -57,12 +57,12 @@ def operator_command(name: str, folder: Path) -> None:
     _next(next_command("check", name, variants=[folder]))
 
 
-@new_command.command("variant", short_help="A variant: a copy of the ladder's plainest.")
+@new_command.command("variant", short_help="Write a variant: a copy of the simplest one of the operator.")
 @click.argument("name", metavar="OPERATOR/NAME")
 @folder_option
 @variants_option
 def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
-    """A variant of an operator: the plainest of its ladder under a new name, to be made faster."""
+    """Write a new variant of an operator: a copy of its simplest variant, for you to make faster."""
     from opbench.kernels.folders import Catalog
 
     operator, slash, own = name.partition("/")
@@ -91,23 +91,26 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     _next(next_command("check", name, variants=[folder]))
 
 
-@new_command.command("ci", short_help="A workflow that checks your kernels.")
+@new_command.command("ci", short_help="Write a CI workflow that checks your kernels.")
 @folder_option
 @click.option(
     "--base",
     default="reports/base",
     show_default=True,
     metavar="DIR",
-    help="The folder that holds a run of each suite, to compare with.",
+    help="The folder of the base runs (one per suite), with which CI compares.",
 )
 @click.option(
     "--source",
     default=UNSET,
     metavar="ADDRESS@COMMIT",
-    help="Where CI installs opbench from: a git address with a commit or tag [default: to be filled in].",
+    help="The git address and the commit or tag from which CI installs opbench [default: a placeholder to fill in].",
 )
 def ci_command(folder: Path, base: str, source: str) -> None:
-    """CI for your kernels: a check of each pull request on the CPU, findings at their lines; times on a GPU runner."""
+    """Write a CI workflow for your kernels.
+
+    It checks each pull request on a CPU, shows findings at their source lines, and compares times on a GPU runner.
+    """
     words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET, "SOURCE": source}
     _write(
         {

@@ -25,7 +25,7 @@ cases_option = click.option(
     "cases",
     multiple=True,
     metavar="GLOB",
-    help="Only cases of this printed name or glob; repeatable.",
+    help="Select cases by name or glob pattern; repeatable.",
     shell_complete=completion.variants,
 )
 case_option = click.option(
@@ -33,7 +33,7 @@ case_option = click.option(
     "pattern",
     default="",
     metavar="CASE|PROBLEM|GLOB",
-    help="Which case of a FILE.cu, such as '(n=1000)' [default: one of its operator's].",
+    help="Select the case of a FILE.cu, such as '(n=1000)' [default: one that suits the operator].",
     shell_complete=completion.variants,
 )
 gpu_option = click.option(
@@ -41,19 +41,19 @@ gpu_option = click.option(
     default="h200",
     show_default=True,
     metavar="NAME",
-    help="The GPU that predictions without one are for.",
+    help="The GPU for which to predict when none is present.",
     shell_complete=completion.gpus,
 )
 page_option = click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too."
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Also write an HTML page."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 size_option = click.option(
     "--size",
     "sizes",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="In memory mode the value of a host variable, or the elements of a pointer; repeatable.",
+    help="In memory mode, set the value of a host variable or the element count of a pointer; repeatable.",
 )
 
 

@@ -20,16 +20,20 @@ from opbench.paths import next_command
     type=click.Choice(["ncu", "nsys"]),
     default="ncu",
     show_default=True,
-    help="Nsight Compute (counters) or Nsight Systems (timeline).",
+    help="ncu: Nsight Compute (hardware counters). nsys: Nsight Systems (timeline).",
 )
 @click.option(
-    "--set", "metric_set", default="", metavar="SET", help="A set of Nsight Compute's own on top, such as full."
+    "--set",
+    "metric_set",
+    default="",
+    metavar="SET",
+    help="Also collect this metric set of Nsight Compute, such as full.",
 )
 @click.option(
     "--run",
     "run_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The run's folder that keeps the report and the counters [default: reports/profile].",
+    help="Folder for the report and the counters [default: reports/profile].",
 )
 @variants_option
 @click.option(
@@ -38,7 +42,7 @@ from opbench.paths import next_command
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Stop the tool after this.",
+    help="Stop the profiler after this time.",
 )
 def profile_command(
     name: str,
@@ -49,9 +53,10 @@ def profile_command(
     roots: tuple[Path, ...],
     time_limit_s: float,
 ) -> None:
-    """Profile one case: a printed name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)', or one of FILE.cu.
+    """Profile one case with Nsight Compute or Nsight Systems.
 
-    The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
+    CASE is a full name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)'. The report and the counters are
+    stored in the folder of --run; `opbench report` shows the counters.
     """
     from opbench.insight.nsight.commands import Target, target_argv
     from opbench.insight.nsight.tools import current_chip

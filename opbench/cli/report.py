@@ -24,11 +24,11 @@ from opbench.paths import next_command
 @gpu_option
 @json_option
 def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> None:
-    """Write the page and PNGs of RUN again, and print its table.
+    """Write the page and the charts of RUN again, and print its table.
 
-    RUN is the folder of a run, a network, a training, a search or a self-test.
+    RUN is the folder of a run, a network run, a training, a search (opbench tune) or a self-test.
 
-    With --json: what the command that made RUN prints with it.
+    --json prints the same as the --json of the command that made RUN.
     """
     from opbench.networks.records.training import is_training
     from opbench.networks.report import is_network
@@ -106,10 +106,12 @@ def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
 
 
 @click.command("ceiling")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Also store the run of the probes in this folder."
+)
 @json_option
 def ceiling_command(out: Path | None, as_json: bool) -> None:
-    """Measure this GPU's limits afresh with the probes of suites/ceilings.toml and remember them."""
+    """Measure the peaks of this GPU again with the probes of suites/ceilings.toml, and store them."""
     import tempfile
 
     from opbench.gpu import driver as cuda
@@ -136,16 +138,19 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 
 @click.command("ladder")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--write", is_flag=True, help="Write the files; without it the changes are printed.")
-@click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
+@click.option("--write", is_flag=True, help="Write the files instead of printing the changes.")
+@click.option("--check", "only_check", is_flag=True, help="Only check; exit with 1 if a file is out of date.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="JSON on stdout in place of the changes: stale, and left with why."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON instead of the changes: the files that are out of date, and those left unchanged with the reason.",
 )
 def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_json: bool) -> None:
-    """Show what RUNS would change in variants/<operator>/README.md and in README.md, or write it.
+    """Update the tables in variants/<operator>/README.md and in README.md from RUNS (in a source checkout).
 
-    Only operators that the runs measured change, and no row of another run is lost. A folder that holds runs of
-    networks, such as reports/h200/networks, gives the table of networks.
+    Without --write, print the changes. Only operators that the runs measured change, and rows of other runs stay. A
+    folder of network runs, such as reports/h200/networks, updates the table of networks.
     """
     from opbench.kernels.folders import Catalog
     from opbench.networks.report.overview import network_folders, network_tables
@@ -189,7 +194,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
 @click.command("doctor")
 @json_option
 def doctor_command(as_json: bool) -> None:
-    """Show what this machine has, what is missing and the command that mends it."""
+    """Show what this machine has, what is missing, and the command that installs it."""
     from opbench import doctor
 
     rows = doctor.diagnose()

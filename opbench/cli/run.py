@@ -46,10 +46,16 @@ if TYPE_CHECKING:
 @click.option(
     "--tls-ca",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --on dask: the authority that certificates are of; --tls-cert and --tls-key go with it.",
+    help="With --on dask: certificate of the certificate authority; requires --tls-cert and --tls-key.",
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="This side's certificate.")
-@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its private key.")
+@click.option(
+    "--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="With --on dask: the client certificate."
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --on dask: the private key of the client certificate.",
+)
 @json_option
 def run_command(
     targets: tuple[str, ...],
@@ -59,10 +65,11 @@ def run_command(
     tls_key: Path | None,
     as_json: bool,
 ) -> None:
-    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, one CASE, or FILE.cu; write the report.
+    """Check and time variants, and write a report.
 
-    FILE.cu runs on few sizes, which tiles and vectors usually divide; `opbench check` tries the others.
-    Several files are measured together and compared with each other: opbench run A.cu B.cu
+    SUITE is a file in suites/ or its name. OPERATOR stands for all its variants. CASE is a full name (see opbench list
+    cases). FILE.cu is a kernel of your own; it runs on a few convenient sizes, and `opbench check` tries others.
+    Several files are measured together and compared: opbench run A.cu B.cu
     """
     from opbench import api
     from opbench.results.own_variants import compare_own_variants
@@ -115,11 +122,18 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     "sarif_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
+    help="Also write the findings as SARIF, which code hosts show at the source lines.",
 )
-@click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
-@click.option("--list", "only_list", is_flag=True, help="Print the names of the cases for --case, and check none.")
-@click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
+@click.option(
+    "--notes",
+    "with_notes",
+    is_flag=True,
+    help="Also print notes on allowed patterns, such as several threads that store the same value.",
+)
+@click.option("--list", "only_list", is_flag=True, help="Print the names of the cases instead of checking them.")
+@click.option(
+    "--watch", is_flag=True, help="Check FILE.cu again each time that you save it or a header that it includes."
+)
 @json_option
 def check_command(
     targets: tuple[str, ...],
@@ -131,7 +145,10 @@ def check_command(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Check variants on the operators' examples and on random shapes; no times, no report."""
+    """Check that variants compute correct results, on the examples of their operator and on random shapes.
+
+    The command measures no time and writes no report. With no target, it checks all variants.
+    """
     if watch:
         from opbench.cli.watch import watch_targets
 

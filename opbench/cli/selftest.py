@@ -33,13 +33,13 @@ OUT = Path("reports") / "selftest"
     default=OUT,
     show_default=True,
     metavar="DIR",
-    help="Where selftest.html, .png and .json go.",
+    help="Folder for selftest.html, selftest.png and selftest.json.",
 )
 @click.option(
     "--only",
     default="",
     metavar="PARTS",
-    help="Some of floor,stamps,flush,aa,slowdown,clocks,wall,cheats, separated by commas [default: all].",
+    help="Parts to run, separated by commas: floor,stamps,flush,aa,slowdown,clocks,wall,cheats [default: all].",
 )
 @click.option(
     "--budget",
@@ -48,22 +48,22 @@ OUT = Path("reports") / "selftest"
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time for the measuring parts; more time, more pairs, narrower intervals (never below 40 pairs).",
+    help="Time for the parts that measure. More time gives more pairs and narrower intervals (at least 40 pairs).",
 )
 @click.option(
     "--results",
     "run_folder",
     type=click.Path(path_type=Path, exists=True),
     metavar="DIR",
-    help="A run of this GPU, such as one of suites/full.toml, whose wall time is compared with a process of cuda.bench "
-    "a case.",
+    help="A run on this GPU, such as one of suites/full.toml. Its wall time is compared with that"
+    " of cuda.bench in one process per case.",
 )
 @json_option
 def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | None, as_json: bool) -> None:
-    """Test on this GPU what opbench claims of its own times: false differences, missed slow-downs, agreement, cheats.
+    """Test the accuracy of opbench on this GPU: false differences, missed slow-downs, other timers, cheats.
 
     \b
-    Exit codes: 0 every claim holds · 1 one does not · 2 usage · 3 no GPU.
+    Exit codes: 0 all tests pass · 1 a test fails · 2 usage · 3 no GPU.
     """
     from opbench import selftest
     from opbench.gpu import driver as cuda

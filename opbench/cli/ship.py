@@ -30,16 +30,18 @@ if TYPE_CHECKING:
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The folder to write, whole or not at all.",
+    help="The folder to write; on an error, nothing is written.",
 )
 def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **sizes: int | None) -> None:
-    """Write the chosen kernels, or a network, as C++ without Python.
+    """Write the chosen kernels, or a network, as C++ sources that need no Python.
 
-    Of operators the book's winners, dispatched by problem, of whole case names those. Of a problem such as
-    'conv2d(n=1,c=64,h=56,w=56,k=64,r=3,s=3)' the book's winner, else the fastest of the runs that come with opbench,
-    else what opbench ranks first; a note says which. They become one header, one source, and a test program that proves
-    the build against the float64 reference. Of a network one program: its layers' kernels, called in order, with the
-    weights in a file. With both come a Makefile, a CMakeLists.txt and a cubin.
+    For an operator, ship the winners of --book, with dispatch by problem. For a case, ship its variant. For a problem
+    such as 'conv2d(n=1,c=64,h=56,w=56,k=64,r=3,s=3)', ship the winner of --book, else the fastest in the runs that come
+    with opbench, else the variant predicted to be fastest; a note names the source. The result is one header, one
+    source file, and a test program that checks the build against the float64 reference.
+
+    For a network, the result is one program that launches the kernels of its layers, with the weights in a file.
+    Both come with a Makefile, a CMakeLists.txt and a cubin.
     """
     from opbench.networks.ship.shipping_network import is_network, ship_network
 

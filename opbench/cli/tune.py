@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The search's folder [default: reports/<time>-tune].",
+    help="Folder for the results [default: reports/<time>-tune].",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Say how many configs there are and which can never be launched; needs no GPU."
+    "--dry-run", is_flag=True, help="Only count the configs, and those that can never be launched; needs no GPU."
 )
 @gpu_option
 @case_option
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 def tune_command(
     target: str, options: TuneOptions, out: Path | None, dry_run: bool, gpu: str, pattern: str, as_json: bool
 ) -> None:
-    """Search the configs of a kernel for the fastest, and measure the best of them side by side.
+    """Search for the fastest config of a kernel within a time budget, and measure the best ones precisely.
 
-    Tunables may have ranges of thousands of configs: tune = { BM = { from = 16, to = 128, step = 16 } } in the header,
-    or in a --space file. Configs are compiled ahead of the GPU, those that cannot fit are never launched, wrong ones
-    are left out, and a race drops whatever is slower than the leader beyond doubt.
+    The header or a --space file gives the search space, which may have thousands of configs:
+    tune = { BM = { from = 16, to = 128, step = 16 } }. The search skips configs that do not fit on the GPU, excludes
+    configs with wrong results, and drops a config as soon as it is clearly slower than the best one.
     """
     from opbench.kernels.folders import Catalog
     from opbench.kernels.space_file import with_space

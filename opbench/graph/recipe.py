@@ -30,17 +30,19 @@ STORED = ("f32", "bf16")
 class OptimiserOptions:
     """Options of the parameter update, which a recipe takes from the user unchanged."""
 
-    accumulate: int = option(1, "Micro-batches of --batch pictures before each update.", metavar="K", least=1)
-    optimizer: str = option("adam", "adam, adamw or sgd.", metavar="NAME")
+    accumulate: int = option(1, "Number of micro-batches of --batch pictures before each update.", metavar="K", least=1)
+    optimizer: str = option("adam", "Optimizer: adam, adamw or sgd.", metavar="NAME")
     learning_rate: float = option(1e-3, "Learning rate.", "--lr")
-    warmup_steps: int = option(0, "Linear rise.", "--warmup", metavar="STEPS", least=0)
-    momentum: float = option(0.9, "Of sgd.")
-    decay: float = option(0.0, "Weight decay.", least=0)
-    clip: float = option(
-        0.0, "Where all gradients together have a larger norm, scale them down to it.", metavar="NORM", above=0
+    warmup_steps: int = option(
+        0, "Number of steps over which the learning rate rises linearly.", "--warmup", metavar="STEPS", least=0
     )
-    without: tuple[str, ...] = option((), "Leave out a pass, such as fuse_relu_backward.", metavar="PASS")
-    seed: int = option(0, "Of the data's order and dropout.", least=0)
+    momentum: float = option(0.9, "Momentum of sgd.")
+    decay: float = option(0.0, "Weight decay.", least=0)
+    clip: float = option(0.0, "Scale the gradients down if their global norm exceeds this.", metavar="NORM", above=0)
+    without: tuple[str, ...] = option(
+        (), "Disable a pass over the training graph, such as fuse_relu_backward.", metavar="PASS"
+    )
+    seed: int = option(0, "Seed for the order of the data and for dropout.", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

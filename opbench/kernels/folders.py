@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # imports NumPy, which listing names does not need
     from opbench.kernels.operator import Operator
 
 INCLUDE = "include"
+ROLE = re.compile(r'^    role = "(.+)"$', re.MULTILINE)
 LAYOUT = "holds one folder per operator with .cu and .py files"
 
 
@@ -73,6 +75,11 @@ class Catalog:
     def operator_title(self, name: str) -> str:
         """Return the first line of the operator's docstring, read without importing the file."""
         return docstring(self._operator_file(name))
+
+    def operator_role(self, name: str) -> str:
+        """Return the operator's `role`, read without importing the file."""
+        match = ROLE.search(self._operator_file(name).read_text(encoding="utf-8"))
+        return match[1] if match else ""
 
     def _operator_file(self, name: str) -> Path:
         for folder in self.folders.get(name, []):

@@ -43,6 +43,8 @@ NOT_IN_SCOPE = ("axes", "scope", "storage", "inputs", "outputs", "in_place")
 class Operator:
     """Base of all operators: fields are axes (int) and modes (str); a bound instance is a problem."""
 
+    role: ClassVar[str] = ""
+    """"training step" or "probe" for an operator that opbench uses itself; `opbench list` hides it by default."""
     inputs: ClassVar[Any] = {}
     """Tensor name to its axes, outermost first, such as {"a": "m k"}; may be a property when a mode decides."""
     outputs: ClassVar[Any] = {}

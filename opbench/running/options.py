@@ -20,23 +20,23 @@ class CaseOptions:
 
     problems: tuple[str, ...] = option(
         (),
-        "Sizes of a FILE.cu, such as '(n=1000)', in place of those that would be taken; repeatable.",
+        "Problem sizes for a FILE.cu, such as '(n=1000)', instead of the default ones; repeatable.",
         "--problem",
         metavar="PROBLEM",
     )
     time_limit_s: float | None = option(
         None,
-        "Stop a case that takes longer [default: the suite's, else 60].",
+        "Stop a case that takes longer [default: the limit of the suite, else 60].",
         "--time-limit",
         metavar="SECONDS",
         least=0.1,
     )
-    seed: int = option(20260, "Seed of the inputs.", least=0)
+    seed: int = option(20260, "Seed for the random inputs.", least=0)
     variants: tuple[Path, ...] = variant_folders()
     cases: tuple[str, ...] = option(
-        (), "Only cases of this printed name or glob; repeatable.", "--case", metavar="GLOB", complete="variants"
+        (), "Select cases by name or glob pattern; repeatable.", "--case", metavar="GLOB", complete="variants"
     )
-    cpu_only: bool = option(False, "On the cpu backend, do not let NVRTC compile the kernels for a GPU as well.")
+    cpu_only: bool = option(False, "On the cpu backend, skip the additional compilation for a GPU with NVRTC.")
 
     def __post_init__(self) -> None:
         set_types(self)
@@ -46,31 +46,32 @@ class CaseOptions:
 class RunOptions(CaseOptions):
     """The options of `opbench.run`; None for `out` is a new folder in reports/."""
 
-    backend: str = option("auto", "Where cases run.", choices=backends.CHOICES)
-    out: Path | None = option(None, "The run's folder [default: reports/<time>-<suite>-<backend>].", folder=True)
+    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
+    out: Path | None = option(None, "Folder for the results [default: reports/<time>-<suite>-<backend>].", folder=True)
     mode: str | None = option(
         None,
-        "Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
-        "over rotated buffers [default: the suite's, else cold].",
+        "cold: flush the L2 cache before each sample. hot: leave the data in the cache. graph: "
+        "replay a CUDA graph over rotated buffers. [default: the mode of the suite, else cold]",
         choices=MODES,
     )
     publish: bool = option(
         False,
-        f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
-        "intervals.",
+        f"Measure in {PROCESSES} processes, each with its own CUDA context, so that the intervals include "
+        "the variation between processes.",
     )
     gpus: str = option(
         "",
-        "GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
+        "GPUs of this machine to use, with one worker process per GPU. All cases of a problem run on the same GPU.",
         metavar="all|0,1",
     )
     on: str = option(
         "",
-        "Run on the workers of a cluster, one GPU each; a scheduler runs what it is sent, so keep it private.",
+        "Run on the workers of a cluster, one GPU per worker. The scheduler runs any code that it"
+        " receives, so use a private network.",
         metavar="dask://HOST:PORT|slurm:FILE.toml",
     )
-    resume: bool = option(False, "Complete the run in --out; cases that it has are not repeated.")
-    gpu: str = option("h200", "The GPU that predictions without one are for.", metavar="NAME", complete="gpus")
+    resume: bool = option(False, "Complete the run in --out without repeating finished cases.")
+    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", complete="gpus")
     tls: Tls | None = None
     """Certificates for a scheduler that requires them; None for none."""
     report: bool = True
@@ -82,27 +83,31 @@ class RunOptions(CaseOptions):
 class CheckOptions(CaseOptions):
     """The options of `opbench.check`."""
 
-    backend: str = option("cpu", "Where cases run.", choices=backends.CHOICES)
-    random_shapes: int = option(3, "How many random shapes per operator, besides its examples.", "--random", least=0)
+    backend: str = option("cpu", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
+    random_shapes: int = option(
+        3, "Number of random shapes per operator, in addition to the examples.", "--random", least=0
+    )
     every: bool = option(
         False,
-        "Every config on every problem, also where each pair compiles a module of its own; on the cpu also --huge.",
+        "Check every config on every problem, even if that needs many compilations; on the cpu "
+        "backend, this includes --huge.",
         "--all",
     )
     huge: bool = option(
         False,
-        "Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
+        "Also check problems of more than 2^31 elements: run a few blocks of each in sparse memory.",
     )
     memory: bool = option(
         False,
-        "Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
-        "A file for which no operator fits is checked so anyway.",
+        "Run the launches in the host code of FILE.cu and report races, out-of-bounds accesses, "
+        "uninitialised reads and barrier errors, without a reference for the results. This is the"
+        " default for a file that fits no operator.",
     )
-    exit_first: bool = option(False, "Stop at the first case that is not right.", "-x", "--exitfirst")
+    exit_first: bool = option(False, "Stop at the first case that is wrong or fails.", "-x", "--exitfirst")
     gpu: str = option(
         "h200",
-        "The GPU whose code is checked, the branch of __CUDA_ARCH__: a name such as rtx3080, or a compute capability "
-        "such as 8.6. NVRTC compiles for a name, too.",
+        "The GPU that selects the value of __CUDA_ARCH__: a name such as rtx3080, or a compute "
+        "capability such as 8.6. With a name, NVRTC also compiles the kernels for that GPU.",
         metavar="NAME|NUMBER",
         complete="gpus",
     )

@@ -19,27 +19,30 @@ class ShipOptions:
     out: Path = Path("shipped")
     book: Path | None = option(
         None,
-        "Which problems of an operator, and by which variants: opbench book writes it.",
+        "A winners file (see opbench book), which selects the problems and variants of an operator.",
         metavar="FILE.json",
         folder=False,
     )
     plan: Path | None = option(
         None,
-        "Of a network, every layer's variant: a run's plan.json [default: what should be fastest].",
+        "For a network: a plan.json of a run, which selects the variant of every layer [default: "
+        "the variants predicted to be fastest].",
         metavar="FILE",
         folder=False,
     )
-    weights: str = option("", "Of a network: as opbench net run takes them.", metavar="FILE|digits")
-    image: str = option("", "Of a network: its example input [default: random numbers].", metavar="FILE|digits|photo")
+    weights: str = option("", "For a network: its weights, as for opbench net run.", metavar="FILE|digits")
+    image: str = option("", "For a network: its example input [default: random numbers].", metavar="FILE|digits|photo")
     gpu: str = option(
         "sm_90",
-        "What it is compiled for: an architecture, or a GPU such as h200.",
+        "The target: an architecture such as sm_90, or a GPU such as h200.",
         metavar="ARCH|NAME",
     )
-    precision: str = option("f32", "The least precise arithmetic that is taken.", choices=tuple(ALLOWED))
-    name: str = option("opbench", "Of a library: files' stem and functions' prefix.", metavar="NAME")
-    test: bool = option(True, "Leave out the float64 reference, which takes long for large problems.", "--no-test")
-    replace: bool = option(False, "Replace a folder that an earlier `ship` wrote.")
+    precision: str = option("f32", "The lowest precision that variants may use.", choices=tuple(ALLOWED))
+    name: str = option("opbench", "For a library of kernels: prefix of the file names and functions.", metavar="NAME")
+    test: bool = option(
+        True, "Do not write the test against the float64 reference, which takes long for large problems.", "--no-test"
+    )
+    replace: bool = option(False, "Replace a folder that an earlier opbench ship wrote.")
     variants: tuple[Path, ...] = variant_folders()
     command: str = ""
 

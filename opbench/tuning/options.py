@@ -18,38 +18,39 @@ class TuneOptions:
     out: Path = Path("reports/tune")
     budget_s: float = option(
         60.0,
-        "Wall time for all of it, such as 60s, 5min or 1h [default: 60s].",
+        "Wall time of the whole search, such as 60s, 5min or 1h [default: 60s].",
         "--budget",
         metavar="TIME",
         parse=read_seconds(LEAST_BUDGET_S),
     )
     space: Path | None = option(
         None,
-        "tune and where of its own: ranges in place of the header's lists, rules beside its rules.",
+        "Read the search space from this file: `tune` replaces the lists of the header, `where` adds rules.",
         metavar="FILE.toml",
         folder=False,
     )
     strategy: str = option(
         "local",
-        "Neighbours of the best so far, any config, or what Optuna's model expects to be fast.",
+        "local: try neighbours of the best config. random: try any config. bayesian: follow the model of Optuna.",
         choices=("local", "random", "bayesian"),
     )
-    seed: int = option(0, "Of the strategy.", least=0)
+    seed: int = option(0, "Seed for the strategy.", least=0)
     mode: str = option(
         "",
-        "Each sample with a flushed L2 cache, or with the case's data left in it [default: cold; with --energy hot].",
+        "cold: flush the L2 cache before each sample. hot: leave the data in the cache. [default:"
+        " cold; with --energy hot]",
         choices=("cold", "hot"),
     )
-    energy: bool = option(False, "Rank by joules a launch, of launches without a break, not by time.")
+    energy: bool = option(False, "Rank by energy per launch (in joules, over back-to-back launches) instead of time.")
     compile_limit_s: float = option(
         20.0,
-        "A config that takes longer to compile is skipped and listed [default: 20s].",
+        "Skip a config that takes longer to compile, and list it [default: 20s].",
         "--compile-limit",
         metavar="TIME",
         parse=read_seconds(1.0),
     )
     """Some configs that unroll by a tunable compile for minutes."""
-    resume: bool = option(False, "Go on with the search in --out; configs that it tried are not repeated.")
+    resume: bool = option(False, "Continue the search in --out without repeating its configs.")
     variants: tuple[Path, ...] = variant_folders()
     command: tuple[str, ...] = ()
 

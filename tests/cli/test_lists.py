@@ -20,7 +20,7 @@ SUITES = sorted(shipped("suites").glob("*.toml"))
 
 
 def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:
-    operators = [line.split()[0] for line in cli("list").stdout.splitlines()]
+    operators = [line.split()[0] for line in cli("list", "--all").stdout.splitlines()]
     assert operators == sorted(p.parent.name for p in shipped("variants").glob("*/operator.py"))
     files = {f"{p.parent.name}/{p.stem}" for p in shipped("variants").glob("*/*") if p.suffix in (".cu", ".py")}
     variants = [line.split()[0] for line in cli("list", "variants").stdout.splitlines()]
@@ -36,17 +36,29 @@ def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:
 
 @pytest.mark.parametrize("what", ["operators", "variants", "suites", "cases"])
 def test_list_as_json_has_the_same_names(cli: Cli, what: str) -> None:
-    arguments = ("list", what, *(("quick", "--backend", "cpu") if what == "cases" else ()))
+    arguments = ("list", what, "--all", *(("quick", "--backend", "cpu") if what == "cases" else ()))
     plain, rows = cli(*arguments), json.loads(cli(*arguments, "--json").stdout)
     assert [re.split(r"\s\s+", line)[0].strip() for line in plain.stdout.splitlines()] == [row["name"] for row in rows]
     assert what == "cases" or all(row["title"] for row in rows)
     assert plain.stderr == ""
 
 
+def test_list_hides_the_operators_that_opbench_uses_itself(cli: Cli) -> None:
+    shown = cli("list")
+    rows = json.loads(cli("list", "--json").stdout)
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == [row["name"] for row in rows if not row["role"]]
+    assert {row["name"]: row["role"] for row in rows}.items() >= {
+        "tick": "training step",
+        "fma": "probe",
+        "add": "",
+    }.items()
+    assert "opbench list --all" in shown.stderr
+
+
 @pytest.mark.parametrize("what", ["operators", "variants", "suites"])
 def test_list_imports_nothing_heavy(tmp_path: Path, what: str) -> None:
     code = (
-        f"import sys; sys.argv = ['opbench', 'list', {what!r}]; from opbench.cli import main; main(); "
+        f"import sys; sys.argv = ['opbench', 'list', {what!r}, '--all']; from opbench.cli import main; main(); "
         "heavy = {'numpy', 'cupy', 'matplotlib', 'pandas', 'torch', 'rich', 'jinja2', 'nvtx'}; "
         "print(*sorted(heavy & {m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
     )

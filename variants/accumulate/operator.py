@@ -1,4 +1,4 @@
-"""accumulate: one micro-batch's gradients added to the sum of those before it."""
+"""accumulate: add the gradients of one micro-batch to a running sum."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Accumulate(Operator):
     n: int
 
     special_inputs = {"total": ("tiny", "infinite"), "part": ("tiny",)}
+    role = "training step"
     inputs = {"total": "n", "part": "n"}
     outputs = {"new_total": "n"}
     in_place = {"new_total": "total"}

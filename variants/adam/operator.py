@@ -1,4 +1,4 @@
-"""adam: one step of Adam or AdamW over a flat array of parameters."""
+"""adam: one step of Adam or AdamW on a flat array of parameters."""
 
 from __future__ import annotations
 

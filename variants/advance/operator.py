@@ -1,4 +1,4 @@
-"""advance: a counter on the device, moved on."""
+"""advance: increment a counter on the device."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Advance(Operator):
 
     stride: int
 
+    role = "training step"
     inputs = {"count": "1"}
     outputs = {"new_count": "1"}
     in_place = {"new_count": "count"}

@@ -1,4 +1,4 @@
-"""avgpool2d_backward: each gradient of a mean goes, divided, to every pixel of its window."""
+"""avgpool2d_backward: the gradient of avgpool2d: each pixel sums its share of the output gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""batchnorm2d: each channel scaled and shifted by its running statistics, as at inference."""
+"""batchnorm2d: scale and shift each channel by its running statistics, as at inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""batchnorm2d_backward: gradients through a batch norm and through the statistics that it took of its batch."""
+"""batchnorm2d_backward: the gradient of batchnorm2d_train, including the gradient through the batch statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""batchnorm2d_train: each channel normalised by the batch's own statistics, which the running ones follow."""
+"""batchnorm2d_train: normalise each channel by the statistics of the batch, and update the running statistics."""
 
 from __future__ import annotations
 

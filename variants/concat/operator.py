@@ -1,4 +1,4 @@
-"""concat: two images side by side in their channels."""
+"""concat: concatenate two images along their channels."""
 
 from __future__ import annotations
 

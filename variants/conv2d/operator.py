@@ -1,4 +1,4 @@
-"""conv2d: cross-correlation of images with a bank of filters, as deep learning calls convolution."""
+"""conv2d: two-dimensional convolution (cross-correlation) of images with filters."""
 
 from __future__ import annotations
 

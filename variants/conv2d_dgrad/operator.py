@@ -1,4 +1,4 @@
-"""conv2d_dgrad: the gradient of a convolution by its image."""
+"""conv2d_dgrad: the gradient of a convolution with respect to its image."""
 
 from __future__ import annotations
 

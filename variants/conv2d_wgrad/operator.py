@@ -1,4 +1,4 @@
-"""conv2d_wgrad: the gradient of a convolution by its filters and, on request, by its bias."""
+"""conv2d_wgrad: the gradient of a convolution with respect to its filters and, optionally, its bias."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""convert: numbers rounded from f32 to bf16, or widened from bf16 to f32."""
+"""convert: round f32 to bf16, or widen bf16 to f32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""copy: out = x, the probe of DRAM and L2 bandwidth."""
+"""copy: out = x; also the probe of DRAM and L2 bandwidth."""
 
 from __future__ import annotations
 

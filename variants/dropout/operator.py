@@ -1,4 +1,4 @@
-"""dropout: in training, elements set to zero by a seeded mask and the others scaled up; else the identity."""
+"""dropout: in training, zero elements by a seeded mask and scale up the others; else the identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""elementwise: a sum, difference, product or quotient of two arrays, the second broadcast."""
+"""elementwise: sum, difference, product or quotient of two arrays; the second is broadcast."""
 
 from __future__ import annotations
 

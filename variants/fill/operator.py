@@ -1,4 +1,4 @@
-"""fill: one value everywhere; the probe of DRAM's bandwidth for writes."""
+"""fill: write one value everywhere; the probe of DRAM write bandwidth."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Fill(Operator):
     special_inputs = {"value": ("zeros", "tiny", "masked")}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
+    role = "probe"
     inputs = {"value": "1"}
     outputs = {"out": "n"}
 

@@ -1,4 +1,4 @@
-"""fma: eight recurrences per element, the probe of the fp32 FMA rate."""
+"""fma: eight chains of fused multiply-adds per element; the probe of the fp32 FMA rate."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Fma(Operator):
     n: int
     rounds: int
 
+    role = "probe"
     inputs = {"a": "n", "b": "n"}
     outputs = {"out": "n"}
     integers_exact = False

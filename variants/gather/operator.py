@@ -1,4 +1,4 @@
-"""gather: the rows of a step's batch, taken from a data set in the order of a permutation."""
+"""gather: collect the rows of a batch from a data set, in the order of a permutation."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Gather(Operator):
 
     special_inputs = {"data": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "bf16", "i32")}
+    role = "training step"
     inputs = {"data": "items features", "order": "total", "step": "1"}
     outputs = {"batch": "rows features"}
 

@@ -18,6 +18,7 @@ class GlobalNorm(Operator):
     n: int
 
     special_inputs = {"gradient": ("zeros", "far")}
+    role = "training step"
     inputs = {"gradient": "n", "limit": "1"}
     outputs = {"norm": "1", "factor": "1"}
     library = "torch"

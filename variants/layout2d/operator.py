@@ -1,4 +1,4 @@
-"""layout2d: images copied from nchw to nhwc or back."""
+"""layout2d: convert images from nchw to nhwc or back."""
 
 from __future__ import annotations
 

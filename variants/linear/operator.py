@@ -1,4 +1,4 @@
-"""linear: out = x @ weight.T + bias, the fully connected layer of a network, ReLU included on request."""
+"""linear: out = x @ weight.T + bias, a fully connected layer; optionally with ReLU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""linear_dgrad: the gradient of a fully connected layer by its input."""
+"""linear_dgrad: the gradient of a fully connected layer with respect to its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""linear_wgrad: the gradient of a fully connected layer by its weights and, on request, by its bias."""
+"""linear_wgrad: the gradient of a fully connected layer with respect to its weights and, optionally, its bias."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""matmul: out = a @ b, with b stored by rows or by columns."""
+"""matmul: out = a @ b; b is stored by rows or by columns."""
 
 from __future__ import annotations
 

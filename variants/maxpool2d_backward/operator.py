@@ -1,4 +1,4 @@
-"""maxpool2d_backward: each gradient of a maximum goes to the pixel that was it."""
+"""maxpool2d_backward: the gradient of maxpool2d: each output gradient goes to the pixel that was the maximum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mma: tiles of one matrix product, added up `rounds` times; the probe of the tensor cores' rate."""
+"""mma: multiply matrix tiles `rounds` times and sum the products; the probe of the tensor core rate."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Mma(Operator):
     rounds: int
     dtype: str = "bf16"
 
+    role = "probe"
     inputs = {"a": "tiles 64 depth", "b": "tiles 256 depth"}
     outputs = {"out": "tiles 64 256"}
     choices = {"dtype": ("bf16", "f16", "f32")}

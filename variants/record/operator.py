@@ -1,4 +1,4 @@
-"""record: a step's loss put where its step is in the list of all losses."""
+"""record: store the loss of a training step in the list of all losses."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Record(Operator):
 
     steps: int
 
+    role = "training step"
     inputs = {"losses": "steps", "loss": "1", "step": "1"}
     outputs = {"new_losses": "steps"}
     in_place = {"new_losses": "losses"}

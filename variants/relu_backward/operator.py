@@ -1,4 +1,4 @@
-"""relu_backward: the gradient of what a ReLU took, where it let it pass."""
+"""relu_backward: the gradient of ReLU: the output gradient where the input was positive, else zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reread: the maximum of an array that is read `rounds` times; the probe of the L2 cache's bandwidth."""
+"""reread: read an array `rounds` times and return its maximum; the probe of L2 cache bandwidth."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Reread(Operator):
     rounds: int = 1
 
     degree = 1
+    role = "probe"
     inputs = {"x": "n"}
     outputs = {"out": "1"}
     memory_level = "l2"

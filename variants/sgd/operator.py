@@ -1,4 +1,4 @@
-"""sgd: one step of stochastic gradient descent, with momentum or without, over a flat array of parameters."""
+"""sgd: one step of stochastic gradient descent, with or without momentum, on a flat array of parameters."""
 
 from __future__ import annotations
 

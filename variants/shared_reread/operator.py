@@ -1,4 +1,4 @@
-"""shared_reread: the maximum of an array whose pieces are read `rounds` times from shared memory; the probe of that."""
+"""shared_reread: read an array `rounds` times from shared memory; the probe of shared memory bandwidth."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class SharedReread(Operator):
     rounds: int = 1
 
     degree = 1
+    role = "probe"
     inputs = {"x": "n"}
     outputs = {"out": "1"}
     memory_level = "l1"

@@ -1,4 +1,4 @@
-"""softmax: each row's exponentials, divided by their sum."""
+"""softmax: the exponentials of each row, divided by their sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""softmax_backward: the gradient of what a softmax took, from the probabilities that it gave."""
+"""softmax_backward: the gradient of softmax, computed from its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""split: an image parted in two by its channels."""
+"""split: split an image into two along its channels."""
 
 from __future__ import annotations
 

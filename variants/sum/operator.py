@@ -1,4 +1,4 @@
-"""sum: the total of a vector."""
+"""sum: the sum of all elements of a vector."""
 
 from __future__ import annotations
 

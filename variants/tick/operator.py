@@ -1,4 +1,4 @@
-"""tick: the step's number and the rates that an optimiser reads, from a table on the device."""
+"""tick: read the step number and the learning rates from a table on the device."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Tick(Operator):
     steps: int
     factor: str = "one"
 
+    role = "training step"
     inputs = {"step": "1", "table": "steps", "hyper": "4"}
     choices = {"factor": ("one", "later")}
     in_place = {"new_step": "step"}

@@ -1,4 +1,4 @@
-"""transpose: out = x^T of a matrix."""
+"""transpose: out = the transpose of the matrix x."""
 
 from __future__ import annotations
 

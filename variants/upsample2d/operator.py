@@ -1,4 +1,4 @@
-"""upsample2d: images enlarged by a whole factor, by the nearest pixel or bilinearly."""
+"""upsample2d: enlarge images by a whole factor, with the nearest pixel or bilinearly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""upsample2d_backward: each pixel's gradient is the weighed sum of those of the pixels made of it."""
+"""upsample2d_backward: the gradient of upsample2d: each pixel sums the gradients of its enlarged pixels."""
 
 from __future__ import annotations
 

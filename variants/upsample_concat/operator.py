@@ -1,4 +1,4 @@
-"""upsample_concat: a small image enlarged twice, behind the channels of a large one, as on UNet's way up."""
+"""upsample_concat: upsample a small image by two and append its channels to a large image, as in UNet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""upsample_concat_backward: the joined gradient parted, the enlarged part's added up to the small image's."""
+"""upsample_concat_backward: the gradient of upsample_concat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""upsample_concat_conv2d: a convolution of a skip connection and a small image enlarged twice, as on UNet's way up."""
+"""upsample_concat_conv2d: a convolution of a large and an upsampled small image, as in the decoder of UNet."""
 
 from __future__ import annotations
 

@@ -25,36 +25,37 @@ class ChoosingOptions:
 
     precision: str = option(
         "f32",
-        "The least precise arithmetic allowed; with bf16 values are stored so, too (of a training all but parameters).",
+        "The lowest precision allowed for arithmetic. bf16 also applies to stored values, except "
+        "the parameters of a training.",
         choices=tuple(ALLOWED),
     )
-    backend: str = option("auto", "Where it runs.", choices=backends.CHOICES)
+    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
     plan: Path | None = option(
         None,
-        "Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
+        "Use the variants that this plan names (a plan.json that a run wrote; you may edit it).",
         metavar="FILE",
         folder=False,
     )
     results: tuple[Path, ...] = option(
-        (), "Choose each node's variant from the results of this run; repeatable.", metavar="DIR"
+        (), "Choose the variant of each node from the results of this run; repeatable.", metavar="DIR"
     )
-    tune: bool = option(False, "Measure on the spot what could serve the nodes, and choose from that.")
-    libraries: bool = option(False, "Let nodes be served by variants that call a library, too.")
+    tune: bool = option(False, "Measure all suitable variants first, and choose the fastest for each node.")
+    libraries: bool = option(False, "Also allow variants that call a library, such as cuDNN.")
     leave_out: tuple[str, ...] = option(
-        (), "Variants that --tune does not measure, such as 'conv2d/naive*'; repeatable.", metavar="GLOB"
+        (), "Exclude variants from --tune, such as 'conv2d/naive*'; repeatable.", metavar="GLOB"
     )
-    graph: bool = option(True, "Launch the nodes one by one, not as one CUDA graph.", "--no-graph")
-    parallel: bool = option(False, "Run independent branches on streams of their own.")
+    graph: bool = option(True, "Launch the nodes one by one instead of as one CUDA graph.", "--no-graph")
+    parallel: bool = option(False, "Run independent branches of the network on separate CUDA streams.")
     memory_bytes: int | None = option(
         None,
-        "The most that activations and workspaces may take, such as 900MB: slower variants where needed.",
+        "Limit the memory of activations and workspaces, such as 900MB; may select slower variants.",
         "--memory",
         metavar="SIZE",
         parse=read_bytes,
     )
     compare_limit_s: float = option(
         120.0,
-        "Give up one of PyTorch's ways that compiles and warms up for longer.",
+        "With --compare, skip a mode of PyTorch that takes longer to compile and warm up.",
         "--compare-limit",
         metavar="SECONDS",
         least=1,
@@ -110,26 +111,27 @@ class NetOptions(ChoosingOptions):
     sizes: Mapping[str, int] = field(default_factory=dict)
     layout: str = option(
         "auto",
-        "Of images; auto is what costs least by the results given, without them nhwc on a GPU.",
+        "Memory layout of images. auto: the fastest according to --results, else nhwc on a GPU.",
         choices=LAYOUTS,
     )
     without: tuple[str, ...] = option(
-        (), "Leave out a pass over the graph, such as fuse_relu.", metavar="PASS", complete="passes"
+        (), "Disable a pass over the graph, such as fuse_relu.", metavar="PASS", complete="passes"
     )
     compare: tuple[str, ...] = option(
         (),
-        "Time PyTorch in the same run on the same clocks: eager and torch.compile, each in nchw and channels_last, "
-        "each captured as one CUDA graph and called from Python.",
+        "Also time PyTorch in the same run: eager and torch.compile, in nchw and channels_last, "
+        "as a CUDA graph and called from Python.",
         choices=("torch",),
     )
     weights: str = option(
         "",
-        "A .safetensors file, or LeNet's own, trained on digits [default: drawn from a seed as PyTorch does].",
+        "Weights from a .safetensors file, or `digits` for a LeNet that was trained on digits "
+        "[default: random, initialised as in PyTorch].",
         metavar="FILE|digits",
     )
-    gpu: str = option("h200", "The GPU that predictions without one are for.", metavar="NAME", complete="gpus")
-    check: bool = option(True, "Do not check nodes and outputs against the float64 reference.", "--no-check")
-    seed: int = option(20260, "Seed of the inputs.", least=0)
+    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", complete="gpus")
+    check: bool = option(True, "Skip the check of nodes and outputs against the float64 reference.", "--no-check")
+    seed: int = option(20260, "Seed for the random inputs.", least=0)
     out: Path = Path("reports/network")
     inputs: Mapping[str, np.ndarray] | None = None
     """Inputs by name; None for seeded normal values."""

@@ -17,28 +17,33 @@ from opbench.options import option
 class CourseOptions(ChoosingOptions):
     """The length of a training, its checks and its output."""
 
-    epochs: int = option(0, "Times over the data [default: 10].", metavar="N", least=1)
+    epochs: int = option(0, "Number of passes over the training data [default: 10].", metavar="N", least=1)
     bucket_bytes: int = option(
         8 << 20,
-        "Gradients that GPUs exchange at once at least, while the backward pass goes on.",
+        "Minimum size of a gradient bucket, which GPUs exchange while the backward pass continues.",
         "--bucket",
         metavar="MB",
         least=1,
         unit=1 << 20,
     )
-    check: bool = option(False, "First check every node of the first step on its data.")
+    check: bool = option(False, "Before training, check every node of the first step against the reference.")
     compare: tuple[str, ...] = option(
         (),
-        "At the end compare PyTorch's first step with ours, and on a GPU the times of six of its ways of a step.",
+        "After training, compare the first step with PyTorch's; on a GPU, also compare the step "
+        "time with six modes of PyTorch.",
         choices=("torch",),
     )
     evaluate_every: int = option(
-        0, "Evaluate on the test set every so many steps [default: an epoch].", metavar="STEPS", least=1
+        0, "Evaluate on the test set after every N steps [default: after each epoch].", metavar="STEPS", least=1
     )
     checkpoint_every_s: float = option(
-        60.0, "Keep what a resumed training needs.", "--checkpoint-every", metavar="SECONDS", least=0
+        60.0,
+        "Time between checkpoints, from which --resume continues.",
+        "--checkpoint-every",
+        metavar="SECONDS",
+        least=0,
     )
-    resume: bool = option(False, "Go on from the last checkpoint in --out.")
+    resume: bool = option(False, "Continue from the last checkpoint in --out.")
 
     def _elsewhere(self) -> str:
         return "opbench net train"
@@ -52,21 +57,31 @@ class TrainOptions(CourseOptions, OptimiserOptions):
     folder in reports/. Raises UsageError for options that exclude each other.
     """
 
-    steps: int = option(0, "Steps, in place of epochs.", metavar="N", least=1)
+    steps: int = option(0, "Number of steps, instead of --epochs.", metavar="N", least=1)
     gpus: int = option(
         1,
-        "GPUs of this machine that train side by side, each --batch pictures a step; on cpu: processes.",
+        "Number of GPUs to train on in parallel, each with --batch pictures per step; on the cpu "
+        "backend, number of processes.",
         metavar="R",
         least=1,
     )
-    loss: str = option("", "cross_entropy, binary_cross_entropy, l1, mse [default: by the data].", metavar="NAME")
-    schedule: str = option("cosine", "constant or cosine.", metavar="NAME")
+    loss: str = option(
+        "",
+        "Loss function: cross_entropy, binary_cross_entropy, l1 or mse [default: the usual one for the data].",
+        metavar="NAME",
+    )
+    schedule: str = option("cosine", "Learning rate schedule: constant or cosine.", metavar="NAME")
     layout: str = option(
         "auto",
-        "Of images; auto is nhwc on a GPU, whose tensor cores read that, else nchw.",
+        "Memory layout of images. auto: nhwc on a GPU (for tensor cores), else nchw.",
         choices=LAYOUTS,
     )
-    out: Path | None = option(None, "The training's folder.", metavar="DIR", folder=True)
+    out: Path | None = option(
+        None,
+        "Folder for the results [default: reports/<time>-<network>-training-<backend>].",
+        metavar="DIR",
+        folder=True,
+    )
 
     def __post_init__(self) -> None:
         """Raise UsageError for options that exclude each other."""
