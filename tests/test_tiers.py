@@ -54,7 +54,7 @@ def test_make_test_checks_and_compiles_every_variant() -> None:
                 assert f"tests/test_variants.py::{name}[{variant.id}]" in collected, done.stdout + done.stderr
 
 
-def test_of_a_fixture_each_file_has_its_sample() -> None:
+def test_of_a_fixture_each_room_has_its_sample() -> None:
     assert all(group.sample for group in LONG if group.fixture)
 
 
@@ -70,13 +70,13 @@ def test_a_sample_is_spread_over_the_parameter_sets() -> None:
     ]
 
 
-def test_tests_of_a_fixture_are_sampled_by_file_unless_they_are_named() -> None:
-    items = [(f"tests/{file}.py::test_{n}", ("cli",) if n else ()) for file in "ab" for n in range(4)]
-    groups = [LongTests("starts a process", fixture="cli", sample=1), LongTests("takes a minute", ("a.py::test_1",))]
+def test_tests_of_a_fixture_are_sampled_by_room_unless_they_are_named() -> None:
+    items = [(f"tests/{file}.py::test_{n}", ("cli",) if n else ()) for file in ("a/c", "a/d", "b/e") for n in (0, 1, 2)]
+    groups = [LongTests("starts a process", fixture="cli", sample=1), LongTests("takes a minute", ("a/c.py::test_1",))]
     left_out = {items[place][0]: reason for place, reason in long_items(items, groups)}
     assert left_out == {
-        "tests/a.py::test_1": "takes a minute",
-        "tests/a.py::test_3": "starts a process",
-        "tests/b.py::test_2": "starts a process",
-        "tests/b.py::test_3": "starts a process",
+        "tests/a/c.py::test_1": "takes a minute",
+        "tests/a/d.py::test_1": "starts a process",
+        "tests/a/d.py::test_2": "starts a process",
+        "tests/b/e.py::test_2": "starts a process",
     }

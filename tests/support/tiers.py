@@ -13,14 +13,14 @@ FILE = ROOT / "tests" / "long_tests.toml"
 
 @dataclass(frozen=True)
 class LongTests:
-    """Tests that `make test` leaves out, with the reason: those named, or of each file those that use a fixture."""
+    """Tests that `make test` leaves out, with the reason: those named, or all that use a fixture."""
 
     reason: str
     tests: tuple[str, ...] = ()
     """Such as "networks/test_training.py::test_it_learns"."""
     fixture: str = ""
     sample: int = 0
-    """How many parameter sets of each test, or how many tests of each file, `make test` runs all the same."""
+    """How many parameter sets of each test, or how many of each room's tests, `make test` runs all the same."""
 
 
 def read_long_tests() -> list[LongTests]:
@@ -42,7 +42,7 @@ def long_items(items: Sequence[tuple[str, Collection[str]]], groups: Sequence[Lo
             if name in group.tests:
                 sets.setdefault((number, name), []).append(place)
             elif group.fixture in fixtures and name not in named:
-                sets.setdefault((number, name.partition("::")[0]), []).append(place)
+                sets.setdefault((number, name.rpartition("/")[0]), []).append(place)
     for (number, _), places in sets.items():
         sample = groups[number].sample
         step = -(-len(places) // sample) if sample else 0
