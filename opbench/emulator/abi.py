@@ -132,7 +132,7 @@ class LaunchArguments(ctypes.Structure):
         ("module_end", ctypes.c_uint64),
         ("cluster", UInt3),
         ("cooperative", ctypes.c_uint32),
-        ("meets_in_parts", ctypes.c_uint32),
+        ("partial_barriers", ctypes.c_uint32),
         ("programmatic", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("spins", ctypes.c_uint32),

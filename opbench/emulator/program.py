@@ -231,7 +231,7 @@ class CpuProgram:
         # The blocks of a cooperative launch may wait for each other, so they run as one cluster.
         native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
         native.cooperative = launch.cooperative
-        native.meets_in_parts = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
+        native.partial_barriers = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))

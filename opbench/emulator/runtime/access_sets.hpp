@@ -1,8 +1,8 @@
-// Sets of accesses that are not ordered among themselves: however many threads or blocks read a location, none is lost.
+// Stores sets of mutually unordered accesses, so that a cell keeps every concurrent reader of a location.
 #pragma once
 #include "trace.hpp"
 
-// Beyond so many different sets, and ways from one to another, an older access is forgotten: 60 MB.
+// Beyond these numbers of sets and of steps between sets (60 MB), an access is not added.
 constexpr uint32_t kMostAccessNodes = 1u << 19, kMostAccessSteps = 1u << 20;
 
 static void reset_access_sets(AccessSets* sets) {
@@ -35,7 +35,7 @@ static void grow_access_steps(AccessSets* sets) {
   free(old);
 }
 
-// The set that has one more access, in place of an earlier one by the same thread or block if those `return`.
+// Returns the set with one access added; it replaces an earlier one of the same thread or block if these can `return`.
 static __attribute__((noinline)) uint32_t add_access(AccessSets* sets, uint32_t from, uint32_t who, uint32_t when,
                                                      uint32_t site, bool return_) {
   AccessStep* last = &sets->last;
@@ -48,7 +48,7 @@ static __attribute__((noinline)) uint32_t add_access(AccessSets* sets, uint32_t 
     if (return_) {
       uint32_t at = from;
       while (at && sets->nodes[at].who != who) at = sets->nodes[at].parent;
-      if (at) {  // put the set together again without the earlier access
+      if (at) {  // rebuild the set without the earlier access
         parent = sets->nodes[at].parent;
         List<AccessNode> kept = {};
         for (uint32_t node = from; node != at; node = sets->nodes[node].parent) kept.add(sets->nodes[node]);

@@ -1,4 +1,8 @@
-// What a trace knows of the copy engine and of wgmma: who wrote what they read, who still reads what they write.
+// Checks the accesses of the copy engine and of wgmma against the shadow memory, and counts them.
+//
+// Both read and write shared memory asynchronously, by the async proxy: their reads need a fence.proxy.async after the writes of
+// threads, and last until the thread has waited for them; their writes are in flight until they land. bulk.hpp and
+// products.hpp call this header.
 #pragma once
 #include "count.hpp"
 #include "tensor_map.hpp"
@@ -19,7 +23,7 @@ static void report_cell(Worker* worker, ReportKind kind, uint32_t site, uint32_t
                      kind == kReportUnfinishedBulk ? 3 : 1, {address, 16});
 }
 
-// Before the copy engine or wgmma reads up to 16 bytes for a thread: somebody must have written them, and made it known.
+// Checks that up to 16 bytes have been written, and that the write happens before a read by the copy engine or wgmma.
 static void check_async_read(Worker* worker, uint32_t offset, uint32_t bytes, uint32_t site, uint32_t async_read) {
   uint32_t self = worker->current;
   each_shared_cell(worker, offset, bytes, [&](Trace* trace, SharedCell* cell) {
@@ -43,7 +47,7 @@ static void check_async_read(Worker* worker, uint32_t offset, uint32_t bytes, ui
       return;
     }
     if (bulk || trace->proxy_fences[writer] != cell->write_fences) return;
-    const ClockRow* view = trace->proxy_views[self];
+    const VectorClock* view = trace->proxy_views[self];
     bool seen = view && (view->interval > cell->write_interval ||
                          (view->interval == cell->write_interval && view->at[writer] > cell->write_clock));
     if (seen) return;
@@ -63,7 +67,7 @@ static void end_async_read(Worker* worker, uint32_t number) {
   if (number && worker->trace) worker->trace->async_reads.items[number - 1].done = true;
 }
 
-// Global memory that the copy engine reads or writes for this block.
+// Checks the global memory that the copy engine reads or writes for this block.
 static void check_bulk_global(Worker* worker, const Bulk& copy, uint32_t access) {
   Trace* trace = worker->trace;
   if (!trace) return;
@@ -77,7 +81,7 @@ static void check_bulk_global(Worker* worker, const Bulk& copy, uint32_t access)
   });
 }
 
-// ---- counts: of a copy its bytes as sectors of L2, of a wgmma its passes over shared memory
+// ---- counts: L2 sectors of a copy, passes over shared memory of a wgmma
 
 static Count* count_at(Worker* worker, uint32_t site, EventKind event, Space space) {
   Trace* trace = worker->trace;
@@ -110,8 +114,8 @@ static void count_copy(Worker* worker, const Bulk& copy, EventKind event) {
   flush();
 }
 
-// Operands whose 16-byte pieces the swizzle spreads over all banks take a pass for each 128 bytes; what other layouts
-// take is not known, and counted alike.
+// Operands whose swizzle spreads 16-byte pieces over all banks take one pass for each 128 bytes. The passes of other layouts
+// are not known, and are counted the same.
 static void count_operands(Worker* worker, uint32_t site, uint32_t bytes) {
   Count* count = count_at(worker, site, kEventLoad, kOperand);
   if (!count) return;
@@ -121,7 +125,7 @@ static void count_operands(Worker* worker, uint32_t site, uint32_t bytes) {
   count->wavefronts += passes, count->ideal_wavefronts += passes, count->upper_wavefronts += passes;
 }
 
-// Before a load may write: whoever reads or writes there now is too late.
+// Marks the destination of a load as in flight; reports earlier accesses that do not happen before the load.
 static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
   uint32_t self = worker->current;
   each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
@@ -144,7 +148,7 @@ static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
   });
 }
 
-// Written from elsewhere, at a time that is not followed: every later access of the block counts as ordered.
+// Records a write by another block, which counts as ordered before every later access of the owner.
 static void write_cells(Worker* owner, uint32_t offset, uint32_t bytes, uint32_t site) {
   if (owner->trace && shift_of(offset, bytes) < owner->trace->shared_shift)
     refine_shared(owner->trace, shift_of(offset, bytes));
@@ -156,7 +160,7 @@ static void write_cells(Worker* owner, uint32_t offset, uint32_t bytes, uint32_t
   });
 }
 
-// Whether a range lies in one of the shared arrays of a block, which must have begun.
+// Returns whether a range lies in one of the shared arrays of a block that has begun.
 static bool is_in_array(const Worker* owner, uintptr_t address, uint32_t bytes) {
   const Trace* trace = owner->trace;
   for (uint32_t index = 0; trace && index < trace->region_count; ++index) {
@@ -181,8 +185,8 @@ bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uin
     return true;
   }
   if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
-    bool sees = access != OPB_ACCESS_STORE, tells = access != OPB_ACCESS_LOAD;
-    synchronise(worker, trace, address, trace->word, sees, tells, true);
+    bool reads = access != OPB_ACCESS_STORE, writes = access != OPB_ACCESS_LOAD;
+    synchronise(worker, trace, address, trace->word, reads, writes, true);
     trace->write_clock_back = 0;
   }
   if (trace->in_cluster && owner->trace) check_cluster_shared(worker, owner, address, bytes, access, site);
@@ -199,9 +203,9 @@ static void land_in_cells(Worker* owner, const Bulk& copy, Mbarrier* barrier) {
         cell->write_interval = trace->interval;
     });
   });
-  // Whoever waits for the barrier learns of the copy, as if its thread had told it.
-  if (!barrier->told) barrier->told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
-  ClockRow* row = barrier->told;
+  // The copy happens before a completed wait for the barrier, as if the copying thread had arrived.
+  if (!barrier->released_clock) barrier->released_clock = (VectorClock*)allocate_zeros(sizeof(VectorClock));
+  VectorClock* row = barrier->released_clock;
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
   row->interval = trace->interval;
   if (row->at[copy.thread] <= copy.clock) row->at[copy.thread] = (uint16_t)(copy.clock + 1);

@@ -1,4 +1,4 @@
-// A worker's life: stacks, the module's shared memory on this thread, and blocks one after another.
+// Prepares a worker (stacks and the module's shared memory on its thread) and runs blocks one after another.
 #pragma once
 #include <link.h>
 #include <sys/mman.h>
@@ -60,7 +60,7 @@ static int find_module(struct dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-// The C library ends the process when it finds no memory for a thread's copy of a module's shared memory: ask before.
+// Tests for memory first: the C library ends the process if it has none for a thread's copy of a module's shared memory.
 static bool has_room_for_shared(const Launch* launch) {
   ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
   dl_iterate_phdr(find_module, &search);
@@ -72,8 +72,8 @@ static bool has_room_for_shared(const Launch* launch) {
 bool prepare(Worker* worker, Launch* launch) {
   if (!worker->team) worker->team = make_team(worker);
   if (!worker->team) return false;
-  worker->trace = nullptr;  // what runs before the first block is nobody's access
-  set_glance(worker);
+  worker->trace = nullptr;  // accesses before the first block are not the kernel's
+  set_access_filter(worker);
   worker->launch = launch;
   worker->aborted = false;
   worker->threads = launch->block.x * launch->block.y * launch->block.z;
@@ -97,11 +97,11 @@ bool prepare(Worker* worker, Launch* launch) {
   if (!make_stacks(worker, worker->threads)) return false;
   worker->trace = trace_of(worker);
   if (worker->trace) trace_launch(worker);
-  set_glance(worker);
+  set_access_filter(worker);
   return !memory_is_short();
 }
 
-// NaN in every float format: a read of shared memory that nobody wrote shows in the result.
+// Fills shared memory with NaN in every float format, so that a read of uninitialised memory shows in the result.
 static void poison_shared(Worker* worker) {
   size_t before = worker->dynamic_base - worker->shared_base;
   size_t after = before + kDynamicSharedBytes + kSharedCanaryBytes;
@@ -112,7 +112,7 @@ static void poison_shared(Worker* worker) {
 
 static void check_shared_canary(Worker* worker) {
   const unsigned char* canary = (const unsigned char*)worker->dynamic_base + worker->launch->shared_bytes;
-  // It equals itself moved by one byte: all bytes are those of the first.
+  // The canary equals itself moved by one byte, so all bytes equal the first.
   if (canary[0] == 0xFF && memcmp(canary, canary + 1, kSharedCanaryBytes - 1) == 0) return;
   for (size_t offset = 0; offset < kSharedCanaryBytes; ++offset) {
     if (canary[offset] == 0xFF) continue;
@@ -146,7 +146,7 @@ void run_block(Worker* worker, uint64_t position) {
     check_shared_canary(worker);
   }
   if (worker->copies_in_flight) forget_copies(worker);
-  // What is under way when a sample's time is over is no mistake of the kernel's.
+  // Work in flight when a sample's time is over is not the kernel's mistake.
   const bool aborted = worker->aborted;
   worker->aborted |= launch->sample_count && launch->cut_short >> launch->sample & 1;
   end_events(worker);

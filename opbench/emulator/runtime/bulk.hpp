@@ -1,21 +1,22 @@
-// Bulk copies, with a tensor map or without: when they land, and whom they may surprise.
+// Implements bulk copies (cp.async.bulk), with a tensor map or without.
 //
-// A load lands when nobody of its block can run, or earlier by lot; a store reads shared memory when its thread waits.
+// A load lands when no thread of its block can run, or earlier at random with a seed. A store reads shared memory when its
+// thread waits, as late as a GPU may.
 #pragma once
 #include "async_shadow.hpp"
 #include "operands.hpp"
 
-// ---- what is known without a trace: copies under way, and operands that wgmma has in its hands
+// ---- conflicts that are found without a trace: with copies in flight and with operands of pending wgmma
 
 
-// A reader of the copy engine or of wgmma at 16 bytes of shared memory that a copy may still be filling.
+// Reports a read by the copy engine or wgmma of 16 bytes of shared memory that a copy in flight writes.
 static bool check_loads_in(Worker* worker, uint32_t offset, const char* who, uint32_t site) {
   for (const Bulk& load : worker->events->loads) {
     if (offset < load.shared || offset >= load.shared + footprint(load)) continue;
     report_at(
         worker, kReportUnfinishedBulk, site,
         "%s reads byte %d of shared memory, which the copy at @%x@ may still be filling: nobody has waited for it",
-        who, told_offset(worker, offset), load.site);
+        who, reported_offset(worker, offset), load.site);
     return true;
   }
   return false;
@@ -41,7 +42,7 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
     });
   }
   Mbarrier* barrier = find_mbarrier(owner, load.barrier);
-  if (!barrier) return;  // forgotten meanwhile
+  if (!barrier) return;  // invalidated meanwhile
   if (load.inlined) {
     write_cells(owner, load.shared, load.bytes, load.site);
   } else {
@@ -53,16 +54,16 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
 
 static void land_next(Worker* worker) {
   uint32_t count = worker->events->loads.count;
-  land(worker, worker, worker->launch->seed ? (uint32_t)(draw(worker) % count) : 0);
+  land(worker, worker, worker->launch->seed ? (uint32_t)(next_random(worker) % count) : 0);
 }
 
 void unblock(Worker* worker) {
   Team* team = worker->team;
   if (!worker->events->used && team->size == 1) report_deadlock(worker);
   if (worker->events->loads.count) return land_next(worker);
-  if (pass_on(worker)) return;
+  if (run_other_block(worker)) return;
   if (team->stuck_at == team->progress) report_stuck(worker);
-  // Who tries to wait may give up after a time, and do something else.
+  // A thread in try_wait may stop waiting after a time and do something else.
   team->stuck_at = team->progress;
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Worker* member = team->members[rank];
@@ -76,14 +77,14 @@ static void start_load(Worker* worker, Worker* owner, Bulk load) {
   if (worker->team->finished[owner->rank]) {
     report_at(worker, kReportClusterExit, load.site,
               "a copy into a block that has ended: a cluster must meet before its blocks leave");
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   Mbarrier* barrier = find_mbarrier(owner, load.barrier);
   if (!barrier) {
     report_at(worker, kReportMbarrier, load.site,
               "the copy reports to byte %d of shared memory%s, where there is no mbarrier",
-              told_offset(owner, load.barrier), owner == worker ? "" : " of another block");
-    fatal_event(worker);
+              reported_offset(owner, load.barrier), owner == worker ? "" : " of another block");
+    abandon_launch(worker);
   }
   load.own = owner == worker;
   check_products_in(owner, load, worker);
@@ -96,11 +97,11 @@ static void start_load(Worker* worker, Worker* owner, Bulk load) {
   if (!load.inlined) start_in_cells(worker, owner, load);
   owner->events->used = true;
   owner->events->loads.add(load);
-  something_happened(worker);
-  if (by_lot(worker, 2)) land(worker, owner, owner->events->loads.count - 1);
+  count_progress(worker);
+  if (at_random(worker, 2)) land(worker, owner, owner->events->loads.count - 1);
 }
 
-// To the same place in each block of the mask, or to the block whose address it is.
+// The destinations: the same offset in each block of the mask, or the block that the address names.
 static void start_loads(Worker* worker, Bulk load, uint64_t to, uint64_t barrier, uint32_t ranks) {
   SharedPlace place = checked_range(worker, to, footprint(load), "a copy", load.site);
   SharedPlace bar = checked_range(worker, barrier, 8, "an mbarrier", load.site);
@@ -115,14 +116,14 @@ static void start_loads(Worker* worker, Bulk load, uint64_t to, uint64_t barrier
   if (!ranks && place.worker != bar.worker) {
     report_at(worker, kReportIllegalInstruction, load.site,
               "a copy into one block that reports to an mbarrier of another");
-    fatal_event(worker);
+    abandon_launch(worker);
   }
-  if (ranks || place.worker != worker) be_late(worker);
+  if (ranks || place.worker != worker) run_others_first(worker);
   if (!ranks) return start_load(worker, place.worker, load);
   if (ranks >> worker->team->size) {
     report_at(worker, kReportIllegalInstruction, load.site, "a multicast to blocks %#x of a cluster of %u", ranks,
               worker->team->size);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   for (uint32_t rank = 0; rank < worker->team->size; ++rank) {
     if (ranks >> rank & 1) start_load(worker, worker->team->members[rank], load);
@@ -138,7 +139,7 @@ static Bulk new_copy(Worker* worker, opb_bulk_kind kind, uint32_t site) {
   return copy;
 }
 
-// A copy by a tensor map, and all that makes it an illegal instruction.
+// Starts a copy by a tensor map; reports every use that is an illegal instruction.
 static Bulk mapped_copy(Worker* worker, opb_bulk_kind kind, const void* pointer, const opb_place* place,
                         uint64_t shared, uint32_t site) {
   Bulk copy = new_copy(worker, kind, site);
@@ -170,15 +171,15 @@ static Bulk mapped_copy(Worker* worker, opb_bulk_kind kind, const void* pointer,
     memcpy(at, place->at, sizeof at);
     report_at(worker, kReportIllegalInstruction, site,
               "illegal instruction: %s (coordinates %d %d %d %d %d, shared byte %d)", wrong, at[0], at[1], at[2], at[3],
-              at[4], told_offset(worker, byte));
-    fatal_event(worker);
+              at[4], reported_offset(worker, byte));
+    abandon_launch(worker);
   }
   return copy;
 }
 
 // ---- stores
 
-// visit(piece of shared memory, global address, low, high)
+// Calls visit(piece of shared memory, global address, low, high).
 static unsigned char* image_of(Worker* worker, const Bulk& store) {
   unsigned char *image = (unsigned char*)allocate_zeros(footprint(store) + 16), *at = image;
   each_piece(store, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
@@ -232,15 +233,15 @@ static void start_store(Worker* worker, Bulk store, uint64_t from) {
   SharedPlace place = checked_range(worker, from, footprint(store), "a store", store.site);
   if (place.worker != worker) {
     report_at(worker, kReportIllegalInstruction, store.site, "a bulk store from another block's shared memory");
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   store.shared = place.offset;
   store.group = worker->events->store_groups[store.thread];
   store.async_read = new_async_read(worker, store.site);
-  bool told = false;
+  bool reported = false;
   each_piece(store, [&](uint32_t offset, uint64_t, uint32_t low, uint32_t high) {
-    if (low == high) return;  // what is clipped may be anything
-    if (!told && check_loads_in(worker, offset, "this store", store.site)) told = true;
+    if (low == high) return;  // clipped bytes have no defined content
+    if (!reported && check_loads_in(worker, offset, "this store", store.site)) reported = true;
     check_async_read(worker, offset + low, high - low, store.site, store.async_read);
   });
   check_bulk_global(worker, store, store.kind == OPB_STORE ? OPB_ACCESS_STORE : OPB_ACCESS_ATOMIC);
@@ -275,7 +276,7 @@ static Bulk plain_copy(Worker* worker, opb_bulk_kind kind, uint64_t from, uint64
               "illegal instruction: a bulk copy of %u bytes between global address %#llx "
               "and shared byte %d; all must be multiples of 16",
               bytes, (unsigned long long)from, (int)(shared & 0xffffff));
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   return copy;
 }
@@ -319,7 +320,7 @@ void opb_commit_bulk(void) {
   ++worker->events->store_groups[worker->current];
 }
 
-// For the source's sake or the result's: a store that has read has written, too.
+// Waits for reading or for completion: a store that has read its source has written, too.
 void opb_wait_for_bulk(unsigned pending, const void* at) {
   Worker* worker = enter_event();
   (void)at;
@@ -342,8 +343,8 @@ void opb_fence_proxies(void) {
   if (!trace) return;
   uint32_t self = worker->current;
   ++trace->proxy_fences[self];
-  ClockRow*& view = trace->proxy_views[self];
-  if (!view) view = (ClockRow*)allocate_zeros(sizeof(ClockRow));
+  VectorClock*& view = trace->proxy_views[self];
+  if (!view) view = (VectorClock*)allocate_zeros(sizeof(VectorClock));
   view->interval = trace->interval;
   memcpy(view->at, trace->clocks[self], worker->threads * sizeof(uint16_t));
 }

@@ -1,20 +1,20 @@
-// A model of a GPU's caches, fed with the counted requests: what reaches L2 and DRAM.
+// Models a GPU's caches: turns the counted requests into the traffic that reaches L2 and DRAM.
 //
 // Every multiprocessor has an L1 that loads fill and stores pass through; the L2 is one, writes back, and is cold when a
 // trace begins. Lines of 128 bytes hold four sectors, each fetched by itself. Sets are chosen by a hash and replaced by
 // age, so that only capacity counts, as addresses of a GPU are hashed too. (An H200 joins some stores of parts of a
 // sector in L1, by timing rather than by rule: joining all of them is farther from its counters than joining none.)
 //
-// Warps run one after another here and at once there: the requests of each are kept until as many blocks have run as a
-// GPU holds at a time, a wave, and then go to the caches as if all warps of the wave got on equally fast.
+// Warps run one after another here and concurrently on a GPU. The requests of each warp are kept until a wave of blocks, as many
+// as are resident on a GPU, has run; then they go to the caches as if all warps of the wave progressed equally fast.
 #pragma once
 #include "trace.hpp"
 
 constexpr uint32_t kLineShift = 7;  // bytes of a line
 constexpr uint32_t kLineSectors = 4;
 constexpr uint32_t kWays = 16;
-constexpr uint32_t kSlices = 1024;       // pieces that a wave's warps take turns in, at most
-constexpr uint64_t kWaveItems = 8 << 20;  // a wave that asks for more is let go in parts
+constexpr uint32_t kSlices = 1024;       // the maximum number of pieces in which a wave's warps take turns
+constexpr uint64_t kWaveItems = 8 << 20;  // a wave with more requests is processed in parts
 
 struct CacheLine {
   uint64_t line;  // its address >> kLineShift; 0: empty
@@ -25,17 +25,17 @@ struct CacheLine {
 struct Cache {
   CacheLine* lines;
   uint32_t sets, clock;
-  size_t capacity;  // lines that the memory has room for
+  size_t capacity;  // allocated lines
 };
 
-// Written for Python: tracing.py mirrors it. All in sectors.
+// Read by Python; numbers.hpp lists the fields. All are numbers of sectors.
 struct CacheTotals {
   uint64_t l2_loads, l2_stores, l2_atomics;
   uint64_t dram_loads, dram_stores;
-  uint64_t carried;  // reads that an earlier launch of this trace had brought into the L2
+  uint64_t carried;  // reads that hit sectors which an earlier launch of this trace brought into L2
 };
 
-// The requests of one warp: line << 8 | sectors << 4 | whether they go around L1 << 3 | event.
+// The requests of one warp: line << 8 | sectors << 4 | whether they bypass L1 << 3 | event.
 struct Stream {
   uint64_t* items;
   uint32_t count, capacity, multiprocessor;
@@ -45,11 +45,11 @@ struct Caches {
   Cache l2;
   Cache* l1;
   uint32_t l1_count, launch;
-  uint32_t wave_blocks, blocks;  // of a wave, and those of the present one that have begun
-  uint32_t multiprocessor;       // of the block that runs
-  Stream* streams;               // a warp of a block each, those of the present wave first
+  uint32_t wave_blocks, blocks;  // the blocks of a wave, and the begun blocks of the current wave
+  uint32_t multiprocessor;       // of the running block
+  Stream* streams;               // one for each warp of each block; those of the current wave first
   uint32_t stream_count, stream_capacity, block_streams;
-  Stream* stream;                // of the warp that is replayed
+  Stream* stream;                // of the warp in replay
   uint64_t items;
   CacheTotals totals;
 };
@@ -79,7 +79,7 @@ static void free_caches(Caches* caches) {
   free(caches);
 }
 
-// The line if it is there; otherwise, when `replaced` is wanted, room for it in place of the one not used for longest.
+// Returns the line if it is cached; otherwise, if `replaced` is given, evicts the least recently used line for it.
 static CacheLine* find_line(Cache* cache, uint64_t line, CacheLine* replaced) {
   uint64_t hash = line * 0x9e3779b97f4a7c15ull;
   CacheLine* set = cache->lines + ((hash >> 32) * cache->sets >> 32) * kWays;
@@ -115,12 +115,12 @@ static void touch_l2(Caches* caches, uint64_t line, uint32_t sectors, uint32_t e
   if (event != kEventLoad) found->dirty |= sectors;
 }
 
-static void touch_caches(Caches* caches, Cache* l1, uint64_t line, uint32_t sectors, uint32_t event, bool around_l1) {
-  if (event == kEventLoad && !around_l1) {
+static void touch_caches(Caches* caches, Cache* l1, uint64_t line, uint32_t sectors, uint32_t event, bool bypasses_l1) {
+  if (event == kEventLoad && !bypasses_l1) {
     CacheLine evicted;
     CacheLine* found = find_line(l1, line, &evicted);
     if (found->launch != caches->launch) {
-      found->launch = caches->launch;  // what an earlier launch left is no longer valid
+      found->launch = caches->launch;  // L1 lines of an earlier launch are no longer valid
       found->valid = 0;
     }
     sectors &= ~found->valid;
@@ -133,7 +133,7 @@ static void touch_caches(Caches* caches, Cache* l1, uint64_t line, uint32_t sect
   touch_l2(caches, line, sectors, event);
 }
 
-// Lets the requests of the present wave go to the caches, its warps taking turns.
+// Passes the requests of the current wave to the caches; its warps take turns.
 static void finish_wave(Caches* caches) {
   uint32_t longest = 0;
   for (uint32_t index = 0; index < caches->stream_count; ++index) {
@@ -154,7 +154,7 @@ static void finish_wave(Caches* caches) {
   caches->items = 0;
 }
 
-// A block begins, with that many warps.
+// Begins a block with `warps` warps.
 static void begin_cached_block(Caches* caches, uint64_t index, uint32_t warps) {
   if (caches->blocks == caches->wave_blocks) {
     finish_wave(caches);
@@ -184,9 +184,9 @@ static inline void choose_stream(Caches* caches, uint32_t warp) {
   caches->stream = &caches->streams[caches->block_streams + warp];
 }
 
-// One request of a warp: each of its sectors once.
+// Adds one request of a warp, with each of its sectors once.
 static void cache_request(Caches* caches, const uint64_t* addresses, uint32_t count, uint32_t bytes, uint32_t event,
-                          bool around_l1) {
+                          bool bypasses_l1) {
   Stream* stream = caches->stream;
   uint32_t begin = stream->count;
   for (uint32_t index = 0; index < count; ++index) {
@@ -198,7 +198,7 @@ static void cache_request(Caches* caches, const uint64_t* addresses, uint32_t co
       if (place > begin) {
         stream->items[place - 1] |= bit;
       } else {
-        *append(&stream->items, &stream->count, &stream->capacity) = line << 8 | bit | (uint64_t)around_l1 << 3 | event;
+        *append(&stream->items, &stream->count, &stream->capacity) = line << 8 | bit | (uint64_t)bypasses_l1 << 3 | event;
       }
     }
   }

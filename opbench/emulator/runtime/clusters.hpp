@@ -1,6 +1,7 @@
-// The blocks of a cluster: operating-system threads that take turns, so that each has shared memory of its own.
+// Runs the blocks of a cluster, each on its own operating-system thread, because shared memory is thread-local.
 //
-// Exactly one of them runs; it hands over when none of its threads can go on, or by lot. Nothing needs a lock but that.
+// Exactly one of these threads runs at a time. It hands over when none of its CUDA threads can run, or at random with a seed.
+// Only the handover takes a lock.
 #pragma once
 #include "products.hpp"
 
@@ -11,7 +12,7 @@ static uint3 place_in(uint64_t index, uint3 size) {
   return {(uint32_t)(index % size.x), (uint32_t)(index / size.x % size.y), (uint32_t)(index / size.x / size.y)};
 }
 
-// The index of the block that runs at some position: clusters in the launch's order, blocks of one behind each other.
+// Returns the index of the block at a position: clusters follow the launch's order, and the blocks of a cluster are adjacent.
 uint64_t block_at(const Launch* launch, uint64_t position) {
   const uint64_t size = cluster_size(launch), clusters = launch->block_count / size;
   const uint3 grid = launch->grid, shape = launch->cluster, all = quotient(grid, shape);
@@ -21,7 +22,7 @@ uint64_t block_at(const Launch* launch, uint64_t position) {
          (uint64_t)grid.x * (cluster.y * shape.y + own.y + (uint64_t)grid.y * (cluster.z * shape.z + own.z));
 }
 
-constexpr size_t kThreadStackBytes = 8 << 20;  // what a thread of the system's usually reserves
+constexpr size_t kThreadStackBytes = 8 << 20;  // the usual stack size of a thread
 
 static void run_member(Worker* worker) {
   Team* team = worker->team;
@@ -42,11 +43,11 @@ static void* member_main(void* argument) {
   for (;;) {
     if (!team->dead && !prepare(worker, worker->launch)) team->dead = true;
     run_member(worker);
-    uint32_t next = 0;  // whoever has not finished; else the leader, who waits for that
+    uint32_t next = 0;  // a member that has not finished; else the leader, which waits for the end
     for (uint32_t rank = 0; rank < team->size; ++rank) {
       if (!team->finished[rank]) next = rank;
     }
-    hand_over(team, worker->rank, next);
+    switch_block(team, worker->rank, next);
   }
   return nullptr;
 }
@@ -77,7 +78,7 @@ static bool add_member(Team* team, uint32_t rank) {
   return true;
 }
 
-// Runs the blocks of one cluster to their end; the calling thread is that of its first block.
+// Runs the blocks of one cluster to their end; the calling thread runs the first block.
 void run_cluster(Worker* worker, uint64_t first_position) {
   Team* team = worker->team;
   team->size = cluster_size(worker->launch);
@@ -106,14 +107,14 @@ void run_cluster(Worker* worker, uint64_t first_position) {
   }
   run_member(worker);
   for (uint32_t rank = 1; rank < team->size; ++rank) {
-    if (!team->finished[rank]) hand_over(team, 0, rank);
+    if (!team->finished[rank]) switch_block(team, 0, rank);
   }
   worker->aborted = team->dead;
 }
 
-// ---- the cluster's barrier: all threads that have not exited
+// ---- the barrier of a cluster, for all threads that have not exited
 
-// All that the blocks have done up to here is ordered before all that follows, where their threads have released it.
+// All accesses of the blocks so far happen before all later ones, unless a thread has arrived without a release.
 static void settle_team(Team* team) {
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Trace* trace = team->started[rank] ? team->members[rank]->trace : nullptr;
@@ -190,13 +191,13 @@ void opb_cluster_arrive(bool releases, const void* at) {
   (void)at;
   worker->events->cluster_waits[worker->current] = worker->team->cluster_generation;
   if (releases || has_just_fenced(worker)) {
-    trace_tell(worker, &worker->events->cluster_told);
+    release_clock(worker, &worker->events->cluster_clock);
   } else {
     worker->team->unreleased[worker->rank] = true;
   }
-  worker->may_meet = true;
+  worker->uses_cluster_barrier = true;
   ++worker->team->cluster_arrived;
-  something_happened(worker);
+  count_progress(worker);
   end_cluster_phase_if_complete(worker);
 }
 
@@ -206,6 +207,6 @@ void opb_cluster_wait(const void* at) {
   while (worker->team->cluster_generation == worker->events->cluster_waits[self]) {
     park(worker, {kWaitCluster, 0, 0, site});
   }
-  trace_learn(worker, worker->events->cluster_told);
+  acquire_clock(worker, worker->events->cluster_clock);
 }
 }

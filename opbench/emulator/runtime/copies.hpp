@@ -1,7 +1,7 @@
-// cp.async: what a thread copies lands in shared memory when that thread waits for it, no sooner.
+// Implements cp.async: a thread's copy lands in shared memory when the thread waits for it, and not earlier.
 //
-// A GPU may be quicker, so a kernel without its wait is right at times; here it never is. Until the wait the target's
-// cells say that a copy is in flight: whoever looks at them before is reported.
+// A GPU may be faster, so a kernel without the wait is sometimes right there; here it is always wrong. Until the wait, the cells
+// of the destination mark a copy in flight, and an access to them is reported.
 #pragma once
 #include <stdlib.h>
 
@@ -56,7 +56,7 @@ extern "C" {
 
 void opb_commit_copies(void) { ++opb_worker->copies[opb_worker->current].group; }
 
-// Lets all copies of the calling thread land but those of the newest `pending` groups.
+// Lands all copies of the calling thread except those of the newest `pending` groups.
 void opb_wait_for_copies(unsigned pending) {
   Worker* worker = opb_worker;
   CopyQueue* queue = &worker->copies[worker->current];

@@ -1,14 +1,13 @@
-// What one request of a warp costs: 32-byte sectors in global memory, wavefronts over the 32 banks in shared memory.
+// Counts the cost of a warp's requests: 32-byte sectors in global memory, wavefronts over the 32 banks in shared memory.
 #pragma once
 #include "cache.hpp"
 #include "trace.hpp"
 
 constexpr uint64_t kAddressMask = (1ull << 48) - 1;
 
-// An address with the access's size, its space and whether it passes the L1 cache by above it: the logs hold one word
-// per access.
-static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space space, bool around_l1) {
-  return (uint64_t)address | (uint64_t)bytes << 48 | (uint64_t)space << 56 | (uint64_t)around_l1 << 60;
+// Packs an address with size, space and whether the access bypasses L1 in the high bits, so that a log has one word per access.
+static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space space, bool bypasses_l1) {
+  return (uint64_t)address | (uint64_t)bytes << 48 | (uint64_t)space << 56 | (uint64_t)bypasses_l1 << 60;
 }
 static inline uint32_t packed_form(uint64_t word) { return (uint32_t)(word >> 48); }
 static inline uint32_t form_bytes(uint32_t form) { return form & 0xff; }
@@ -22,7 +21,7 @@ struct Request {
   uint32_t count, form, bytes;
 };
 
-// Which of the two ways of lanes that part a request counts for: meeting again where paths join, or never.
+// Which counts a request adds to: those with reconvergence where paths join, or those without.
 enum Bounds : uint32_t { kLowerBound = 1, kUpperBound = 2, kBothBounds = 3 };
 
 static uint32_t distinct_sectors_sorted(uint64_t* sectors, uint32_t count) {
@@ -60,7 +59,7 @@ static uint32_t count_sectors(const Request* request) {
   return sorted ? found : distinct_sectors_sorted(sectors, found);
 }
 
-// The most distinct 4-byte words that any bank has to deliver to lanes first..last-1 of the request.
+// Returns the largest number of distinct 4-byte words that a bank delivers to lanes first..last-1 of the request.
 static uint32_t bank_depth(const Request* request, uint32_t first, uint32_t last) {
   uint64_t words[kLanes][4 * kLanes];
   uint8_t depth[kLanes] = {};
@@ -78,7 +77,7 @@ static uint32_t bank_depth(const Request* request, uint32_t first, uint32_t last
   return deepest;
 }
 
-// Whether every lane of the range reads the very address that lane^distance reads.
+// Returns whether every lane of the range reads the same address as lane^distance.
 static bool shares_with(const Request* request, uint32_t first, uint32_t last, uint32_t distance) {
   for (uint32_t index = first; index < last; ++index) {
     bool shared = false;
@@ -143,7 +142,7 @@ static Count* count_of(Trace* trace, uint32_t control, uint32_t form) {
   for (uint32_t probe = 0; probe < kCountSlots; ++probe) {
     Count* slot = &trace->counts[(hash + probe) % kCountSlots];
     if (!slot->requests && !slot->bytes) {
-      // A full table would make every look-up a walk through all of it.
+      // In a full table, every look-up would walk through the whole table.
       if (trace->count_total >= kCountSlots * 3 / 4) return nullptr;
       ++trace->count_total;
       slot->site = control >> kEventBits;
@@ -164,8 +163,8 @@ static Cost cost_of(const Request* request, uint32_t kind) {
   return count_wavefronts(request, kind == kEventLoad);
 }
 
-// What the same pattern of addresses cost before, wherever it began: banks turn with it by whole words, and sectors stay
-// as they are where it moved by whole ones.
+// Returns the cached cost of the same pattern of addresses at another start: a shift by whole words rotates the banks, and a
+// shift by whole sectors keeps the sectors.
 static Cost remembered_cost(Trace* trace, const Request* request, uint32_t control, uint32_t lanes) {
   KnownCost* known = &trace->known_costs[(control ^ request->form) * 0x9e3779b1u >> 26];
   uint64_t moved = request->addresses[0] - known->addresses[0];
@@ -182,7 +181,7 @@ static Cost remembered_cost(Trace* trace, const Request* request, uint32_t contr
   return known->cost;
 }
 
-// Whether a request is what follows a window's last one: the same lanes, each at the next address.
+// Returns whether a request continues a window: the same lanes, each at the next address.
 static bool follows(const Window* window, const Request* request, uint32_t kind, uint32_t epoch, uint32_t lanes) {
   bool alike = window->epoch == epoch && window->kind == kind && window->form == request->form &&
                window->lanes == lanes;
@@ -192,9 +191,9 @@ static bool follows(const Window* window, const Request* request, uint32_t kind,
   return alike;
 }
 
-// Counts what accesses of `width` bytes would save. A device compiler merges neighbours of one aligned piece, whichever
-// iterations of a loop they come from, but not over a barrier, at which a warp takes a fresh log.
-// `varying` has the bits in which the request's addresses differ.
+// Counts the savings of accesses of `width` bytes. A device compiler merges neighbours within one aligned piece, also from
+// different iterations of a loop, but not across a barrier, at which a warp takes a fresh log.
+// `varying`: the bits in which the request's addresses differ.
 static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Request* request, Cost cost, uint32_t size,
                           uint32_t lanes, uint64_t varying) {
   uint64_t width = 8ull << size, first = request->addresses[0];

@@ -1,8 +1,9 @@
-// What asynchronous work has in common: threads that wait for it, lots that are drawn, addresses, and deadlocks.
+// Provides the common parts of asynchronous work: waiting threads, pseudo-random choices, shared addresses and deadlocks.
 //
-// Nothing blocks an operating-system thread. A thread that waits is parked until what it waits for has happened; when
-// nobody of its block can run, a copy lands, another block of the cluster goes on, or it is a deadlock. Work is as late
-// as the program allows, threads run in turn; with a seed, lots decide who goes on, and some work is done at once.
+// A waiting CUDA thread is parked: it does not block its operating-system thread. When no thread of a block can run, the
+// oldest copy lands, or another block of the cluster runs, or the launch is a deadlock. Without a seed, work completes as late
+// as the program allows and threads run in turn; with a seed, both are pseudo-random. bulk.hpp, mbarrier.hpp, clusters.hpp and
+// products.hpp build on this header.
 #pragma once
 #include "copies.hpp"
 
@@ -13,29 +14,29 @@ struct Wait {
   uint32_t what, parity, site;
 };
 
-struct Mbarrier {  // beside the 64 bits in shared memory, which hold a mark
+struct Mbarrier {  // the state of an mbarrier; its 64 bits in shared memory contain only a mark
   uint32_t offset, count, pending;
   uint64_t phase;
-  int64_t bytes;  // still to come; below 0 when they came before anyone expected them
+  int64_t bytes;  // expected bytes that have not landed; negative if bytes landed before expect_tx
   uint32_t made, arrived, arrived_thread, arrived_rank;
-  ClockRow* told;
+  VectorClock* released_clock;
 };
 
 struct NamedBarrier {
   uint32_t arrived, generation, threads, site;
-  ClockRow* told;
+  VectorClock* released_clock;
 };
 
-struct Bulk {  // a copy under way
+struct Bulk {  // a bulk copy in flight
   opb_tensor_map map;
   opb_place place;
   opb_bulk_kind kind;
   opb_type type;
-  uint64_t from;  // of a copy without a map, which is `bytes` long
+  uint64_t from;  // the source of a copy without a tensor map, of `bytes` bytes
   uint32_t bytes, shared, barrier, group, thread, site, async_read;
-  uint16_t clock;       // of the thread that started it
-  bool own, inlined;    // by a thread of this block; whether `data` is what is to be written
-  unsigned char* seen;  // what a store would have stored, had it been quick
+  uint16_t clock;       // the clock of the thread that started the copy
+  bool own, inlined;    // whether a thread of this block started it; whether `data` is the content to write
+  unsigned char* seen;  // the content that a store would have read at its start
   unsigned char data[16];
 };
 
@@ -45,30 +46,30 @@ struct Events {
   bool used;
   List<Mbarrier> barriers;
   List<Bulk> loads, stores;
-  List<uint32_t> tried;  // sites where a try_wait has answered false
+  List<uint32_t> tried;  // sites at which a try_wait has returned false
   Wait waits[kMaxThreads];
   uint32_t store_groups[kMaxThreads];
   NamedBarrier named[16];
   Warpgroup* groups[kMaxThreads / 128];
   uint32_t registers[kMaxThreads / 128];
   uint32_t cluster_waits[kMaxThreads];
-  ClockRow* cluster_told;
-  float left[64 * 32], right[256 * 32];  // what a wgmma multiplies
+  VectorClock* cluster_clock;
+  float left[64 * 32], right[256 * 32];  // the operands of a wgmma
 };
 
 static const char kMark[9] = "mbarrier";
 
-static inline uint64_t draw(Worker* worker) {
-  worker->lot ^= worker->lot << 13, worker->lot ^= worker->lot >> 7, worker->lot ^= worker->lot << 17;
-  return worker->lot >> 11;
+static inline uint64_t next_random(Worker* worker) {
+  worker->random_state ^= worker->random_state << 13, worker->random_state ^= worker->random_state >> 7, worker->random_state ^= worker->random_state << 17;
+  return worker->random_state >> 11;
 }
-static inline bool by_lot(Worker* worker, uint32_t one_in) {
-  return worker->launch->seed && draw(worker) % one_in == 0;
+static inline bool at_random(Worker* worker, uint32_t one_in) {
+  return worker->launch->seed && next_random(worker) % one_in == 0;
 }
 
 // ---- turns of the blocks of a cluster
 
-static void hand_over(Team* team, uint32_t from, uint32_t to) {
+static void switch_block(Team* team, uint32_t from, uint32_t to) {
   pthread_mutex_lock(&team->mutex);
   team->holder = to;
   pthread_cond_signal(&team->turn[to]);
@@ -86,27 +87,27 @@ static bool can_run(const Team* team, uint32_t rank) {
   return false;
 }
 
-// Lets another block of the cluster run; false when none can.
-static bool pass_on(Worker* worker) {
+// Lets another block of the cluster run; returns false if none can.
+static bool run_other_block(Worker* worker) {
   Team* team = worker->team;
   for (uint32_t step = 1; step < team->size; ++step) {
     uint32_t other = (worker->rank + step) % team->size;
     if (!can_run(team, other)) continue;
-    hand_over(team, worker->rank, other);
+    switch_block(team, worker->rank, other);
     if (team->dead) abandon_launch(worker);
     return true;
   }
   return false;
 }
 
-// Where asynchronous work begins: with a seed, a thread that the lot falls on may go on first.
+// Called at the start of every asynchronous operation: with a seed, a pseudo-random thread may run first.
 static Worker* enter_event() {
   Worker* worker = opb_worker;
   if (!worker->fibers) become_fibers(worker);
   worker->events->used = true;
-  if (!by_lot(worker, 4)) return worker;
-  if (by_lot(worker, 16)) pass_on(worker);
-  uint32_t self = worker->current, from = (uint32_t)(draw(worker) % worker->threads);
+  if (!at_random(worker, 4)) return worker;
+  if (at_random(worker, 16)) run_other_block(worker);
+  uint32_t self = worker->current, from = (uint32_t)(next_random(worker) % worker->threads);
   for (uint32_t step = 0; step < worker->threads; ++step) {
     uint32_t other = (from + step) % worker->threads;
     if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
@@ -116,12 +117,10 @@ static Worker* enter_event() {
   return worker;
 }
 
-// What a block does to another one is late, too: the others run first, as far as they can.
-static bool be_late(Worker* worker) { return (!worker->launch->seed || by_lot(worker, 2)) && pass_on(worker); }
+// Delays an operation on another block: the other blocks run first, as far as they can.
+static bool run_others_first(Worker* worker) { return (!worker->launch->seed || at_random(worker, 2)) && run_other_block(worker); }
 
-[[noreturn]] static void fatal_event(Worker* worker) { abandon_launch(worker); }
-
-static void something_happened(Worker* worker) { ++worker->team->progress; }
+static void count_progress(Worker* worker) { ++worker->team->progress; }
 
 static inline bool is_parked(const Worker* worker, uint32_t thread) {
   return worker->parked[thread / kLanes] & bit_of(thread);
@@ -130,7 +129,7 @@ static inline void wake(Worker* worker, uint32_t thread) {
   halt(worker, worker->parked, thread / kLanes, bit_of(thread), false);
 }
 
-// Every thread that waits for this goes on, and looks again; the last of them is told.
+// Wakes every thread that waits for this, so that it tests its condition again; returns the last of them.
 static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
   uint32_t woken = kNobody;
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
@@ -143,7 +142,7 @@ static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
   return woken;
 }
 
-// Returns when somebody has woken the thread, for whatever reason.
+// Suspends the thread; returns when the thread has been woken, for any reason.
 static void park(Worker* worker, Wait wait) {
   uint32_t self = worker->current, warp = self / kLanes;
   worker->events->waits[self] = wait;
@@ -153,10 +152,10 @@ static void park(Worker* worker, Wait wait) {
   worker->events->waits[self].kind = kNoWait;
 }
 
-// ---- addresses: an offset, with the block's number in its cluster plus one above it; or a generic pointer
+// ---- shared addresses: an offset with the block's rank in its cluster plus one in the bits above; or a generic pointer
 
 struct SharedPlace {
-  Worker* worker;  // null when the address is nowhere in the cluster's shared memory
+  Worker* worker;  // null if the address is outside of the cluster's shared memory
   uint32_t offset;
 };
 
@@ -175,7 +174,7 @@ static SharedPlace shared_place(Worker* worker, uint64_t address) {
   return {rank ? team->members[rank - 1] : worker, (uint32_t)(address & 0xffffffu)};
 }
 
-// How many bytes of shared memory a block has from an offset on; behind the dynamic array there are none.
+// Returns the bytes of shared memory from an offset on; shared memory ends with the dynamic array.
 static uint32_t shared_room(const Worker* worker, uint32_t offset) {
   uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
   uint32_t canary = dynamic + (uint32_t)(kDynamicSharedBytes + kSharedCanaryBytes);
@@ -184,31 +183,31 @@ static uint32_t shared_room(const Worker* worker, uint32_t offset) {
   return offset < end ? end - offset : 0;
 }
 
-// As kernels know it: from the start of the dynamic array on, where the place lies in it.
-static int32_t told_offset(const Worker* worker, uint32_t offset) {
+// Returns the offset for a report: from the start of the dynamic array if the address lies in it.
+static int32_t reported_offset(const Worker* worker, uint32_t offset) {
   uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
   return (int32_t)(offset >= dynamic ? offset - dynamic : offset);
 }
 
-// A range of shared memory that a copy or product touches; reports it and abandons the launch when there is none.
+// Returns the range of shared memory that a copy or product accesses; reports a range out of bounds and abandons the launch.
 static SharedPlace checked_range(Worker* worker, uint64_t address, uint32_t bytes, const char* who, uint32_t site) {
   SharedPlace place = shared_place(worker, address);
   if (!place.worker) {
     report_at(worker, kReportBeyondShared, site, "%s at %#llx, which is no shared memory of the block or its cluster",
               who, (unsigned long long)address);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   uint32_t room = shared_room(place.worker, place.offset);
   if (room < bytes) {
     report_at(worker, kReportBeyondShared, site,
               "%s of %u bytes at byte %d of shared memory, of which %u are left; the launch asks for %u", who, bytes,
-              told_offset(place.worker, place.offset), room, worker->launch->shared_bytes);
-    fatal_event(worker);
+              reported_offset(place.worker, place.offset), room, worker->launch->shared_bytes);
+    abandon_launch(worker);
   }
   return place;
 }
 
-// ---- deadlocks: who waits for what, and what is missing
+// ---- deadlocks: what each thread waits for, and what is missing
 
 static int describe_wait(const Worker* worker, uint32_t thread, char* text, size_t room) {
   const Wait* wait = &worker->events->waits[thread];
@@ -219,7 +218,7 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
       int written = snprintf(
           text, room,
           "at @%x@ for phase %llu (parity %u) of the mbarrier at byte %d of shared memory (made at @%x@), which lacks",
-          wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), told_offset(worker, it.offset), it.made);
+          wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), reported_offset(worker, it.offset), it.made);
       if (it.pending) written += snprintf(text + written, room - written, " %u of %u arrivals", it.pending, it.count);
       if (it.bytes) {
         written += snprintf(text + written, room - written, "%s %lld bytes%s", it.pending ? " and" : "",
@@ -251,7 +250,7 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
   return snprintf(text, room, "at line %u for %s", worker->waiting_site[thread].line, what);
 }
 
-// How likely a wait is the one to look at: something has come and something is missing, and few wait for it.
+// Returns how likely a wait is the cause: highest for a barrier with some arrivals of which others are missing, and few waiters.
 static uint32_t suspicion(Worker* worker, const Wait* wait) {
   uint32_t waiters = 0, weight = 0;
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
@@ -265,12 +264,12 @@ static uint32_t suspicion(Worker* worker, const Wait* wait) {
   return weight * 2 * kMaxThreads + kMaxThreads - waiters;
 }
 
-struct Waiters {  // threads of a block that wait alike
+struct Waiters {  // threads of a block that wait for the same
   uint32_t first, count;
   char text[400];
 };
 
-// Those of one block; more kinds than there is room for are left out. Finds the wait that most deserves to be looked at.
+// Groups the threads of one block by wait, at most `room` groups, and finds the wait that is most likely the cause.
 static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, uint32_t* most, uint32_t* site) {
   uint32_t count = 0;
   for (uint32_t thread = 0; thread < worker->threads && count < room; ++thread) {
@@ -312,10 +311,10 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
   }
   pthread_mutex_unlock(&mutex);
   report_at(worker, kReportStuck, site, "every live thread waits\n%s", all);
-  fatal_event(worker);
+  abandon_launch(worker);
 }
 
-// ---- when nobody can run
+// ---- state at the start of a block
 
 static bool copies_are_under_way(const Worker* worker) { return worker->events && worker->events->loads.count; }
 
@@ -323,12 +322,12 @@ bool begin_events(Worker* worker, uint64_t position) {
   Events* events = worker->events;
   if (!events) events = worker->events = (Events*)allocate_zeros(sizeof(Events));
   if (!events) return false;
-  worker->lot = worker->launch->seed * 0x9e3779b97f4a7c15ull + position * 0x2545f4914f6cdd1dull + 1;
+  worker->random_state = worker->launch->seed * 0x9e3779b97f4a7c15ull + position * 0x2545f4914f6cdd1dull + 1;
   memset(worker->parked, 0, sizeof worker->parked);
-  worker->may_meet = cluster_size(worker->launch) > 1;
+  worker->uses_cluster_barrier = cluster_size(worker->launch) > 1;
   if (!events->used) return true;
   events->used = false;
-  for (Mbarrier& barrier : events->barriers) free(barrier.told);
+  for (Mbarrier& barrier : events->barriers) free(barrier.released_clock);
   events->barriers.clear(), events->loads.clear(), events->stores.clear(), events->tried.clear();
   memset(events->waits, 0, sizeof events->waits);
   memset(events->store_groups, 0, sizeof events->store_groups);
@@ -336,8 +335,8 @@ bool begin_events(Worker* worker, uint64_t position) {
   memset(events->cluster_waits, 0, sizeof events->cluster_waits);
   for (NamedBarrier& barrier : events->named) {
     barrier.arrived = barrier.generation = 0;
-    if (barrier.told) barrier.told->interval = 0;
+    if (barrier.released_clock) barrier.released_clock->interval = 0;
   }
-  if (events->cluster_told) events->cluster_told->interval = 0;
+  if (events->cluster_clock) events->cluster_clock->interval = 0;
   return true;
 }

@@ -1,4 +1,4 @@
-// A kernel's memory fault becomes a report and abandons the launch, so that the Python process survives it.
+// Collects reports, and turns a kernel's memory fault into a report, so that the Python process survives the fault.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -14,12 +14,12 @@ static Report reports[kMaxReports];
 static uint32_t report_count;
 static pthread_mutex_t report_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Whose text names lanes, which differ from warp to warp: the first one of a line stands for all.
+// Returns whether the text names lanes, which differ between warps: only the first report of a line is kept.
 static bool of_a_mask(const Report* fresh) {
   return fresh->kind == kReportWarpMask || fresh->kind == kReportOutsideMask;
 }
 
-// Where the report is kept, so that a repetition can be counted; null when the table is full.
+// Returns the stored report, so that the caller can count repetitions; null if the table is full.
 static Report* add_report(const Report* fresh) {
   pthread_mutex_lock(&report_mutex);
   Report* kept = nullptr;
@@ -69,12 +69,12 @@ void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uin
   add_report(&fresh);
 }
 
-// Where in its module a call returns to: what line tables know.
+// Returns the return address of a call relative to its module, which line tables describe.
 static inline uint32_t site_of(const Worker* worker, const void* program_counter) {
   return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
 }
 
-// A report of asynchronous work at an instruction of the kernel; the text is printed, and may name places as @%x@.
+// Adds a report of asynchronous work at an instruction of the kernel; the formatted text may name places as @%x@.
 static __attribute__((noinline, format(printf, 4, 5))) void report_at(Worker* worker, ReportKind kind, uint32_t site,
                                                                       const char* text, ...) {
   Report fresh = blank_report(worker, kind, "");
@@ -133,7 +133,7 @@ static void on_fault(int signal_number, siginfo_t* info, void* raw_context) {
   MachineState state = machine_state(context);
   size_t stack_bytes = worker ? (size_t)worker->stack_count * kStackBytes : 0;
   if (!worker || state.stack_pointer - (uintptr_t)worker->stacks >= stack_bytes) {
-    // Not a kernel's fault: give the signal back to whoever had it; the instruction repeats and ends there.
+    // Not a kernel's fault: restore the previous handler; the instruction repeats and reaches it.
     for (int index = 0; index < kFaultSignalCount; ++index) {
       if (kFaultSignals[index] == signal_number) sigaction(signal_number, &previous_actions[index], nullptr);
     }
@@ -142,7 +142,7 @@ static void on_fault(int signal_number, siginfo_t* info, void* raw_context) {
   uintptr_t address = (uintptr_t)info->si_addr;
   ReportKind kind = fault_kind(worker, signal_number, address);
   report_fault(worker, kind, state.program_counter, address, signal_number == SIGILL ? "illegal instruction" : "");
-  // All fibers are dead now: any stack will do, and the first one's top is surely mapped.
+  // No fiber runs any more: any stack can be used, and the top of the first one is mapped.
   uintptr_t top = (uintptr_t)worker->stacks + kStackBytes / 2;
   set_machine_state(context, {(uint64_t)abandon_after_fault, (top & ~(uintptr_t)15) - 8});
 }
@@ -155,7 +155,7 @@ bool use_signal_stack() {
   return stack.ss_sp && sigaltstack(&stack, nullptr) == 0;
 }
 
-// Installed for the length of a launch only: outside it the signals belong to Python.
+// Installed only during a launch: otherwise the signals belong to Python.
 static void install_fault_handlers() {
   struct sigaction action;
   memset(&action, 0, sizeof action);

@@ -1,7 +1,7 @@
-// mma.sync: a warp multiplies what its lanes hold in registers, 16 x K by K x 8.
+// Implements mma.sync: a warp multiplies 16 x K by K x 8 matrices in the registers of its lanes.
 //
 // Element (row, k) of A lies in lane 4 (row % 8) + k' / E, and (k, column) of B in 4 column + k' / E, where E elements
-// share a register and k' = k % 4E; registers follow rows first, then k. Each lane widens its own elements once.
+// share a register and k' = k % 4E; registers follow rows first, then k. Each lane converts its own elements once.
 #pragma once
 #include "operands.hpp"
 #include "warp.hpp"

@@ -1,12 +1,14 @@
-// The functions that -fsanitize=thread and -fsanitize-coverage=trace-pc make a traced module call; a trace's life.
+// Defines the functions that a traced module calls at each access, call and basic block, and opens and closes traces.
 //
-// They are ours, not libtsan's: what each access means is decided by where its address lies.
+// The module is compiled with -fsanitize=thread and -fsanitize-coverage=trace-pc, but linked with these functions instead of
+// libtsan. An access goes to record_access(): bounds (trace.hpp), synchronisation (spins.hpp), races (shadow.hpp), and the
+// lane's log for counts (replay.hpp). Python opens a trace, launches, and takes the counts.
 #pragma once
 #include "products.hpp"
 #include "replay.hpp"
 #include "spins.hpp"
 
-// `aligned` when the compiler relies on the address being a multiple of the size, as a GPU does.
+// `aligned`: whether the compiler, like a GPU, requires the address to be a multiple of the size.
 static inline __attribute__((always_inline)) void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
                                  bool aligned = true) {
   Worker* worker = opb_worker;
@@ -20,25 +22,25 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     if (!region) return;
   }
   if (region->space == kLocal) {
-    if (__builtin_expect(worker->holds_registers, 0)) touch_registers(worker, address, bytes, access, site);
+    if (__builtin_expect(worker->uses_wgmma, 0)) check_register_access(worker, address, bytes, access, site);
     return;
   }
-  bool around_l1 = trace->around_l1;
-  trace->around_l1 = false;
+  bool bypasses_l1 = trace->bypasses_l1;
+  trace->bypasses_l1 = false;
   ++trace->totals.accesses;
   if (__builtin_expect(aligned && address & (bytes - 1), 0)) {
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
     abandon_launch(worker);  // as a GPU does; the CPU may fault too
   }
-  if (__builtin_expect(trace->pending_count, 0) && !trace->in_range) {
-    settle_pending(worker);
+  if (__builtin_expect(trace->pending_count, 0) && !trace->in_wider_store) {
+    report_pending(worker);
     trace->range_written = 0;
   }
   const bool flag = access == OPB_ACCESS_ATOMIC || trace->is_volatile;
-  if (flag) look_at_flag(worker, region, address, bytes, access, site);
+  if (flag) record_flag_access(worker, region, address, bytes, access, site);
   if (access == OPB_ACCESS_STORE) trace->idle = 0;
   trace->plain = address;
-  if (region->space == kModule) {  // __device__ and __constant__ variables: no counts
+  if (region->space == kModule) {  // __device__ and __constant__ variables, which are not counted
     if (access != OPB_ACCESS_LOAD && region->memory && region->memory->constant) {
       return trace_report(worker, kReportConstantStore, site, address, bytes, access, nullptr);
     }
@@ -56,11 +58,11 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     if (flag) trace->write_clock_back = 0;
   }
   if (trace->counting) {
-    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, around_l1));
+    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, bypasses_l1));
   }
 }
 
-// One copy for all that need not be quick: a copy in each of sixty functions triples the runtime's compile time.
+// Not inlined: for rare accesses, a copy in each of sixty functions would triple the compile time of the runtime.
 static __attribute__((noinline)) void record_rare_access(const void* pointer, uint32_t bytes, uint32_t access,
                                                          const void* program_counter, bool aligned) {
   record_access(pointer, bytes, access, program_counter, aligned);
@@ -75,28 +77,29 @@ static __attribute__((noinline)) void record_volatile_access(const void* pointer
   worker->trace->is_volatile = false;
 }
 
-// Ranges (copies of structures) reach memory in pieces of at most 16 bytes; whether the store of all `follows` directly.
+// Records a range, such as a copied structure, in pieces of at most 16 bytes. `follows`: whether the store of the whole range
+// comes directly after this call.
 static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter,
                          bool follows = true) {
   const char* first = (const char*)pointer;
   Trace* trace = opb_worker ? opb_worker->trace : nullptr;
   if (!trace) return;
-  // A compiler looks at what a copy writes before it looks at what that reads, and copies after both.
+  // A compiler records the destination of a copy, then the source, and then copies: keep the pending stores in between.
   bool half = access == OPB_ACCESS_LOAD && bytes == trace->range_written;
   trace->range_written = access == OPB_ACCESS_STORE && follows ? bytes : 0;
-  if (trace->pending_count && !half) settle_pending(opb_worker);
-  trace->at_once = !follows;
-  trace->in_range = follows;
+  if (trace->pending_count && !half) report_pending(opb_worker);
+  trace->report_at_once = !follows;
+  trace->in_wider_store = follows;
   for (size_t offset = 0; offset < bytes;) {
     size_t piece = 16;
     while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
     record_rare_access(first + offset, (uint32_t)piece, access, program_counter, true);
     offset += piece;
   }
-  trace->at_once = trace->in_range = false;
+  trace->report_at_once = trace->in_wider_store = false;
 }
 
-// ---- the trace's life, as the scheduler tells it
+// ---- notifications from the scheduler
 
 static void unmap_blocks(Trace* trace) {
   if (trace->blocks) munmap(trace->blocks, trace->block_places * sizeof(BlockCount));
@@ -104,7 +107,7 @@ static void unmap_blocks(Trace* trace) {
   trace->block_places = 0;
 }
 
-// Room for a count at every place of the module where a basic block may begin; pages that none touches cost nothing.
+// Maps a count for every byte of the module, as a basic block may begin anywhere; untouched pages take no memory.
 static void map_blocks(Worker* worker, Trace* trace) {
   unmap_blocks(trace);
   uint32_t places = (uint32_t)(worker->launch->module_end - worker->launch->module_base) + 2;
@@ -112,7 +115,7 @@ static void map_blocks(Worker* worker, Trace* trace) {
   trace->block_places = trace->blocks ? places : 0;
 }
 
-// Global memory, variables and numbers of blocks are the launch's; shared memory, clocks and logs are each block's.
+// All blocks of a launch share global memory, variables and block numbers; each block has shared memory, clocks and logs.
 Trace* trace_of(const Worker* worker) {
   Trace* whole = worker->launch->trace;
   if (!whole || !worker->rank) return whole;
@@ -120,7 +123,7 @@ Trace* trace_of(const Worker* worker) {
   if (!part) {
     part = (Trace*)map_zeros(sizeof(Trace));
     if (!part) return nullptr;
-    part->interval = worker->rank << 23;  // of no other block of the cluster
+    part->interval = worker->rank << 23;  // intervals of different blocks of a cluster must differ
   }
   part->races = whole->races;
   part->memories = whole->memories;
@@ -145,7 +148,7 @@ void trace_launch(Worker* worker) {
     trace->blocks_of_moments.clear();
     reset_access_sets(&trace->block_sets);
   }
-  trace->threads_meet_in_parts |= worker->launch->meets_in_parts != 0;
+  trace->partial_barriers |= worker->launch->partial_barriers != 0;
   forget_synchronisation(trace);
   map_regions(worker, trace);
   memset(trace->seen, 0, sizeof trace->seen);
@@ -159,7 +162,7 @@ void trace_launch(Worker* worker) {
   }
 }
 
-// Whether a block is one of the `max_blocks` that are counted: spread evenly, the first and the last among them.
+// Returns whether a block is one of the `max_blocks` counted ones, which are spread evenly from the first to the last.
 static bool is_sampled(const Trace* trace, uint64_t index, uint64_t count) {
   uint64_t wanted = trace->max_blocks;
   if (wanted == 0 || wanted >= count) return true;
@@ -184,7 +187,7 @@ static void next_interval(Worker* worker, Trace* trace) {
 void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   Trace* trace = worker->trace;
   trace->block = trace->first_block + (uint32_t)position;
-  trace->unwaited = worker->launch->programmatic;
+  trace->previous_may_run = worker->launch->programmatic;
   trace->in_cluster = worker->team->size > 1 && !worker->launch->cooperative && trace->races;
   begin_moment(trace);
   forget_published(trace);
@@ -192,7 +195,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   next_interval(worker, trace);
   trace->block_interval = trace->interval;
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
-  opb_glance.counting = trace->counting ? trace : nullptr;
+  opb_access_filter.counting = trace->counting ? trace : nullptr;
   if (trace->counting) ++trace->totals.counted_blocks;
   if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
@@ -202,28 +205,28 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
 
 void trace_block_end(Worker* worker) {
   Trace* trace = worker->trace;
-  if (trace->pending_count) settle_pending(worker);
+  if (trace->pending_count) report_pending(worker);
   if (trace->in_cluster && !worker->aborted) check_cluster_exit(worker);
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     if (trace->logs[warp] && !worker->aborted) replay_warp(worker, warp, 0);
     give_back_log(trace, warp);
   }
   trace->counting = false;
-  opb_glance.counting = nullptr;
+  opb_access_filter.counting = nullptr;
 }
 
 void trace_barrier(Worker* worker) {
   Trace* trace = worker->trace;
-  if (trace->pending_count) settle_pending(worker);
+  if (trace->pending_count) report_pending(worker);
   if (trace->counting) ++trace->totals.barriers;
-  if (trace->viewers.count) share_all(trace);
+  if (trace->acquirers.count) share_all(trace);
   publish_at_barrier(worker, trace);
   next_interval(worker, trace);
 }
 
 void trace_warp_operation(Worker* worker) {
   Trace* trace = worker->trace;
-  if (trace->counting) log_event(worker, trace, kEventMeet);
+  if (trace->counting) log_event(worker, trace, kEventSync);
 }
 
 void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
@@ -232,11 +235,11 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
   uint16_t latest[kMaxThreads];
   memset(latest + first, 0, count * sizeof(uint16_t));
   trace->clocks_used[warp] = true;
-  trace->threads_meet_in_parts |= group != worker->live[warp];
-  for (uint32_t rest = trace->viewers.count || trace->clocks_wide ? group : 0; rest; rest &= rest - 1) {
+  trace->partial_barriers |= group != worker->live[warp];
+  for (uint32_t rest = trace->acquirers.count || trace->clocks_wide ? group : 0; rest; rest &= rest - 1) {
     uint32_t thread = warp * kLanes + __builtin_ctz(rest);
     share_own(trace, thread);
-    learn_pending(worker, thread);
+    acquire_pending_clock(worker, thread);
   }
   for (uint32_t rest = group; rest; rest &= rest - 1) {
     uint32_t thread = warp * kLanes + __builtin_ctz(rest);
@@ -253,7 +256,7 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
 
 extern "C" {
 
-// Starts a copy of `valid` bytes, and zeros up to `bytes` of them; the caller has looked at the source.
+// Starts a copy of `valid` bytes, filled with zeros up to `bytes`; the caller has recorded the load of the source.
 void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter) {
   Worker* worker = opb_worker;
   AsyncCopy* copy = worker->free_copies;
@@ -269,13 +272,13 @@ void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, 
   queue->newest = copy;
   ++worker->copies_in_flight;
   if (!worker->trace) return;
-  worker->trace->at_once = true;
+  worker->trace->report_at_once = true;
   record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
-  worker->trace->at_once = false;
+  worker->trace->report_at_once = false;
   each_target_cell(worker, copy, start_cell);
 }
 
-// ---- for the shim: what the compiler's instrumentation does not see
+// ---- called by the shim: accesses that the compiler does not instrument
 
 #define OPB_HERE __builtin_return_address(0)
 
@@ -317,12 +320,12 @@ void opb_trace_fence(unsigned word) {
 
 void opb_wait_for_launches(void) {
   Worker* worker = opb_worker;
-  if (worker->trace) worker->trace->unwaited = false;
+  if (worker->trace) worker->trace->previous_may_run = false;
 }
 
-void opb_trace_around_l1(void) {
+void opb_trace_bypass_l1(void) {
   Worker* worker = opb_worker;
-  if (worker && worker->trace) worker->trace->around_l1 = true;
+  if (worker && worker->trace) worker->trace->bypasses_l1 = true;
 }
 
 unsigned opb_coordinate(unsigned which, unsigned axis) {
@@ -330,7 +333,7 @@ unsigned opb_coordinate(unsigned which, unsigned axis) {
   return (&values[which]->x)[axis];
 }
 
-// ---- for Python
+// ---- called by Python
 
 static void free_variables(Trace* trace) {
   for (uint32_t index = 0; index < trace->variable_count; ++index) unmap_cells(&trace->variable_memories[index]);
@@ -364,8 +367,7 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
 
 OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
 
-// Model these caches from the next launch on; one launch may leave less of a multiprocessor's memory to its L1 than
-// another.
+// Models caches of these sizes from the next launch on. The size of L1 depends on the launch's shared memory.
 OPB_API void opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
                               uint64_t l2_bytes) {
   if (!trace->caches) {
@@ -385,7 +387,7 @@ OPB_API void opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned r
   trace->caches = nullptr;
 }
 
-// Moves what the caches did since the last call out.
+// Returns the cache traffic since the last call and resets it.
 OPB_API void opb_trace_take_caches(Trace* trace, CacheTotals* totals) {
   *totals = {};
   if (!trace->caches) return;
@@ -418,7 +420,7 @@ OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, uns
   }
 }
 
-// Moves the counts since the last call out; `out` has room for kCountSlots of them.
+// Returns the counts since the last call and resets them; `out` has room for kCountSlots of them.
 OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   unsigned found = 0;
   for (const Count& count : trace->counts) {
@@ -431,10 +433,10 @@ OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   return found;
 }
 
-// Moves out at which blocks' ends lanes parted since the launch began; `out` has room for kBranches of them.
+// Returns the divergent branches of the launch and resets them; `out` has room for kBranches of them.
 OPB_API unsigned opb_trace_take_branches(Trace* trace, Branch* out) {
   unsigned found = 0;
-  bool open = false;  // whether the last one still lacks the block behind it
+  bool open = false;  // whether the last branch still lacks its `next` block
   for (uint32_t site = 0; site < trace->block_places; ++site) {
     BlockCount* block = &trace->blocks[site];
     if (!block->executions) continue;
@@ -457,18 +459,18 @@ static void close_own(Trace* trace) {
   }
   if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
   unmap_blocks(trace);
-  for (ClockRow* view : trace->proxy_views) free(view);
+  for (VectorClock* view : trace->proxy_views) free(view);
   free(trace->async_reads.items);
   free(trace->regions);
   free(trace->locations.items);
   free(trace->location_slots);
   free(trace->acquired.items);
   for (uint32_t thread = 0; thread < kMaxThreads; ++thread) {
-    free(trace->own[thread].items);
-    free(trace->seen_by[thread].items);
-    free(trace->pending_rows[thread]);
+    free(trace->acquired_by[thread].items);
+    free(trace->unacquired_by[thread].items);
+    free(trace->pending_clocks[thread]);
   }
-  free(trace->viewers.items);
+  free(trace->acquirers.items);
   free(trace->blocks_of_moments.items);
   free_access_sets(&trace->block_sets);
   free_access_sets(&trace->thread_sets);
@@ -490,30 +492,30 @@ OPB_API void opb_trace_close(Trace* trace) {
   close_own(trace);
 }
 
-// ---- for the compiler
+// ---- called by instrumented code
 
-static inline bool is_nobodys(const void* pointer) { return (uintptr_t)pointer - opb_glance.start < opb_glance.bytes; }
+static inline bool is_ignored(const void* pointer) { return (uintptr_t)pointer - opb_access_filter.start < opb_access_filter.bytes; }
 
-// What is quick saves no register first: what is not stands in a function of its own.
+// The fast path must not save registers, so the slow path is a function of its own.
 #define OPB_ACCESS(NAME, BYTES, KIND)                                                                    \
   static __attribute__((noinline)) void record_##NAME##BYTES(void* p, const void* program_counter) {    \
     record_access(p, BYTES, KIND, program_counter);                                                      \
   }                                                                                                      \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                                                           \
-    if (!is_nobodys(p)) record_##NAME##BYTES(p, OPB_HERE);                                               \
+    if (!is_ignored(p)) record_##NAME##BYTES(p, OPB_HERE);                                               \
   }
 #define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                               \
-    if (!is_nobodys(p)) record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
+    if (!is_ignored(p)) record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
   }
 #define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                                   \
-    if (is_nobodys(p)) return vary_order(opb_worker);                              \
+    if (is_ignored(p)) return vary_order(opb_worker);                              \
     record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED);                     \
   }
 #define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
-    if (is_nobodys(p)) return;                                         \
+    if (is_ignored(p)) return;                                         \
     record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
     record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
@@ -571,7 +573,7 @@ static bool is_local(const Worker* worker, uintptr_t pointer) {
   return pointer - (uintptr_t)worker->stacks < kStackBytes * (size_t)worker->stack_count;
 }
 
-// A copy's side: the bytes beyond a local variable are reported and not touched, as other locals lie there.
+// Records one side of a copy. Bytes beyond a local variable are reported and not accessed, because other variables lie there.
 static size_t record_side(const void* pointer, size_t bytes, size_t room, uint32_t access, const void* program_counter) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace) return bytes;
@@ -607,29 +609,29 @@ int opb_trace_memcmp(const void* left, const void* right, size_t bytes, size_t r
 
 static __attribute__((noinline)) void record_entry(Trace* trace, const void* call) {
   Worker* worker = opb_worker;
-  // A kernel's wrapper ends in a jump, so the kernel seems to be called by whoever in the runtime started the thread.
+  // A kernel's wrapper ends in a jump, so the kernel's return address lies in the runtime, not in the module.
   uintptr_t caller = (uintptr_t)call;
   bool inside = caller >= worker->launch->module_base && caller < worker->launch->module_end;
   log_event(worker, trace, (inside ? site_of(worker, call) : 0) << kEventBits | kEventEnter);
 }
 static __attribute__((noinline)) void record_exit(Trace* trace) {
-  log_event(opb_worker, trace, kLastSite << kEventBits | kEventExit);  // lanes leave a call together
+  log_event(opb_worker, trace, kLastSite << kEventBits | kEventExit);  // the last position, so that lanes leave together
 }
 static __attribute__((noinline)) void record_block(Trace* trace, const void* program_counter) {
   Worker* worker = opb_worker;
   log_event(worker, trace, site_of(worker, program_counter) << kEventBits | kEventBlock);
 }
 OPB_API void __tsan_func_entry(void* call) {
-  if (Trace* trace = opb_glance.counting) record_entry(trace, call);
+  if (Trace* trace = opb_access_filter.counting) record_entry(trace, call);
 }
 OPB_API void __tsan_func_exit(void) {
-  if (Trace* trace = opb_glance.counting) record_exit(trace);
+  if (Trace* trace = opb_access_filter.counting) record_exit(trace);
 }
 OPB_API void __sanitizer_cov_trace_pc(void) {
-  if (Trace* trace = opb_glance.counting) record_block(trace, OPB_HERE);
+  if (Trace* trace = opb_access_filter.counting) record_block(trace, OPB_HERE);
 }
 
-// -fsanitize=bounds: an index beyond an array whose size the compiler knows. What it says of types is libubsan's.
+// -fsanitize=bounds: an index beyond an array whose size the compiler knows. The layout of the data is libubsan's.
 struct IndexedArray {
   struct {
     const char* file;
@@ -650,7 +652,7 @@ OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t in
   add_report(&fresh);
 }
 
-// -fsanitize=object-size: a pointer beyond the variable it was made of. Only of local ones: others have their shadow.
+// -fsanitize=object-size: a pointer beyond its variable. Only for local variables: shadow memory covers the others.
 OPB_API void __ubsan_handle_type_mismatch_v1(const void*, uintptr_t pointer) {
   Worker* worker = opb_worker;
   if (worker && worker->trace && is_local(worker, pointer)) report_beyond_local(worker, OPB_HERE);
@@ -673,7 +675,7 @@ static void report_overflow(const Overflow* data, uintptr_t left, uintptr_t righ
   Trace* trace = worker->trace;
   auto* slot = &trace->seen[(fresh.program_counter * 31 + kReportOverflow) % kSeenReports];
   uint64_t key = (uint64_t)kReportOverflow << 32 | fresh.program_counter;
-  if (slot->key == key) return;  // numbers differ every time: the first pair is told
+  if (slot->key == key) return;  // the operands differ every time: only the first pair is reported
   Report* kept = add_report(&fresh);
   if (kept) *slot = {key, kept};
 }

@@ -1,4 +1,4 @@
-// Growing arrays: the runtime does without the C++ library.
+// Defines growing arrays, because the runtime does not use the C++ library.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static T* append(T** items, uint32_t* count, uint32_t* capacity) {
   if (*count == *capacity) {
     uint32_t more = *capacity ? *capacity * 2 : 16;
     T* grown = (T*)reallocate(*items, more * sizeof(T));
-    if (!grown) {  // the launch ends: what is written here is lost
+    if (!grown) {  // the launch ends, and its data is discarded
       static T spare;
       return &spare;
     }
@@ -21,7 +21,7 @@ static T* append(T** items, uint32_t* count, uint32_t* capacity) {
   return &(*items)[(*count)++];
 }
 
-// Empty when its bytes are zero; the owner forgets it, as workers live as long as the process.
+// A list of zero bytes is empty. There is no destructor, because workers live as long as the process.
 template <class T>
 struct List {
   T* items;

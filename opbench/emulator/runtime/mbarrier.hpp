@@ -1,4 +1,5 @@
-// mbarriers: a phase ends when all arrivals have come and all expected bytes have landed. Named barriers; elect.
+// Implements mbarriers, named barriers and elect. A phase of an mbarrier ends when all threads have arrived and all expected
+// bytes have landed.
 #pragma once
 #include "events.hpp"
 
@@ -9,33 +10,33 @@ static Mbarrier* find_mbarrier(Worker* owner, uint32_t offset) {
   return nullptr;
 }
 
-// The barrier at an address, which somebody must have made and nobody overwritten; reports it otherwise.
+// Returns the mbarrier at an address; reports an address without an initialised mbarrier and an overwritten one.
 static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* what, uint32_t site, Worker** owner) {
   SharedPlace place = shared_place(worker, address);
   Mbarrier* barrier = place.worker ? find_mbarrier(place.worker, place.offset) : nullptr;
   if (!barrier) {
     report_at(worker, kReportMbarrier, site,
               "%s at byte %d of shared memory, where no mbarrier.init has made an mbarrier", what,
-              place.worker ? told_offset(place.worker, place.offset) : (int32_t)place.offset);
-    fatal_event(worker);
+              place.worker ? reported_offset(place.worker, place.offset) : (int32_t)place.offset);
+    abandon_launch(worker);
   }
   *owner = place.worker;
   if (worker->team->finished[place.worker->rank]) {
     report_at(worker, kReportClusterExit, site,
               "%s at an mbarrier of a block that has ended: a cluster must meet before its blocks leave", what);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   if (memcmp(place.worker->shared_base + place.offset, kMark, 8) != 0) {
     report_at(worker, kReportMbarrier, site,
               "%s at the mbarrier that was made at @%x@, which has been overwritten since", what, barrier->made);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   return barrier;
 }
 
-// A thread that has waited for the phase, kNobody when none has or the phase goes on.
+// Ends the phase if it is complete, and returns the last thread that this wakes; kNobody if there is none.
 static uint32_t end_phase_if_complete(Worker* worker, Worker* owner, Mbarrier* barrier) {
-  something_happened(worker);
+  count_progress(worker);
   if (barrier->pending || barrier->bytes) return kNobody;
   ++barrier->phase;
   barrier->pending = barrier->count;
@@ -46,11 +47,11 @@ static bool phase_is_over(const Mbarrier* barrier, uint32_t kind, uint64_t wante
   return kind & OPB_WAIT_STATE ? barrier->phase != wanted : (barrier->phase & 1) != (wanted & 1);
 }
 
-// A try_wait may answer false at any time. Traced, the first one at an instruction in a block does, so that a kernel that
-// does not ask again is found; with a seed, lots decide.
-static bool answers_too_early(Worker* worker, uint32_t kind, uint32_t site) {
+// A try_wait may return false at any time. In a trace, the first one at each instruction of a block does, to find kernels that
+// do not try again; with a seed, the choice is pseudo-random.
+static bool returns_false_early(Worker* worker, uint32_t kind, uint32_t site) {
   if (kind & OPB_WAIT_BLOCKING) return false;
-  if (worker->launch->seed) return by_lot(worker, 4);
+  if (worker->launch->seed) return at_random(worker, 4);
   if (!worker->trace) return false;
   for (uint32_t tried : worker->events->tried) {
     if (tried == site) return false;
@@ -59,7 +60,7 @@ static bool answers_too_early(Worker* worker, uint32_t kind, uint32_t site) {
   return true;
 }
 
-// What blocks of a cluster know of each other at an mbarrier: an arrival releases, a wait acquires.
+// Synchronises blocks of a cluster through an mbarrier: an arrival releases, a wait acquires.
 static void synchronise_at_barrier(Worker* worker, Worker* owner, const Mbarrier* barrier, bool waits) {
   Trace* trace = worker->trace;
   if (!trace || !trace->races || worker->team->size == 1) return;
@@ -73,9 +74,9 @@ static void arrive_at(Worker* worker, Worker* owner, Mbarrier* barrier, uint32_t
     report_at(worker, kReportMbarrier, site,
               "more arrivals in a phase than the %u that mbarrier.init at @%x@ counts on; the last but this at @%x@",
               barrier->count, barrier->made, barrier->arrived);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
-  if (owner == worker) trace_tell(worker, &barrier->told);
+  if (owner == worker) release_clock(worker, &barrier->released_clock);
   synchronise_at_barrier(worker, owner, barrier, false);
   barrier->pending -= count;
   barrier->arrived = site;
@@ -93,7 +94,7 @@ char* opb_shared_pointer(unsigned long long address) {
   // The address of an array is known once its block has begun.
   const bool begun = place.worker->shared_owner == worker->shared_owner;
   if (!begun && !worker->fibers) become_fibers(worker);
-  while (place.worker->shared_owner != worker->shared_owner && pass_on(worker)) {
+  while (place.worker->shared_owner != worker->shared_owner && run_other_block(worker)) {
   }
   if (worker->team->finished[place.worker->rank]) {
     report_at(worker, kReportClusterExit, site_of(worker, __builtin_return_address(0)),
@@ -118,12 +119,12 @@ void opb_mbarrier_init(unsigned long long address, unsigned count, const void* a
   if (place.offset % 8 || count == 0 || count >= 1u << 20) {
     report_at(worker, kReportMbarrier, site,
               "mbarrier.init of %u arrivals at byte %d; it takes 1 to 1048575, and a multiple of 8", count,
-              told_offset(worker, place.offset));
-    fatal_event(worker);
+              reported_offset(worker, place.offset));
+    abandon_launch(worker);
   }
   Mbarrier* known = find_mbarrier(worker, place.offset);
   Mbarrier* barrier = known ? known : &worker->events->barriers.add({});
-  free(barrier->told);
+  free(barrier->released_clock);
   *barrier = {place.offset, count, count, 0, 0, site, 0, 0, 0, nullptr};
   memcpy(worker->shared_base + place.offset, kMark, 8);
 }
@@ -131,7 +132,7 @@ void opb_mbarrier_init(unsigned long long address, unsigned count, const void* a
 void opb_mbarrier_forget(unsigned long long address, const void* at) {
   Worker *worker = enter_event(), *owner;
   Mbarrier* barrier = known_mbarrier(worker, address, "mbarrier.inval", site_of(worker, at), &owner);
-  free(barrier->told);
+  free(barrier->released_clock);
   owner->events->barriers.remove((uint32_t)(barrier - owner->events->barriers.items));
   memset(owner->shared_base + shared_place(worker, address).offset, 0xFF, 8);
 }
@@ -141,13 +142,13 @@ unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned coun
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
   Mbarrier* barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
-  if (owner != worker && be_late(worker)) barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
+  if (owner != worker && run_others_first(worker)) barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
   unsigned long long phase = barrier->phase;
   arrive_at(worker, owner, barrier, count, site);
   barrier->bytes += bytes;
   if (drops) barrier->count -= count;
   uint32_t waiter = end_phase_if_complete(worker, owner, barrier);
-  // Whoever waited goes first, before this thread can do what it should have done before.
+  // The waiting threads run first, so that work which this thread should have done before its arrival comes too late.
   if (waiter != kNobody && owner == worker && !worker->launch->seed) {
     resume(worker, &worker->contexts[worker->current], waiter);
   }
@@ -161,11 +162,11 @@ void opb_mbarrier_expect(unsigned long long address, long long bytes, const void
   if (bytes < 0) {
     end_phase_if_complete(worker, owner, barrier);
   } else {
-    something_happened(worker);
+    count_progress(worker);
   }
 }
 
-// False at times, and when nothing else in the cluster can go on.
+// May return false, and does if nothing else in the cluster can run.
 bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long long wanted, const void* at) {
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
@@ -173,21 +174,21 @@ bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long 
   if (owner != worker) {
     report_at(worker, kReportIllegalInstruction, site,
               "a wait for an mbarrier of another block; only arrivals may be remote");
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   uint32_t offset = barrier->offset;
   if (!phase_is_over(barrier, kind, wanted)) {
-    if (answers_too_early(worker, kind, site)) return false;
+    if (returns_false_early(worker, kind, site)) return false;
     park(worker, {kWaitMbarrier, offset, (uint32_t)wanted & 1, site});
     barrier = known_mbarrier(worker, address, "a wait", site, &owner);
     if (!phase_is_over(barrier, kind, wanted)) return false;
   }
-  trace_learn(worker, barrier->told);
+  acquire_clock(worker, barrier->released_clock);
   synchronise_at_barrier(worker, owner, barrier, true);
   return true;
 }
 
-// The arrival of a thread's cp.async copies, which have landed by then; one that is not counted on adds to the count.
+// Arrives on behalf of a thread's cp.async copies, which have landed by then; without .noinc it adds to the expected count.
 void opb_copies_arrive(unsigned long long address, bool counted, const void* at) {
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
@@ -205,18 +206,18 @@ void opb_named_barrier(unsigned number, unsigned threads, bool waits, const void
   if (number > 15 || threads % kLanes || threads == 0) {
     report_at(worker, kReportIllegalInstruction, site,
               "barrier %u of %u threads; there are barriers 0 to 15, of whole warps", number, threads);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   NamedBarrier* barrier = &worker->events->named[number];
   if (barrier->arrived && barrier->threads != threads) {
     report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads here and of %u at @%x@", number,
               threads, barrier->threads, barrier->site);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   barrier->threads = threads;
   barrier->site = site;
-  trace_tell(worker, &barrier->told);
-  something_happened(worker);
+  release_clock(worker, &barrier->released_clock);
+  count_progress(worker);
   uint32_t generation = barrier->generation;
   if (++barrier->arrived >= threads) {
     barrier->arrived = 0;
@@ -224,7 +225,7 @@ void opb_named_barrier(unsigned number, unsigned threads, bool waits, const void
     wake_all(worker, kWaitNamed, number);
   }
   while (waits && barrier->generation == generation) park(worker, {kWaitNamed, number, 0, site});
-  if (waits) trace_learn(worker, barrier->told);
+  if (waits) acquire_clock(worker, barrier->released_clock);
 }
 
 void opb_set_registers(unsigned count, const void* at) {
@@ -233,7 +234,7 @@ void opb_set_registers(unsigned count, const void* at) {
   if (count % 8 || count < 24 || count > 256) {
     report_at(worker, kReportIllegalInstruction, site, "setmaxnreg of %u; it takes a multiple of 8 from 24 to 256",
               count);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   worker->events->registers[worker->current / 128] = count;
   for (uint32_t group = 0; group < groups; ++group) {
@@ -242,6 +243,6 @@ void opb_set_registers(unsigned count, const void* at) {
   }
   if (all <= 65536) return;
   report_at(worker, kReportStuck, site, "setmaxnreg waits for ever: the warpgroups ask for %u registers of 65536", all);
-  fatal_event(worker);
+  abandon_launch(worker);
 }
 }

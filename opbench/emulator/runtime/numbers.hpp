@@ -1,11 +1,11 @@
-// The numbers that Python shares with the runtime: Python compares them with those of abi.py when it loads the runtime.
+// Lists the numbers that Python shares with the runtime; Python compares them with abi.py when it loads the runtime.
 #pragma once
 #include "cache.hpp"
 #include "shadow.hpp"
 
 struct SharedNumber {
   const char* name;
-  uint64_t value;  // the constant, or where in its structure the field lies
+  uint64_t value;  // the constant, or the offset of the field in its structure
   uint64_t bytes;  // the size of the field or structure
 };
 
@@ -37,7 +37,7 @@ static const SharedNumber kSharedNumbers[] = {
     FIELD(entry) FIELD(arguments) FIELD(touch_shared) FIELD(dynamic_shared) FIELD(grid) FIELD(block)
     FIELD(shared_bytes) FIELD(tag) FIELD(workers) FIELD(aborted) FIELD(order_multiplier) FIELD(order_offset)
     FIELD(block_count) FIELD(next_block) FIELD(module_base) FIELD(module_end) FIELD(cluster) FIELD(cooperative)
-    FIELD(meets_in_parts) FIELD(programmatic) FIELD(seed) FIELD(spins) FIELD(sample_count) FIELD(block_milliseconds)
+    FIELD(partial_barriers) FIELD(programmatic) FIELD(seed) FIELD(spins) FIELD(sample_count) FIELD(block_milliseconds)
     FIELD(padding) FIELD(samples) FIELD(sample) FIELD(cut_short) FIELD(undefined_line) FIELD(undefined_fill)
     FIELD(trace)
 #undef FIELD

@@ -1,5 +1,5 @@
-// The operands of wgmma: where a matrix descriptor says that each element lies; what number an element is. And the
-// products that read them.
+// Reads the operands of wgmma: the layouts of matrix descriptors, and the conversion of elements to float. Also defines the
+// state of pending products.
 #pragma once
 #include "../include/opbench_cpu/formats.hpp"
 #include "tensor_map.hpp"
@@ -8,7 +8,7 @@ static constexpr uint32_t type_bytes(opb_type type) {
   return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 || type == OPB_S8 ? 1 : 2;
 }
 
-// Of element (row, k) of an operand; the PTX ISA's canonical layouts, and any other offsets.
+// The offset of element (row, k) of an operand, for the PTX ISA's canonical layouts and any other offsets.
 static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row, uint32_t k, uint32_t bytes) {
   const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff)
                                                                                 << 4;
@@ -16,7 +16,7 @@ static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row,
   uint32_t address = (uint32_t)(descriptor & 0x3fff) << 4;
   if (k_major) {
     address += row / 8 * stride + row % 8 * span + (mode ? k * bytes : k * bytes / 16 * leading + k * bytes % 16);
-  } else {  // a span of rows, 8 of k below each other; without a swizzle the two offsets trade places
+  } else {  // a span of rows, with 8 values of k below each other; without a swizzle the two offsets swap their roles
     address += row / per_span * (mode ? leading : stride) + row % per_span * bytes + k / 8 * (mode ? stride : leading) +
                k % 8 * span;
   }
@@ -36,7 +36,7 @@ static Operand right_operand(const opb_product& made) {
   return {made.b, made.b_type, made.n, made.k, !made.b_transposed};
 }
 
-// visit(offset of 16 bytes, row and k of their first element)
+// Calls visit(offset, row, k) for every 16 bytes, with row and k of their first element.
 template <class Visit>
 static void each_piece_of(const Operand& operand, Visit visit) {
   const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
@@ -48,7 +48,7 @@ static void each_piece_of(const Operand& operand, Visit visit) {
 }
 
 static float widen_small(uint32_t bits, uint32_t exponent_bits,
-                         uint32_t digits) {  // a float of few bits, infinities none
+                         uint32_t digits) {  // converts a short float format without infinities
   const uint32_t bias = (1u << (exponent_bits - 1)) - 1, exponent = bits >> digits & ((1u << exponent_bits) - 1);
   const uint32_t fraction = bits & ((1u << digits) - 1);
   const float scale = opb_bit_cast<float>((127 - bias - digits + (exponent ? exponent : 1)) << 23);
@@ -63,7 +63,7 @@ static float decode(const char* from, opb_type type) {
     case OPB_BF16:
       return opb_bit_cast<float>(bits << 16);
     case OPB_TF32:
-      return opb_bit_cast<float>(bits & 0xffffe000u);  // the unit sees no more
+      return opb_bit_cast<float>(bits & 0xffffe000u);  // the tensor core ignores the other bits
     case OPB_F16:
       return opb_half_format::widen((unsigned short)bits);
     case OPB_E5M2:
@@ -74,7 +74,7 @@ static float decode(const char* from, opb_type type) {
   }
 }
 
-// Numbers of an operand as [k][row], so that products run along rows.
+// Converts an operand to floats in [k][row] order, so that the inner loop of a product runs along rows.
 static void decode_operand(Worker* worker, const Operand& operand, float* into) {
   const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
   const uint32_t room = (uint32_t)worker->shared_bytes;
@@ -87,12 +87,12 @@ static void decode_operand(Worker* worker, const Operand& operand, float* into) 
   });
 }
 
-// ---- products under way
+// ---- pending products
 
-// The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
+// The accumulators of a warpgroup's products, from the first issued product until the last thread has waited.
 struct Sums {
-  uint32_t n, holders;  // threads whose registers are still poisoned
-  bool half;            // whether registers hold two f16
+  uint32_t n, holders;  // columns; threads whose registers are still poisoned
+  bool half;            // whether a register contains two f16
   float tile[64 * 256];
 };
 
@@ -104,7 +104,7 @@ struct Product {
   uint32_t a_registers[kGroupThreads][4];
 };
 
-// Of one thread: registers that products have in their hands. `places` only where they are no neighbours.
+// The registers of one thread that pending products use. `places` is set only if they are not contiguous.
 struct Held {
   float* first;
   float** places;
@@ -112,7 +112,7 @@ struct Held {
   uint32_t count, products, site;
 };
 
-// Registers that a thread has back: what it does with them, the next wgmma sees only behind a fence.
+// Registers that a thread may access again: the next wgmma needs a wgmma.fence after such an access.
 struct Returned {
   Held held;
   uint64_t content;
@@ -120,7 +120,7 @@ struct Returned {
 };
 
 struct GroupThread {
-  uint32_t issued, waited, groups;  // numbers of products and of groups
+  uint32_t issued, waited, groups;  // the numbers of products issued, products waited for, and groups
   bool fenced;
   List<Held> held;
   List<Returned> returned;
@@ -132,7 +132,7 @@ struct Warpgroup {
   GroupThread threads[kGroupThreads];
 };
 
-// Report a copy that overwrites what a product or store still reads.
+// Reports a copy that overwrites an operand that a product or bulk store still reads.
 static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
   const uint32_t end = copy.shared + footprint(copy);
   for (Warpgroup* group : owner->events->groups) {

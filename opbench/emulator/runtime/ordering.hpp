@@ -1,6 +1,10 @@
-// What orders accesses of different blocks, and those of one block's threads between barriers: a fence before a store
-// or atomic operation publishes, and who sees that and fences knows what was published. A release or an acquire is a
-// fence of its own. __syncthreads() stands for the fence of who has seen: NVIDIA's sample threadFenceReduction relies on it.
+// Implements happens-before by fences and flags, between blocks and between the threads of a block.
+//
+// A release pattern is a fence followed by a store or atomic operation, or a releasing operation: its location records a
+// Release with the accesses that happen before it. An acquire pattern is a load or atomic operation that reads the location,
+// followed by a fence, or an acquiring operation: the thread then knows these releases. shadow.hpp asks
+// ordered_between_blocks() whether an earlier access happens before the current one. __syncthreads() counts as the acquire
+// fence of a thread that has read a flag, because NVIDIA's sample threadFenceReduction relies on that.
 #pragma once
 #include "access_sets.hpp"
 
@@ -21,7 +25,7 @@ static void begin_moment(Trace* trace) {
   whole->blocks_of_moments.add(trace->block);
 }
 
-// A cooperative launch runs as one team, but its blocks are no cluster.
+// The blocks of a cooperative launch are one team, but no cluster.
 static inline bool same_cluster(const Worker* worker, uint32_t block) {
   const Trace* trace = worker->trace;
   uint32_t size = worker->launch->cooperative ? 1 : cluster_size(worker->launch);
@@ -30,8 +34,8 @@ static inline bool same_cluster(const Worker* worker, uint32_t block) {
 
 // ---- locations
 
-// Of each location the longest part of its log: lists stay as short as there are locations, however often they grow.
-static void keep_longest(List<Acquired>* list, Acquired seen) {
+// Adds acquired releases to a list, which keeps one entry per location and scope: the longest part of the log.
+static void merge_acquired(List<Acquired>* list, Acquired seen) {
   for (Acquired& known : *list) {
     if (known.location != seen.location || known.within_cluster != seen.within_cluster) continue;
     if (known.length < seen.length) known.length = seen.length;
@@ -40,7 +44,7 @@ static void keep_longest(List<Acquired>* list, Acquired seen) {
   list->add(seen);
 }
 
-// Where the number of an address stands, or would: linear probing, at most half full.
+// Returns the hash slot of an address, or the free one for it: linear probing in a table at most half full.
 static uint32_t* location_slot(const Trace* trace, uintptr_t address) {
   uint32_t mask = trace->location_slot_count - 1;
   uint32_t slot = (uint32_t)(address * 0x9E3779B97F4A7C15u >> 32) & mask;
@@ -75,17 +79,17 @@ static void forget_synchronisation(Trace* trace) {
     for (Release& release : location.log) free(release.clocks);
     free(location.log.items);
     free(location.links.items);
-    free(location.told);
+    free(location.released_clock);
   }
   trace->locations.clear();
   trace->acquired.clear();
   for (uint32_t slot = 0; slot < trace->location_slot_count; ++slot) trace->location_slots[slot] = 0;
 }
 
-// ---- what a thread may publish
+// ---- releases by a thread
 
-// What fences of a level have made known as far as the thread knows of them; `now` when the thread itself releases. The
-// clocks of other threads go into the given row. False when nothing has been made known.
+// Computes the release of a store at a level: all accesses before the fences that happen before the store; with `now`, before
+// the store itself. `clocks` receives the vector clock. Returns false if there is nothing to release.
 static bool publication(const Worker* worker, FenceLevel level, bool now, Release* made, uint16_t* clocks) {
   const Trace* trace = worker->trace;
   uint32_t self = worker->current, first = trace->clocks_wide ? 0 : self - self % kLanes;
@@ -118,7 +122,7 @@ static bool publication(const Worker* worker, FenceLevel level, bool now, Releas
   return true;
 }
 
-// Whether there can be a publication: most atomic operations stand in kernels without a fence.
+// Returns whether there can be a release, to skip the work for atomic operations in kernels without fences.
 static inline bool may_publish(const Trace* trace, FenceLevel level, bool now) {
   return now || trace->fenced_interval[level] == trace->interval || trace->published[level].interval;
 }
@@ -128,7 +132,7 @@ static inline uint16_t published_clock(const Release& release, uint32_t thread) 
   return index < release.count ? release.clocks[index] : 0;
 }
 
-// Keeps a release with a copy of its clocks, joined with an earlier one of the same block.
+// Stores a release with a copy of its clocks, joined with an earlier release by the same block.
 static void keep_release(Release* kept, const Release& made) {
   if (kept->interval > made.interval) {
     kept->moment = made.moment;
@@ -156,7 +160,7 @@ static void forget_published(Trace* trace) {
   }
 }
 
-// At a barrier: what threads have fenced since the last one, every thread may publish from now on.
+// At a barrier: the fences of all threads since the last barrier now happen before the stores of every thread.
 static void publish_at_barrier(Worker* worker, Trace* trace) {
   for (uint32_t level = kClusterLevel; level < kLevels; ++level) {
     if (trace->fenced_interval[level] != trace->interval) continue;
@@ -166,7 +170,8 @@ static void publish_at_barrier(Worker* worker, Trace* trace) {
       bool fenced = trace->fence_interval[level][thread] == trace->interval;
       clocks[thread] = fenced ? trace->fence_clock[level][thread] : 0;
     }
-    // Who fences knows of others in its warp; where threads have met at part of the block, of any.
+    // A fence also covers the accesses of other threads that happen before it: those of its warp, or of the whole block once
+    // clocks are wide.
     for (uint32_t thread = 0; thread < worker->threads && !trace->clocks_wide; ++thread) {
       if (trace->fence_interval[level][thread] != trace->interval || !trace->clocks_used[thread / kLanes]) continue;
       uint32_t first = thread - thread % kLanes;
@@ -180,54 +185,54 @@ static void publish_at_barrier(Worker* worker, Trace* trace) {
   }
 }
 
-// ---- what a thread has seen
+// ---- acquires by a thread
 
-static void add_viewer(Trace* trace, uint32_t thread) {
-  if (!trace->own[thread].count && !trace->seen_by[thread].count) trace->viewers.add(thread);
+static void add_acquirer(Trace* trace, uint32_t thread) {
+  if (!trace->acquired_by[thread].count && !trace->unacquired_by[thread].count) trace->acquirers.add(thread);
 }
 
 static void share_with_block(Trace* trace, List<Acquired>* list) {
-  for (const Acquired& seen : *list) keep_longest(&trace->acquired, seen);
+  for (const Acquired& seen : *list) merge_acquired(&trace->acquired, seen);
   list->clear();
 }
 
-// Where all threads of the block have met, all know what one has seen.
+// At a barrier, the acquires of each thread become acquires of the whole block.
 static void share_all(Trace* trace) {
-  for (uint32_t thread : trace->viewers) {
-    share_with_block(trace, &trace->own[thread]);
-    share_with_block(trace, &trace->seen_by[thread]);
+  for (uint32_t thread : trace->acquirers) {
+    share_with_block(trace, &trace->acquired_by[thread]);
+    share_with_block(trace, &trace->unacquired_by[thread]);
   }
-  trace->viewers.clear();
+  trace->acquirers.clear();
 }
 
 static void forget_views(Trace* trace) {
-  for (uint32_t thread : trace->viewers) trace->own[thread].clear(), trace->seen_by[thread].clear();
-  trace->viewers.clear();
+  for (uint32_t thread : trace->acquirers) trace->acquired_by[thread].clear(), trace->unacquired_by[thread].clear();
+  trace->acquirers.clear();
   trace->acquired.clear();
 }
 
-// Where a thread meets some others, which others is not followed.
+// At a partial barrier, the acquires of a thread become acquires of the block: which threads took part is not tracked.
 static inline void share_own(Trace* trace, uint32_t thread) {
-  if (!trace->own[thread].count) return;
-  share_with_block(trace, &trace->own[thread]);
-  if (trace->seen_by[thread].count) return;
-  for (uint32_t index = 0; index < trace->viewers.count; ++index) {
-    if (trace->viewers[index] == thread) return trace->viewers.remove(index);
+  if (!trace->acquired_by[thread].count) return;
+  share_with_block(trace, &trace->acquired_by[thread]);
+  if (trace->unacquired_by[thread].count) return;
+  for (uint32_t index = 0; index < trace->acquirers.count; ++index) {
+    if (trace->acquirers[index] == thread) return trace->acquirers.remove(index);
   }
 }
 
-// ---- where part of a block meets: what a thread knows goes into a row, and from there to whoever waits
+// ---- partial barriers: an arriving thread joins its vector clock into the barrier's, and a waiting thread joins that into its own
 
-static void trace_tell(Worker* worker, ClockRow** told) {
+static void release_clock(Worker* worker, VectorClock** released_clock) {
   Trace* trace = worker->trace;
   if (!trace) return;
-  if (!*told) *told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
-  ClockRow* row = *told;
+  if (!*released_clock) *released_clock = (VectorClock*)allocate_zeros(sizeof(VectorClock));
+  VectorClock* row = *released_clock;
   uint32_t self = worker->current;
   uint16_t* known = trace->clocks[self];
-  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // what came before a barrier is settled
+  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // a barrier has ordered earlier intervals
   row->interval = trace->interval;
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->threads_meet_in_parts = true;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->partial_barriers = true;
   share_own(trace, self);
   if (known[self] < kClockLimit) ++known[self];
   for (uint32_t other = 0; other < worker->threads; ++other) {
@@ -235,7 +240,7 @@ static void trace_tell(Worker* worker, ClockRow** told) {
   }
 }
 
-static void trace_learn(Worker* worker, const ClockRow* row) {
+static void acquire_clock(Worker* worker, const VectorClock* row) {
   Trace* trace = worker->trace;
   if (!trace || !row || row->interval != trace->interval) return;
   uint32_t self = worker->current;
@@ -246,13 +251,13 @@ static void trace_learn(Worker* worker, const ClockRow* row) {
   }
 }
 
-static void learn_pending(Worker* worker, uint32_t thread) {
+static void acquire_pending_clock(Worker* worker, uint32_t thread) {
   Trace* trace = worker->trace;
-  ClockRow* row = trace->pending_rows[thread];
+  VectorClock* row = trace->pending_clocks[thread];
   if (!row || row->interval != trace->interval) return;
   uint32_t self = worker->current;
   worker->current = thread;
-  trace_learn(worker, row);
+  acquire_clock(worker, row);
   worker->current = self;
   row->interval = 0;
 }
@@ -261,12 +266,12 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
   uint32_t self = worker->current;
   uint32_t level = word & OPB_BLOCK_SCOPE ? kBlockLevel : word & OPB_CLUSTER_SCOPE ? kClusterLevel : kDeviceLevel;
   if (word & OPB_ACQUIRES) {
-    learn_pending(worker, self);
-    for (const Acquired& seen : trace->seen_by[self]) {
+    acquire_pending_clock(worker, self);
+    for (const Acquired& seen : trace->unacquired_by[self]) {
       if (level == kBlockLevel) break;
-      keep_longest(&trace->own[self], {seen.location, seen.length, seen.within_cluster || level == kClusterLevel});
+      merge_acquired(&trace->acquired_by[self], {seen.location, seen.length, seen.within_cluster || level == kClusterLevel});
     }
-    if (level == kDeviceLevel) trace->seen_by[self].clear();
+    if (level == kDeviceLevel) trace->unacquired_by[self].clear();
   }
   if (!(word & OPB_RELEASES)) return;
   uint16_t* known = trace->clocks[self];
@@ -279,8 +284,8 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
   if (level != kBlockLevel) begin_moment(trace);
 }
 
-// Whether the last thing that a thread has released is a fence of the cluster's or a wider scope: a relaxed arrival behind
-// it releases what came before the fence.
+// Returns whether the last release of the thread is a fence of cluster or wider scope. A relaxed arrival after such a fence
+// releases the accesses before the fence.
 static bool has_just_fenced(const Worker* worker) {
   const Trace* trace = worker->trace;
   const uint32_t self = worker->current;
@@ -288,14 +293,14 @@ static bool has_just_fenced(const Worker* worker) {
          trace->fence_clock[kClusterLevel][self] == own_clock(trace, self);
 }
 
-// ---- stores and atomic operations that publish, and loads and atomic operations that see
+// ---- synchronising stores, loads and atomic operations; `tells`: may release, `sees`: may acquire
 
-static void tell_blocks(Worker* worker, Trace* trace, uint32_t index, const Release& made) {
+static void release_to_blocks(Worker* worker, Trace* trace, uint32_t index, const Release& made) {
   SyncLocation* location = &trace->whole->locations[index];
-  List<Acquired>* lists[] = {&trace->acquired, &trace->own[worker->current]};
+  List<Acquired>* lists[] = {&trace->acquired, &trace->acquired_by[worker->current]};
   for (List<Acquired>* list : lists) {
     for (const Acquired& seen : *list) {
-      if (seen.location != index) keep_longest(&location->links, seen);
+      if (seen.location != index) merge_acquired(&location->links, seen);
     }
   }
   List<Release>& log = location->log;
@@ -306,7 +311,7 @@ static void tell_blocks(Worker* worker, Trace* trace, uint32_t index, const Rele
       return;
     }
   } else {
-    // Who waits in a loop publishes the same again and again.
+    // A spin loop of atomic operations makes the same release again and again.
     for (uint32_t back = 1; back <= 64 && back <= log.count; ++back) {
       const Release& known = log[log.count - back];
       if (known.block == made.block && known.moment == made.moment && known.interval == made.interval &&
@@ -318,67 +323,67 @@ static void tell_blocks(Worker* worker, Trace* trace, uint32_t index, const Rele
   }
   Release fresh = {};
   keep_release(&fresh, made);
-  if (!log.capacity) {  // most locations are told of once
+  if (!log.capacity) {  // most locations have one release
     log.items = (Release*)allocate_zeros(2 * sizeof(Release));
     log.capacity = 2;
   }
   log.add(fresh);
 }
 
-static void see_blocks(Worker* worker, Trace* trace, uint32_t index, uint32_t word) {
+static void acquire_from_blocks(Worker* worker, Trace* trace, uint32_t index, uint32_t word) {
   const SyncLocation* location = &trace->whole->locations[index];
   if (!location->log.count && !location->links.count) return;
   uint32_t self = worker->current;
   bool narrow = word & OPB_CLUSTER_SCOPE;
-  add_viewer(trace, self);
-  List<Acquired>* list = word & OPB_ACQUIRES ? &trace->own[self] : &trace->seen_by[self];
-  if (location->log.count) keep_longest(list, {index, location->log.count, narrow});
+  add_acquirer(trace, self);
+  List<Acquired>* list = word & OPB_ACQUIRES ? &trace->acquired_by[self] : &trace->unacquired_by[self];
+  if (location->log.count) merge_acquired(list, {index, location->log.count, narrow});
   for (uint32_t link = 0; link < location->links.count; ++link) {
     Acquired seen = location->links.items[link];
     seen.within_cluster |= narrow;
-    keep_longest(list, seen);
+    merge_acquired(list, seen);
   }
 }
 
-// Between blocks, by a location of any memory.
-static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool sees, bool tells) {
+// Synchronises with other blocks through a location in any memory.
+static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads, bool writes) {
   if (word & OPB_BLOCK_SCOPE) return;
   const bool now = word & OPB_RELEASES, narrow = word & OPB_CLUSTER_SCOPE;
   const bool clusters = !worker->launch->cooperative && worker->team->size > 1;
   uint16_t clocks[kMaxThreads];
   Release wide, near;
-  bool told_wide = tells && !narrow && may_publish(trace, kDeviceLevel, now) && publication(worker, kDeviceLevel, now, &wide, clocks);
-  uint32_t index = location_at(trace->whole, address, told_wide || (tells && clusters));
+  bool releases_wide = writes && !narrow && may_publish(trace, kDeviceLevel, now) && publication(worker, kDeviceLevel, now, &wide, clocks);
+  uint32_t index = location_at(trace->whole, address, releases_wide || (writes && clusters));
   if (index == kNobody) return;
-  if (sees) see_blocks(worker, trace, index, word);
-  if (told_wide) {
-    // What has just been seen may be published with it.
+  if (reads) acquire_from_blocks(worker, trace, index, word);
+  if (releases_wide) {
+    // The release includes the releases that this operation has just acquired.
     publication(worker, kDeviceLevel, now, &wide, clocks);
-    tell_blocks(worker, trace, index, wide);
+    release_to_blocks(worker, trace, index, wide);
   }
-  if (tells && clusters && may_publish(trace, kClusterLevel, now) && publication(worker, kClusterLevel, now, &near, clocks)) {
+  if (writes && clusters && may_publish(trace, kClusterLevel, now) && publication(worker, kClusterLevel, now, &near, clocks)) {
     near.within_cluster = true;
-    tell_blocks(worker, trace, index, near);
+    release_to_blocks(worker, trace, index, near);
   }
 }
 
-// The same among the threads of one block.
-static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool sees, bool tells) {
+// Synchronises with other threads of the same block.
+static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads, bool writes) {
   const bool now = word & OPB_RELEASES;
   uint32_t self = worker->current;
   uint16_t clocks[kMaxThreads];
   Release made;
-  const bool published = tells && may_publish(trace, kBlockLevel, now) && publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
+  const bool published = writes && may_publish(trace, kBlockLevel, now) && publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
   uint32_t index = location_at(trace, address, published);
   if (index == kNobody) return;
-  ClockRow*& row = trace->locations[index].told;
-  if (sees && row && row->interval == trace->interval) {
-    ClockRow*& pending = trace->pending_rows[self];
+  VectorClock*& row = trace->locations[index].released_clock;
+  if (reads && row && row->interval == trace->interval) {
+    VectorClock*& pending = trace->pending_clocks[self];
     if (word & OPB_ACQUIRES) {
-      trace_learn(worker, row);
+      acquire_clock(worker, row);
     } else {
-      if (!pending) pending = (ClockRow*)allocate_zeros(sizeof(ClockRow));
-          if (pending->interval != trace->interval) memset(pending->at, 0, sizeof pending->at);
+      if (!pending) pending = (VectorClock*)allocate_zeros(sizeof(VectorClock));
+      if (pending->interval != trace->interval) memset(pending->at, 0, sizeof pending->at);
       pending->interval = trace->interval;
       for (uint32_t other = 0; other < worker->threads; ++other) {
         if (row->at[other] > pending->at[other]) pending->at[other] = row->at[other];
@@ -386,37 +391,37 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
     }
   }
   if (!published) return;
-  if (sees) publication(worker, kBlockLevel, now, &made, clocks);
-  if (!row) row = (ClockRow*)allocate_zeros(sizeof(ClockRow));
+  if (reads) publication(worker, kBlockLevel, now, &made, clocks);
+  if (!row) row = (VectorClock*)allocate_zeros(sizeof(VectorClock));
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
   row->interval = trace->interval;
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->threads_meet_in_parts = true;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->partial_barriers = true;
   for (uint32_t other = made.first; other < (uint32_t)made.first + made.count; ++other) {
     uint16_t clock = published_clock(made, other);
     if (clock > row->at[other]) row->at[other] = clock;
   }
-  // The store itself is published as well.
+  // The store itself is released as well.
   uint16_t own = published_clock(made, self);
   if (own) trace->write_clock_back = (uint16_t)(own_clock(trace, self) - own + 1);
 }
 
-// A volatile or atomic access: what it tells other threads and blocks, and what it learns of them.
-static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool sees, bool tells,
+// Performs the releases and acquires of a volatile or atomic access.
+static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads, bool writes,
                         bool other_blocks) {
   uint32_t self = worker->current;
-  if (sees && !(word & OPB_COUNTS)) trace->guards[self] = {address, trace->block};
-  if (tells && word & OPB_RELEASES) {
+  if (reads && !(word & OPB_COUNTS)) trace->guards[self] = {address, trace->block};
+  if (writes && word & OPB_RELEASES) {
     trace->clocks_used[self / kLanes] = true;
     if (own_clock(trace, self) < kClockLimit) ++trace->clocks[self][self];
     if (!(word & OPB_BLOCK_SCOPE)) begin_moment(trace);
   }
-  if (other_blocks) synchronise_blocks(worker, trace, address, word, sees, tells);
-  synchronise_threads(worker, trace, address, word, sees, tells);
+  if (other_blocks) synchronise_blocks(worker, trace, address, word, reads, writes);
+  synchronise_threads(worker, trace, address, word, reads, writes);
 }
 
-// ---- whether an access of another block is ordered before this thread's
+// ---- whether an access of another block happens before the current one
 
-// An earlier access: of a write it is known which thread did it when, of others the moment alone.
+// An earlier access. Thread, interval and clock are known for a write (`exact`), only the moment for a read.
 struct Earlier {
   uintptr_t address;
   uint32_t moment;
@@ -425,20 +430,20 @@ struct Earlier {
   uint16_t clock;
 };
 
-static bool makes_known(const Release& release, const Earlier& earlier) {
+static bool covers(const Release& release, const Earlier& earlier) {
   if (!earlier.exact) return release.moment > earlier.moment;
   if (release.interval != earlier.interval) return release.interval > earlier.interval;
   return published_clock(release, earlier.thread) > earlier.clock || earlier.clock == kClockLimit;
 }
 
-static bool knows_of(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier) {
+static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier) {
   const Trace* trace = worker->trace;
   const uint32_t size = worker->team->size, first_block = trace->first_block, team = (block - first_block) / size;
   for (uint32_t index = 0; index < list.count; ++index) {
     const Acquired& seen = list.items[index];
     const List<Release>& log = trace->whole->locations.items[seen.location].log;
     uint32_t low = 0, high = seen.length;
-    while (low < high) {  // teams run one after another, so the log is sorted by them
+    while (low < high) {  // teams run one after another, so the log is sorted by team
       uint32_t middle = (low + high) / 2;
       if ((log.items[middle].block - first_block) / size < team) {
         low = middle + 1;
@@ -448,9 +453,9 @@ static bool knows_of(const Worker* worker, const List<Acquired>& list, uint32_t 
     }
     for (; low < seen.length && (log.items[low].block - first_block) / size == team; ++low) {
       const Release& release = log.items[low];
-      // A store that publishes is known to whoever knows what it published.
+      // A releasing store happens before what acquires it.
       const bool itself = trace->whole->locations.items[seen.location].address == earlier.address;
-      if (release.block != block || !(itself || makes_known(release, earlier))) continue;
+      if (release.block != block || !(itself || covers(release, earlier))) continue;
       if (!(release.within_cluster || seen.within_cluster) || same_cluster(worker, block)) return true;
     }
   }
@@ -465,6 +470,6 @@ static __attribute__((noinline)) bool ordered_between_blocks(const Worker* worke
     uint32_t number = block - trace->first_block, own = trace->block - trace->first_block;
     if (number / team->size == own / team->size && earlier.moment < team->settled[number % team->size]) return true;
   }
-  return knows_of(worker, trace->acquired, block, earlier) ||
-         knows_of(worker, trace->own[worker->current], block, earlier);
+  return has_acquired(worker, trace->acquired, block, earlier) ||
+         has_acquired(worker, trace->acquired_by[worker->current], block, earlier);
 }

@@ -1,4 +1,4 @@
-// Operating-system threads that stay alive between launches and share the blocks of each.
+// Keeps operating-system threads alive between launches; they share the blocks of each launch.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -25,12 +25,12 @@ static void* worker_main(void* argument) {
   uint32_t index = (uint32_t)(uintptr_t)argument;
   bool ready = false;
   pthread_mutex_lock(&pool.mutex);
-  // The launch that made this thread counts it already, so the generation before that one is the last it has seen.
+  // The launch that made this thread already counts it, so the thread starts with the generation before that launch.
   uint64_t seen = pool.generation - 1;
   for (;;) {
     while (pool.generation == seen) pthread_cond_wait(&pool.wake, &pool.mutex);
     seen = pool.generation;
-    // A thread that this launch does not wait for may wake after its end: it must not look at the launch.
+    // A thread that this launch does not wait for may wake after the launch has ended: it must not access the launch.
     if (index >= pool.active) continue;
     pthread_mutex_unlock(&pool.mutex);
     if (!opb_worker) opb_worker = (Worker*)allocate_zeros(sizeof(Worker));
@@ -75,7 +75,7 @@ static void start_threads(uint32_t wanted) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// False when the system grants no thread at all.
+// Returns false if the system grants no thread at all.
 static bool run_in_pool(Launch* launch) {
   adopt_pool();
   if (launch->workers > kMaxWorkers) launch->workers = kMaxWorkers;

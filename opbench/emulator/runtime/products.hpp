@@ -1,15 +1,15 @@
-// wgmma: a warpgroup multiplies what shared memory holds into registers of its threads.
+// Implements wgmma: a warpgroup multiplies matrices in shared memory and adds to registers of its threads.
 //
-// It is one instruction of four warps: it happens when all have issued it and one of them waits (or earlier, by lot).
-// Until a thread has waited, its sums hold NaN and belong to the unit.
+// A wgmma is one instruction of four warps: it runs when all have issued it and one of them waits, or earlier at random with a
+// seed. Until a thread has waited, its accumulator registers contain NaN, and an access to them is reported.
 #pragma once
 #include "bulk.hpp"
 
-constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
+constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic produces
 
 // ---- execution
 
-// a in registers: a warp's 16 rows as mma.sync has them.
+// Operand A in registers: the 16 rows of each warp are laid out as for mma.sync.
 static void decode_registers(const Product& product, float* into) {
   const uint32_t bytes = type_bytes(product.made.a_type), per = 4 / bytes;
   for (uint32_t row = 0; row < 64; ++row) {
@@ -59,14 +59,14 @@ static inline float* register_of(const Held& held, uint32_t index) {
   return held.places ? held.places[index] : held.first + index;
 }
 
-// Sum `index` of a thread of the warpgroup, within 64 x n.
+// The row and column of accumulator `index` of a thread in the 64 x n tile.
 static inline float* sum_of(Sums* sums, uint32_t thread, uint32_t index) {
   const uint32_t row = thread / 32 * 16 + thread % 32 / 4 + index / 2 % 2 * 8;
   const uint32_t column = index / 4 * 8 + thread % 4 * 2 + index % 2;
   return sums->tile + row * sums->n + column;
 }
 
-// From a register into the tile, and poison in its place; and back.
+// Moves accumulators between registers and the tile, and poisons the registers meanwhile.
 static void take_register(Sums* sums, uint32_t thread, uint32_t index, float* place) {
   if (sums->half) {
     unsigned short halves[2];
@@ -130,8 +130,8 @@ static Warpgroup* own_group(Worker* worker) {
   return group;
 }
 
-// Of a traced build: an access of a thread's own memory, which may be a register that wgmma has in its hands.
-static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+// Traced builds: checks whether an access to a thread's own memory touches a register that a pending wgmma uses.
+static void check_register_access(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
   for (const Held& held : own->held) {
     if (!holds(held, address, bytes)) continue;
@@ -145,7 +145,7 @@ static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, u
   }
 }
 
-// Whether nothing stands between what the thread did with these registers and the wgmma that takes them.
+// Returns whether the thread has accessed these registers without a wgmma.fence before the wgmma that uses them.
 static bool lacks_fence(GroupThread* own, const Held& taken) {
   for (uint32_t index = 0; index < own->returned.count; ++index) {
     Returned& returned = own->returned[index];
@@ -162,18 +162,18 @@ static bool lacks_fence(GroupThread* own, const Held& taken) {
 
 static void check_operand(Worker* worker, const Operand& operand, const char* which, uint32_t site,
                           uint32_t async_read) {
-  bool told = false, traced = worker->trace && worker->trace->races;
+  bool reported = false, traced = worker->trace && worker->trace->races;
   const bool loads = worker->events->loads.count;
   each_piece_of(operand, [&](uint32_t offset, uint32_t, uint32_t) {
-    if (told) return;
+    if (reported) return;
     if (shared_room(worker, offset) < 16) {
       report_at(worker, kReportBeyondShared, site,
                 "the descriptor of %s leads to byte %d of shared memory; the launch asks for %u", which,
-                told_offset(worker, offset), worker->launch->shared_bytes);
-      fatal_event(worker);
+                reported_offset(worker, offset), worker->launch->shared_bytes);
+      abandon_launch(worker);
     }
-    if (loads) told = check_loads_in(worker, offset, "this wgmma", site);
-    if (!told && traced) check_async_read(worker, offset, 16, site, async_read);
+    if (loads) reported = check_loads_in(worker, offset, "this wgmma", site);
+    if (!reported && traced) check_async_read(worker, offset, 16, site, async_read);
   });
 }
 
@@ -224,10 +224,10 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   if (worker->threads - self / kGroupThreads * kGroupThreads < kGroupThreads) {
     report_at(worker, kReportPartialWarp, site,
               "wgmma needs a whole warpgroup of 128 threads; the block has %u threads", worker->threads);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
-  worker->holds_registers = true;
-  set_glance(worker);
+  worker->uses_wgmma = true;
+  set_access_filter(worker);
   Warpgroup* group = own_group(worker);
   GroupThread* own = &group->threads[thread];
   uint32_t number = own->issued++;
@@ -247,7 +247,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
               "threads of a warpgroup execute different wgmma here: another shape, "
               "descriptor or scale than the first to come, at @%x@",
               product->site);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   Held* held = find_held(own->held, places[0]);
   if (!held) {
@@ -274,25 +274,25 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
               "the registers of this wgmma are in the hands of another, at @%x@, of "
               "another shape or in another order",
               held->site);
-    fatal_event(worker);
+    abandon_launch(worker);
   }
   ++held->products;
   held->site = site;
   if (made->a_in_registers) memcpy(product->a_registers[thread], made->a_registers, sizeof made->a_registers);
-  if (thread % kLanes == 0) {  // the warps issue it one by one
+  if (thread % kLanes == 0) {  // the warps issue the wgmma one by one
     check_operand(worker, left_operand(*made), "a", site, product->async_read);
     check_operand(worker, right_operand(*made), "b", site, product->async_read);
   }
   if (++product->issued < kGroupThreads) return;
-  something_happened(worker);
+  count_progress(worker);
   wake_all(worker, kWaitProduct, self / kGroupThreads);
-  if (!by_lot(worker, 4)) return;
+  if (!at_random(worker, 4)) return;
   for (Product* earlier : group->products) {
     if (!earlier->executed && earlier->issued == kGroupThreads) execute(worker, earlier);
   }
 }
 
-// `.sync.aligned`: the lanes of a warp go on together.
+// `.sync.aligned`: all lanes of the warp execute the instruction together.
 void opb_product_commit(const char* file, unsigned line) {
   Worker* worker = enter_event();
   opb_warp(~0u, OPB_WARP_BALLOT, 0, 0, file, line);
@@ -322,10 +322,10 @@ void opb_product_wait(unsigned pending, const char* file, unsigned line, const v
 }
 }
 
-// At a block's end: nothing may be left, and nothing is.
+// Called at the end of a block: reports products that no thread has waited for, and frees the state.
 static void end_products(Worker* worker) {
-  worker->holds_registers = false;
-  set_glance(worker);
+  worker->uses_wgmma = false;
+  set_access_filter(worker);
   for (Warpgroup* group : worker->events->groups) {
     if (!group) continue;
     for (Product* product : group->products) {

@@ -1,8 +1,8 @@
-// From 32 logs of single lanes to the requests of a warp.
+// Merges the logs of the 32 lanes of a warp into the warp's requests, and counts them.
 //
-// Lanes run one after another on a CPU and together on a GPU. Each lane logs its basic blocks, calls and accesses; the
-// replay advances the lanes whose position in the code is least, so that lanes which part at a branch meet again where
-// the paths join. Positions compare by the stack of calls first: a function called from both sides of a branch is two.
+// Lanes run one after another on a CPU and together on a GPU. Each lane logs its basic blocks, calls and accesses. The replay
+// advances the lanes with the lowest position in the code, so that lanes that diverge at a branch reconverge where the paths
+// join. Positions compare by call stack first, so a function called on both sides of a branch has two positions.
 #pragma once
 #include "count.hpp"
 
@@ -78,7 +78,7 @@ static inline bool same_calls(const CallStack* left, const CallStack* right) {
   return left->depth == right->depth && left->hashes[stored_depth(left)] == right->hashes[stored_depth(right)];
 }
 
-// Whether a lane's next event comes before another's: the outermost call that differs decides.
+// Returns whether a lane's next event comes before another's: the outermost call that differs decides.
 static bool comes_before(const CallStack* left_calls, uint32_t left, const CallStack* right_calls, uint32_t right) {
   uint32_t left_depth = stored_depth(left_calls), right_depth = stored_depth(right_calls);
   for (uint32_t depth = 0; depth < left_depth || depth < right_depth; ++depth) {
@@ -101,7 +101,7 @@ static inline uint32_t head(const Replay* replay, uint32_t lane) {
   return log->control[log->events_read];
 }
 
-// The accesses of some lanes, each `ahead` of where its log was read to; one request for each form of access.
+// Counts the accesses of some lanes, each `ahead` events after the read position of its log; one request per form of access.
 static void count_accesses(Replay* replay, uint32_t control, uint32_t lanes, uint32_t ahead, Bounds bounds) {
   Request request;
   while (lanes) {
@@ -113,7 +113,7 @@ static void count_accesses(Replay* replay, uint32_t control, uint32_t lanes, uin
       uint64_t packed = log->address[log->addresses_read + ahead];
       if (request.count == 0) request.form = packed_form(packed);
       if (packed_form(packed) != request.form) {
-        left_over |= 1u << lane;  // a generic pointer may lead one lane to shared and another to global memory
+        left_over |= 1u << lane;  // generic pointers of different lanes may address shared and global memory
         continue;
       }
       request.lanes[request.count] = lane;
@@ -147,7 +147,7 @@ static inline void advance(Replay* replay, uint32_t lanes, uint32_t events, uint
   }
 }
 
-// These lanes went through a basic block; what follows is the way that each takes at its end.
+// Records that these lanes executed a basic block; the next event of each shows its direction at the end of the block.
 static inline void enter_block(Replay* replay, uint32_t lanes, uint32_t site) {
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     CallStack* calls = &replay->calls[__builtin_ctz(rest)];
@@ -159,7 +159,7 @@ static inline void count_block(Trace* trace, uint32_t site) {
   if (site < trace->block_places) ++trace->blocks[site].executions;
 }
 
-// Counts the branch at which `together` leave others that stood with them; lanes that leave later were counted now.
+// Counts the branch at which `together` diverge from lanes of the same step; lanes that diverge later are counted here, too.
 static void count_parting(Replay* replay, uint32_t alive, uint32_t together) {
   uint32_t leader = __builtin_ctz(together), step = replay->calls[leader].step, peers = 0;
   for (uint32_t rest = alive; rest; rest &= rest - 1) {
@@ -183,7 +183,7 @@ static void meet(WarpLog* log) {
   log->classes[0] = ~0u;
 }
 
-// Events that all these lanes have in common.
+// Replays events that all these lanes have in common.
 static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
   const LaneLog* reference = &replay->log->lanes[__builtin_ctz(lanes)];
   const uint32_t* control = reference->control + reference->events_read;
@@ -201,7 +201,7 @@ static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
       for (uint32_t rest = lanes; rest; rest &= rest - 1) {
         follow_call(&replay->calls[__builtin_ctz(rest)], control[step]);
       }
-    } else if (kind == kEventMeet) {
+    } else if (kind == kEventSync) {
       meet(replay->log);
     }
   }
@@ -217,7 +217,7 @@ static uint32_t unread_lanes(const WarpLog* log) {
   return unread;
 }
 
-// How many events all these lanes have in common from here on.
+// Returns the number of next events that all these lanes have in common.
 static uint32_t common_events(const Replay* replay, uint32_t lanes) {
   uint32_t first = __builtin_ctz(lanes);
   const LaneLog* reference = &replay->log->lanes[first];
@@ -237,7 +237,7 @@ static uint32_t common_events(const Replay* replay, uint32_t lanes) {
   return common;
 }
 
-// Lanes of one class that part here are two classes from now on.
+// Splits a class of lanes that diverge here.
 static void split_classes(WarpLog* log, uint32_t alive, uint32_t together) {
   for (uint32_t index = 0, count = log->class_count; index < count; ++index) {
     uint32_t moving = log->classes[index] & together, staying = log->classes[index] & alive & ~together;
@@ -247,12 +247,12 @@ static void split_classes(WarpLog* log, uint32_t alive, uint32_t together) {
   }
 }
 
-// One step of lanes that do not all stand at the same place.
+// Replays one step of lanes that are at different positions.
 static void replay_least(Replay* replay, uint32_t alive) {
   uint32_t best = kNobody, together = 0, meeting = 0;
   for (uint32_t rest = alive; rest; rest &= rest - 1) {
     uint32_t lane = __builtin_ctz(rest), control = head(replay, lane);
-    if (event_kind(control) == kEventMeet) {
+    if (event_kind(control) == kEventSync) {
       meeting |= 1u << lane;
       continue;
     }
@@ -274,7 +274,7 @@ static void replay_least(Replay* replay, uint32_t alive) {
   replay_together(replay, together, 1);
 }
 
-// Replays a warp's logs until all are empty, or until one is that its lane has not finished (`open`).
+// Replays a warp's logs until all are empty, or until the log of an unfinished lane (`open`) is.
 static void replay_warp(Worker* worker, uint32_t warp, uint32_t open) {
   Trace* trace = worker->trace;
   WarpLog* log = trace->logs[warp];
@@ -313,7 +313,7 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
   if (runnable(worker, warp)) return;
   uint32_t paused = worker->paused[warp];
   if (!paused) {
-    if (worker->at_warp[warp]) return;  // these lanes will go on in this log
+    if (worker->at_warp[warp]) return;  // these lanes will continue in this log
     replay_warp(worker, warp, 0);
     give_back_log(trace, warp);
     return;
@@ -326,7 +326,7 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
   }
 }
 
-// A full log: the other lanes of the warp catch up, and what all have gone through is replayed.
+// Called when a log is full: the other lanes of the warp catch up, and the common part is replayed.
 static void pause_lane(Worker* worker) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes, bit = bit_of(self);

@@ -1,4 +1,4 @@
-// The cpu backend's runtime: executes compiled kernels as a GPU would, one block per worker at a time.
+// Executes compiled kernels as a GPU would, one block per worker at a time; the entry points that Python and kernels call.
 //
 // One translation unit, so that a barrier inlines down to the stack switch. It uses no C++ library: a compiler without
 // one for this machine (zig on a cold cache) links it in 0.04 s.
@@ -17,10 +17,10 @@
 #include "fragments.hpp"
 #include "numbers.hpp"
 
-// In static memory from the start: once a thread has touched them elsewhere, no module that expects them there loads.
+// In static thread-local memory from the start: a module that expects them there does not load after another placement.
 __thread opb_coordinates opb_current __attribute__((tls_model("initial-exec")));
 __thread Worker* opb_worker __attribute__((tls_model("initial-exec")));
-__thread Glance opb_glance __attribute__((tls_model("initial-exec")));
+__thread AccessFilter opb_access_filter __attribute__((tls_model("initial-exec")));
 
 extern "C" {
 
@@ -71,7 +71,7 @@ void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, cons
 
 char* opb_shared_base(void) { return opb_worker->shared_base; }
 
-// For loops that wait for another thread: let the block's next thread run, wherever it is, then other workers.
+// Called in spin loops: lets the block's next thread run, then other workers.
 void opb_yield(void) {
   Worker* worker = opb_worker;
   if (!worker->fibers) become_fibers(worker);
@@ -83,7 +83,7 @@ void opb_yield(void) {
       return;
     }
   }
-  if (!pass_on(worker)) sched_yield();
+  if (!run_other_block(worker)) sched_yield();
 }
 
 unsigned long long opb_clock(void) {
@@ -121,10 +121,10 @@ OPB_API LaunchResult opb_launch(Launch* launch) {
   return launch->aborted ? kLaunchAbandoned : kLaunchDone;
 }
 
-// How many bytes the system refused since the last call, 0 if none: what came after is not to be trusted.
+// Returns the bytes of the first refused request since the last call; 0 if none. Results after a refusal are not valid.
 OPB_API uint64_t opb_take_refused_bytes() { return __atomic_exchange_n(&refused_bytes, 0, __ATOMIC_RELAXED); }
 
-// For tests: refuse a request for memory, the first from now on, or the second, ...; 0: none.
+// For tests: refuse the n-th request for memory from now on; 0: none.
 OPB_API void opb_refuse_memory(uint64_t number) { __atomic_store_n(&requests_to_refusal, number, __ATOMIC_RELAXED); }
 
 // The table of numbers that Python compares with its own when it loads the runtime.
@@ -133,7 +133,7 @@ OPB_API const SharedNumber* opb_shared_numbers(uint32_t* count) {
   return kSharedNumbers;
 }
 
-// Moves the reports gathered so far out and returns how many there were.
+// Copies the collected reports to `out`, removes them, and returns their number.
 OPB_API unsigned opb_take_reports(Report* out) {
   pthread_mutex_lock(&report_mutex);
   unsigned count = report_count;

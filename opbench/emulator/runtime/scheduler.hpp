@@ -1,4 +1,7 @@
-// The CUDA threads of one block as fibers: who runs next, barriers, and the plain loop before the first barrier.
+// Runs the CUDA threads of one block as fibers, and implements the barriers of a block.
+//
+// Threads run one after another on one stack until one of them waits; from then on each has its own stack. A thread that waits
+// at a barrier or warp operation switches to the next runnable thread; the last one to arrive releases the others.
 #pragma once
 #include "worker.hpp"
 
@@ -38,7 +41,7 @@ static __attribute__((noinline)) uint32_t next_in_other_warps(Worker* worker) {
   return kNobody;
 }
 
-// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
+// Returns the next runnable thread: first in the current warp, so that the lanes of a warp stay close together, then in others.
 static inline uint32_t next_runnable(Worker* worker) {
   uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
   uint32_t ready = runnable(worker, warp), later = ready & ~(1u << lane | ((1u << lane) - 1));
@@ -53,8 +56,8 @@ static inline char* stack_of(Worker* worker, uint32_t thread) {
   return worker->stacks + (size_t)thread * kStackBytes;
 }
 
-// Staggered tops, a switch's five cache lines apart: stacks of equal alignment would all compete for the same sets of
-// the caches and of the table of pages.
+// The tops of stacks are staggered by five cache lines, which a switch touches: stacks of equal alignment would compete for the
+// same sets of the caches and of the TLB.
 static inline size_t stagger_of(uint32_t thread) { return thread * 5 * 64 % (kStackBytes / 4); }
 
 static inline void resume(Worker* worker, Context* from, uint32_t thread) {
@@ -127,7 +130,7 @@ static inline void release_barrier(Worker* worker) {
   if (worker->at_warp[warp]) release_warp(worker, warp);
   if (worker->trace) trace_lane_stopped(worker, warp);
   if (worker->barrier_count == worker->live_count) release_barrier(worker);
-  if (worker->may_meet) thread_left(worker);
+  if (worker->uses_cluster_barrier) thread_left(worker);
   resume(worker, &worker->discarded, next_or_unblock(worker));
   __builtin_unreachable();
 }
@@ -138,7 +141,7 @@ static void fiber_entry() {
   thread_exit(worker);
 }
 
-// Most kernels never wait for each other: run the threads one after another on the first stack until one of them does.
+// Runs the threads one after another on the first stack until one waits: in many kernels, no thread waits for another.
 static void direct_entry() {
   Worker* worker = opb_worker;
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
@@ -150,7 +153,7 @@ static void direct_entry() {
   switch_to_main(worker);
 }
 
-// The first barrier or warp operation of a block: finished threads stay finished, the rest become fibers.
+// Called at the first barrier or warp operation of a block: the threads that have not finished become fibers.
 static void become_fibers(Worker* worker) {
   uint32_t finished = worker->current;
   worker->fibers = true;
@@ -170,13 +173,13 @@ static void become_fibers(Worker* worker) {
 
 constexpr uint32_t kPlainBarrier = OPB_BARRIER_OR + 1;
 
-// What is undefined at a barrier, and what is not. CUDA C++ Programming Guide: __syncthreads() in conditional code must be
+// Which uses of a barrier are undefined. CUDA C++ Programming Guide: __syncthreads() in conditional code must be
 // reached by the whole block or by none of it. PTX ISA, barrier.sync (which it becomes, on barrier 0): the threads of one
 // warp must execute the same instruction, and .red must not meet .sync at one barrier; different warps may arrive by
 // different instructions. Since Volta a barrier waits for all threads that have not exited (Volta Tuning Guide,
-// "Independent Thread Scheduling"). So lanes of a warp at different barriers are a finding, and so are kinds that mix;
-// threads that have left, and whole warps at barriers of their own, are none: hardware defines both, and kernels whose
-// warps have roles rely on it. (compute-sanitizer's synccheck reports those too, as "divergent threads in block".)
+// "Independent Thread Scheduling"). So lanes of a warp at different barriers are a finding, and so are mixed kinds.
+// Exited threads and whole warps at different barriers are no finding: hardware defines both, and warp-specialised kernels
+// rely on them. (compute-sanitizer's synccheck reports these, too, as "divergent threads in block".)
 static inline void wait_at_barrier(Worker* worker, Site site, uint32_t kind = kPlainBarrier) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;

@@ -1,12 +1,16 @@
-// Races and uninitialised reads: each location remembers its last accesses, and every access looks at them first.
+// Implements the shadow memory: finds races and reads of uninitialised memory.
+//
+// Each location has a cell with its last accesses (trace.hpp). Every access is compared with them: it races with an access of
+// another thread or block that conflicts and does not happen before it. Then the access is recorded in the cell. Vector clocks
+// order threads of one block, ordering.hpp orders blocks.
 #pragma once
 #include "ordering.hpp"
 
-// ---- stores that raced and may have changed nothing: whoever is last, the same is stored
+// ---- pending stores: a racing store of the value that is already there is only a note
 
-// Whether the contested bytes hold what they held before; blocks must have stored one small number, which raises a flag:
-// blocks that compute the same elements are a mistake.
-static bool stores_the_same(const Pending* store) {
+// Returns whether the contested bytes are unchanged. Between blocks the value must also be one small number, as of a flag:
+// blocks that compute the same elements twice are a mistake.
+static bool stores_the_same(const PendingStore* store) {
   const unsigned char* now = (const unsigned char*)store->address;
   bool small = store->other.access != OPB_ACCESS_LOAD, first = true;
   for (uint32_t byte = 0; byte < store->bytes; ++byte) {
@@ -18,12 +22,12 @@ static bool stores_the_same(const Pending* store) {
   return small || store->kind != kReportGlobalRace;
 }
 
-static __attribute__((noinline)) void settle_pending(Worker* worker) {
+static __attribute__((noinline)) void report_pending(Worker* worker) {
   Trace* trace = worker->trace;
   uint32_t self = worker->current, count = trace->pending_count;
   trace->pending_count = 0;
   for (uint32_t index = 0; index < count; ++index) {
-    const Pending* store = &trace->pending[index];
+    const PendingStore* store = &trace->pending[index];
     ReportKind kind = stores_the_same(store) ? kReportSameValue : store->kind;
     set_current(worker, store->thread);
     trace_report(worker, kind, store->site, store->address, store->bytes, store->access, &store->other);
@@ -31,7 +35,7 @@ static __attribute__((noinline)) void settle_pending(Worker* worker) {
   }
 }
 
-// The bytes of memory that a cell stands for.
+// The bytes of memory that a cell covers.
 struct CellRange {
   uintptr_t start;
   uint32_t bytes;
@@ -47,21 +51,21 @@ static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kin
                                                   uint32_t bytes, uint32_t access, const Other* other,
                                                   CellRange cell) {
   Trace* trace = worker->trace;
-  bool later = access == OPB_ACCESS_STORE && !trace->at_once && bytes <= kPendingBytes &&
+  bool later = access == OPB_ACCESS_STORE && !trace->report_at_once && bytes <= kPendingBytes &&
                (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
-  // A wide store meets the same other one at each of its cells: one stands for all.
+  // A wide store races with the same other store in several cells: one pending store covers all.
   const uint32_t contested = later ? contested_bytes(cell, address, bytes) : 0;
   for (uint32_t index = 0; later && index < trace->pending_count; ++index) {
-    Pending* store = &trace->pending[index];
+    PendingStore* store = &trace->pending[index];
     bool known = store->kind == kind && store->address == address && store->other.access == other->access;
     if (!known || store->bytes != bytes || store->site != site || store->thread != worker->current) continue;
     store->contested |= contested;
     return;
   }
-  if (!later || trace->pending_count == kPending) {
+  if (!later || trace->pending_count == kPendingStores) {
     return trace_report(worker, kind, site, address, bytes, access, other);
   }
-  Pending* store = &trace->pending[trace->pending_count++];
+  PendingStore* store = &trace->pending[trace->pending_count++];
   *store = {kind, site, bytes, access, worker->current, address, contested, {}, *other};
   memcpy(store->before, (const void*)address, bytes);
 }
@@ -69,22 +73,22 @@ static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kin
 // ---- shared memory: threads of one block, ordered by barriers, and within a warp by __syncwarp()
 
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
-constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the thread started
+constexpr uint16_t kBulkFlag = 0x4000;      // of a writer: a bulk copy that the thread started
 constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
-constexpr uint16_t kCountsFlag = 0x1000;  // of a writer: an atomic addition
+constexpr uint16_t kCountsFlag = 0x1000;    // of a writer: an atomic addition
 constexpr uint16_t kNoUpdater = 0xffff;
-// Of a report's `instructions`.
+// Flags of a report's `instructions`.
 constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64;
-constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
+constexpr uint32_t kCopyInFlight = ~0u;  // an interval later than all others: copies.hpp
 
-// Whether an access of `earlier` at that clock happened before what `later` does now, both within one interval.
+// Returns whether an access by thread `earlier` at a clock happens before the current access by `later`, in one interval.
 static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
   if (!trace->clocks_wide && earlier / kLanes != later / kLanes) return false;
   return trace->clocks[later][earlier] > clock || clock == kClockLimit;
 }
 
-// Whether this thread has seen by an atomic operation what the other one published and lacks a fence behind it, or has
-// read any flag or lock: the race is then one of a lock whose fences are missing, and no lost addition.
+// Returns kUnacquired if this thread has read the other one's release without an acquire fence, kGuarded if it has read any
+// flag or lock: the race is then caused by a missing fence of a lock, not by a non-atomic update.
 static uint32_t guards_of(const Trace* trace, uint32_t self, uintptr_t address, bool unacquired) {
   if (unacquired) return kUnacquired;
   const Guard& guard = trace->guards[self];
@@ -96,7 +100,7 @@ static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_
                                                          uint32_t other_thread, uint32_t other_access,
                                                          ReportKind kind, uint32_t instructions, CellRange cell) {
   const Trace* trace = worker->trace;
-  const ClockRow* seen = trace->pending_rows[worker->current];
+  const VectorClock* seen = trace->pending_clocks[worker->current];
   const bool plain = !trace->is_volatile && access != OPB_ACCESS_ATOMIC && other_access != OPB_ACCESS_ATOMIC;
   const bool unacquired = seen && seen->interval == trace->interval && seen->at[other_thread];
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
@@ -104,7 +108,7 @@ static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_
   report_race(worker, kind, site, address, bytes, access, &other, cell);
 }
 
-// Keeps the last reader of a cell in its set of earlier ones, before another takes its place.
+// Adds the last reader of a cell to the set of earlier readers, before another reader replaces it.
 static __attribute__((noinline)) void keep_reader(Trace* trace, SharedCell* cell) {
   AccessSets* sets = &trace->thread_sets;
   if (trace->thread_sets_interval != trace->interval || !sets->nodes.count) {
@@ -115,7 +119,7 @@ static __attribute__((noinline)) void keep_reader(Trace* trace, SharedCell* cell
   cell->readers = add_access(sets, cell->readers, reader, cell->read_clock, cell->read_site, true);
 }
 
-// Drops the earlier readers that are ordered before this one, which stands for them.
+// Removes the earlier readers that happen before this one: a write that races with them also races with this one.
 static __attribute__((noinline)) void settle_readers(Trace* trace, SharedCell* cell, uint32_t self) {
   const List<AccessNode>& nodes = trace->thread_sets.nodes;
   uint32_t all = cell->readers;
@@ -138,7 +142,7 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
     uint32_t reader = cell->reader & kThreadMask;
     flags = cell->reader & (kSeveralLanes | kSeveralWarps);
     if (ordered(trace, reader, cell->read_clock, self)) {
-      flags &= kSeveralWarps;  // what came before the meeting of the lanes is settled
+      flags &= kSeveralWarps;  // the warp has synchronised since the earlier reads by its lanes
       if (__builtin_expect(cell->readers, 0)) settle_readers(trace, cell, self);
     } else if (reader == self) {
       return;
@@ -147,7 +151,7 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
       cell->other_reader = (uint16_t)(reader | (cell->reader & kVolatileFlag));
       cell->other_clock = cell->read_clock;
       cell->other_site = cell->read_site;
-      if (__builtin_expect(trace->threads_meet_in_parts, 0)) keep_reader(trace, cell);
+      if (__builtin_expect(trace->partial_barriers, 0)) keep_reader(trace, cell);
     }
   } else {
     cell->readers = 0;
@@ -159,7 +163,7 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
 }
 
 struct Reader {
-  uint16_t thread;  // with its flag
+  uint16_t thread;  // with kVolatileFlag
   uint32_t site;
 };
 
@@ -178,7 +182,7 @@ static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, 
   return false;
 }
 
-// Whether somebody may still be reading a cell that this access changes; who is told.
+// Finds a reader of a cell whose read does not happen before this write.
 static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access, uint32_t self,
                                     Reader* found) {
   if (cell->read_interval != trace->interval) return false;
@@ -192,7 +196,7 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
     return true;
   }
   uint32_t other = before.thread & kThreadMask;
-  // Without meetings of parts of a block, only its barriers order warps.
+  // Without partial barriers, only barriers of the block order warps.
   bool other_unordered = (others & kSeveralWarps && !trace->clocks_wide) ||
                          (others && other != self && !ordered(trace, other, cell->other_clock, self));
   if (other_unordered && !both_flags(trace, access, before.thread, self)) {
@@ -202,7 +206,7 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
   return cell->readers && kept_reader_unordered(trace, cell, access, self, found);
 }
 
-// Cells as small as the smallest access: threads that write neighbouring halves do not race.
+// Splits all cells to the size of the smallest access, so that threads that write neighbouring halves do not race.
 static __attribute__((noinline)) void refine_shared(Trace* trace, uint32_t shift) {
   uint32_t pieces = 1u << (trace->shared_shift - shift);
   size_t count = trace->shared_cell_bytes >> trace->shared_shift;
@@ -218,8 +222,8 @@ static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
   return alignment & 1 ? 0 : alignment & 2 ? 1 : 2;
 }
 
-// A location that two warps look at and change as a flag only: volatile, or by atomic operations. Within a warp such code
-// relies on lanes in step, as before Volta.
+// Returns whether two accesses synchronise instead of racing: both are atomic, or both are volatile and by different warps.
+// Within a warp, volatile accesses rely on lanes in lockstep, which GPUs since Volta do not guarantee.
 static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
   if (!trace->is_volatile && access != OPB_ACCESS_ATOMIC) return false;
   if (!(other & (kVolatileFlag | kAtomicFlag))) return false;
@@ -227,7 +231,7 @@ static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t othe
   return atomic || (other & kThreadMask) / kLanes != self / kLanes;
 }
 
-// The same of two accesses that change it: which of two volatile stores is the last one, nobody knows.
+// The same for two writes. Two volatile stores do race: their order is undefined.
 static inline bool both_flags_of_writers(const Trace* trace, uint32_t access, uint16_t writer, uint32_t self) {
   bool stores = access == OPB_ACCESS_STORE && !(trace->word & OPB_STRONG) && !(writer & kAtomicFlag);
   return !stores && both_flags(trace, access, writer, self);
@@ -240,7 +244,7 @@ static inline uint16_t writer_flags(const Trace* trace, uint32_t access) {
          (trace->word & OPB_COUNTS ? kCountsFlag : 0);
 }
 
-// An atomic addition makes the last one by another thread an earlier update, unless that is ordered before it.
+// Records a write. The previous atomic addition by another thread becomes `updater`, unless it happens before this one.
 static inline void note_writer(const Trace* trace, SharedCell* cell, uint32_t access, uint32_t self, uint32_t site) {
   uint16_t flags = writer_flags(trace, access), writer = cell->writer;
   bool counted = cell->write_interval == trace->interval && writer & kCountsFlag;
@@ -257,7 +261,7 @@ static inline void note_writer(const Trace* trace, SharedCell* cell, uint32_t ac
   cell->write_clock = (uint16_t)(own_clock(trace, self) - trace->write_clock_back);
 }
 
-// Whether a plain load reads back what this thread has added to, while another thread may still be adding.
+// Returns whether a plain load reads a counter that this thread has added to while another thread may still be adding.
 static inline bool reads_back_too_early(const Trace* trace, const SharedCell* cell, uint32_t self) {
   if (cell->updater == kNoUpdater || trace->is_volatile || !(cell->writer & kCountsFlag)) return false;
   uint32_t writer = cell->writer & kThreadMask;
@@ -265,7 +269,7 @@ static inline bool reads_back_too_early(const Trace* trace, const SharedCell* ce
   return !ordered(trace, cell->updater, cell->updater_clock, self);
 }
 
-// What a report says where the other access is volatile as this one is: before Volta a warp's lanes went in step.
+// Returns kBothVolatile if both accesses are volatile, for the report's advice on code written for GPUs before Volta.
 static inline uint32_t volatile_too(const Trace* trace, uint16_t other) {
   return trace->is_volatile && other & kVolatileFlag && !(other & kAtomicFlag) ? kBothVolatile : 0;
 }
@@ -323,16 +327,16 @@ static inline void check_shared(Worker* worker, Trace* trace, uintptr_t address,
   for (; cell <= last; ++cell) check_shared_cell(worker, trace, cell, address, bytes, access, site);
 }
 
-// ---- global memory: blocks of one launch, ordered only by what ordering.hpp follows
+// ---- global memory: accesses by blocks of one launch, ordered only by fences and flags (ordering.hpp)
 
-// Of a site in a global cell.
+// Flags of a site in a global cell.
 enum SiteFlags : uint32_t {
   kVolatileSite = 1,
-  kAtomicSite = 2,  // an atomic operation, or a load or store that is one
+  kAtomicSite = 2,  // an atomic operation, or an atomic load or store
   kCountsSite = 4,
   kBlockScopeSite = 8,
   kClusterScopeSite = 16,
-  kReadsBackSite = 32,  // a plain load of what its own block has added to atomically
+  kReadsBackSite = 32,  // a plain load of a location to which its own block has added atomically
 };
 constexpr uint32_t kSiteBits = 6;
 
@@ -351,7 +355,7 @@ static inline uint32_t pack_site(const Trace* trace, uint32_t site, uint32_t acc
 
 static inline bool is_strong(uint32_t packed) { return packed & (kVolatileSite | kAtomicSite); }
 
-// Whether both are volatile or atomic, and of a scope that holds both blocks.
+// Returns whether both accesses are volatile or atomic with scopes that include both blocks, so that they do not race.
 static bool is_strong_pair(const Worker* worker, uint32_t left, uint32_t right, uint32_t block) {
   if (!is_strong(left) || !is_strong(right) || (left | right) & kBlockScopeSite) return false;
   return !((left | right) & kClusterScopeSite) || same_cluster(worker, block);
@@ -363,7 +367,7 @@ static uint3 block_of_number(const Worker* worker, uint32_t number) {
   return {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y), (uint32_t)(row / launch->grid.y)};
 }
 
-// An access of a block to one cell of global memory that is to be compared with earlier ones.
+// An access of a block to one cell of global memory, to compare with earlier ones.
 struct GlobalAccess {
   Worker* worker;
   const GlobalMemory* memory;
@@ -381,7 +385,7 @@ static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_
   bool narrow = is_strong(now.packed) && is_strong(packed) && (now.packed | packed) & (kBlockScopeSite | kClusterScopeSite);
   const uint32_t self = now.worker->current;
   const bool plain = !is_strong(now.packed) && !is_strong(packed);
-  const bool unacquired = knows_of(now.worker, now.worker->trace->seen_by[self], block, {now.address, moment, false, 0, 0, 0});
+  const bool unacquired = has_acquired(now.worker, now.worker->trace->unacquired_by[self], block, {now.address, moment, false, 0, 0, 0});
   Other other = {packed >> kSiteBits, block_of_number(now.worker, block), {0, 0, 0}, 0, other_access,
                  kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0) |
                      (plain ? guards_of(now.worker->trace, self, now.address, unacquired) : 0)};
@@ -392,7 +396,7 @@ static inline bool is_ordered(const GlobalAccess& now, uint32_t moment, uint32_t
   return ordered_between_blocks(now.worker, block, {now.address, moment, false, 0, 0, 0});
 }
 
-// The last write of a cell: its thread is known.
+// Returns whether the last write of a cell, whose thread is known, happens before this access.
 static bool is_write_ordered(const GlobalAccess& now, uint32_t block) {
   const SharedCell* last = now.threads;
   return ordered_between_blocks(now.worker, block, {now.address, now.cell->writer, true,
@@ -402,8 +406,8 @@ static bool is_write_ordered(const GlobalAccess& now, uint32_t block) {
 
 static uint32_t writer_access(uint32_t packed) { return packed & kAtomicSite ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE; }
 
-// A plain load of what others update by atomic operations: wrong where a block reads back what it has added to itself,
-// for it wants the count and may miss others' additions; elsewhere a note, as a guess may do.
+// Checks a plain load of a location that other blocks update atomically. It is a race if the block reads a counter that it
+// has added to, because it may miss additions of others. Otherwise it is a note: an approximate value may be enough.
 static void judge_plain_read(const GlobalAccess& now) {
   const GlobalCell* cell = now.cell;
   const Trace* trace = now.worker->trace;
@@ -442,7 +446,7 @@ static void judge_readers(const GlobalAccess& now) {
   const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
   AccessNode reader = {cell->readers, block_of(trace, cell->reader), cell->reader, cell->read_site};
   for (;; reader = nodes.items[reader.parent]) {
-    // An atomic operation meets those only that have read back their own additions.
+    // An atomic operation races only with loads of a counter to which their own block has added.
     bool meets = now.access == OPB_ACCESS_STORE ? !is_strong_pair(now.worker, now.packed, reader.site, reader.who)
                                                 : now.packed & kCountsSite && reader.site & kReadsBackSite;
     if (meets && reader.who != trace->block && !is_ordered(now, reader.when, reader.who)) {
@@ -459,7 +463,7 @@ static void judge_writer(const GlobalAccess& now) {
   const uint32_t writer = block_of(trace, cell->writer);
   const bool own = writer == trace->block, pair = is_strong_pair(now.worker, now.packed, cell->write_site, writer);
   const bool stores = now.access == OPB_ACCESS_STORE;
-  // Two volatile stores: which is the last one, nobody knows.
+  // The order of two volatile stores is undefined.
   const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
   const bool meets = !own && (!pair || both_stored);
   if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
@@ -470,7 +474,7 @@ static void judge_writer(const GlobalAccess& now) {
     }
   }
   if (!stores) return;
-  // Who has just updated a location atomically has seen all earlier updates of it.
+  // If this block has just updated the location atomically, all earlier updates happen before its store.
   const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
   bool updated = own && cell->write_site & kAtomicSite;
   for (uint32_t at = cell->updaters; at && !updated && !is_strong(now.packed); at = nodes.items[at].parent) {
@@ -518,7 +522,7 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   memory->shift = shift;
 }
 
-// Before griddepcontrol.wait: what a launch ahead has written may not be there yet, what it reads may still be needed.
+// Before griddepcontrol.wait, a previous launch may not have written yet, and may still read what this launch overwrites.
 static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const GlobalCell* cell, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t site) {
   const Trace* trace = worker->trace;
@@ -530,7 +534,8 @@ static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const G
   trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
 }
 
-// Within the block, as in shared memory; but a plain load of what others update atomically is no race where it only guesses.
+// Checks for races between threads of one block, as in shared memory. A plain load of a location that others update atomically
+// is no race unless the thread reads back its own addition.
 static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemory* memory, SharedCell* cell,
                                  uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
@@ -561,7 +566,7 @@ static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemor
   note_writer(trace, cell, access, self, site);
 }
 
-// A block's read takes the place of an earlier one, which is kept unless it is ordered before.
+// Records a block's read in place of an earlier one, which goes to the set of readers unless it happens before this one.
 static __attribute__((noinline)) void note_global_read(Worker* worker, Trace* trace, GlobalCell* cell,
                                                        uintptr_t address, uint32_t packed) {
   const uint32_t before = cell->reader, reader = block_of(trace, before);
@@ -570,13 +575,13 @@ static __attribute__((noinline)) void note_global_read(Worker* worker, Trace* tr
   if (reader == trace->block) {
     kept = is_strong(packed) && !is_strong(cell->read_site);
   } else {
-    const bool alone = !teams && !trace->acquired.count && !trace->viewers.count;
+    const bool alone = !teams && !trace->acquired.count && !trace->acquirers.count;
     kept = alone || !ordered_between_blocks(worker, reader, {address, before, false, 0, 0, 0});
   }
   if (kept) {
     AccessSets* sets = &trace->whole->block_sets;
     const AccessStep& last = sets->last;
-    // Neighbours have one history.
+    // Neighbouring cells usually have the same history.
     const bool known = last.to && last.from == cell->readers && last.when == before && last.site == cell->read_site;
     cell->readers = known ? last.to : add_access(sets, cell->readers, reader, before, cell->read_site, teams);
   }
@@ -587,7 +592,7 @@ static __attribute__((noinline)) void note_global_read(Worker* worker, Trace* tr
 static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
                                      SharedCell* threads, uintptr_t address, uint32_t bytes, uint32_t access,
                                      uint32_t site) {
-  if (__builtin_expect(trace->unwaited, 0)) check_launch_ahead(worker, cell, address, bytes, access, site);
+  if (__builtin_expect(trace->previous_may_run, 0)) check_launch_ahead(worker, cell, address, bytes, access, site);
   const uint32_t moment = trace->moment;
   const bool written = cell->writer >= trace->first_moment;
   if (access == OPB_ACCESS_LOAD) {
@@ -602,7 +607,7 @@ static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalM
     } else if (!cell->writer && !memory->initialised) {
       trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
     }
-    // The first read of a moment stands for the later ones, unless those are plain and it is not, or read back.
+    // The first read of a moment covers the later ones, unless a later one is plain or reads back and the first does not.
     if (cell->reader == moment && (packed & kReadsBackSite) <= (cell->read_site & kReadsBackSite) &&
         (!is_strong(cell->read_site) || is_strong(packed))) {
       return;
@@ -636,10 +641,10 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
   GlobalCell* cell = memory->cells + (offset >> memory->shift);
   GlobalCell* last = memory->cells + ((offset + bytes - 1) >> memory->shift);
   SharedCell* threads = memory->threads + (offset >> memory->shift);
-  if (access != OPB_ACCESS_LOAD) memory->followed = true;
+  if (access != OPB_ACCESS_LOAD) memory->tracks_threads = true;
   for (; cell <= last; ++cell, ++threads) {
     check_global_cell(worker, trace, memory, cell, threads, address, bytes, access, site);
-    if (memory->followed) check_threads(worker, trace, memory, threads, address, bytes, access, site);
+    if (memory->tracks_threads) check_threads(worker, trace, memory, threads, address, bytes, access, site);
   }
 }
 
@@ -654,11 +659,11 @@ static void unmap_cells(GlobalMemory* memory) {
   if (memory->threads) munmap(memory->threads, cells * sizeof(SharedCell));
 }
 
-// ---- shared memory that the blocks of a cluster reach into: between blocks it is ordered as global memory is
+// ---- distributed shared memory of a cluster: accesses by different blocks are checked like those of global memory
 
 Trace* trace_of(const Worker* worker);
 
-// Before a cluster begins: nobody has touched a block's shared memory.
+// Called before a cluster begins: no block has accessed the shared memory yet.
 static void forget_cluster_memory(Worker* owner) {
   Trace* trace = trace_of(owner);
   if (!trace || !trace->cluster_memory.cells) return;
@@ -697,7 +702,7 @@ static __attribute__((noinline)) void check_cluster_shared(Worker* worker, Worke
   }
 }
 
-// A block's shared memory ends with it: what other blocks do to it must be ordered before.
+// Checks that accesses by other blocks of the cluster happen before the end of the block that owns the shared memory.
 static void check_cluster_exit(Worker* worker) {
   Trace* trace = worker->trace;
   for (uint32_t rank = 0; rank < kMaxCluster && rank < worker->team->size; ++rank) {
@@ -706,8 +711,8 @@ static void check_cluster_exit(Worker* worker) {
     const uint32_t block = block_of(trace, remote.moment), self = worker->current;
     const Earlier earlier = {0, remote.moment, false, 0, 0, 0};
     bool known = ordered_between_blocks(worker, block, earlier);
-    for (uint32_t viewer : trace->viewers) {
-      worker->current = viewer;
+    for (uint32_t acquirer : trace->acquirers) {
+      worker->current = acquirer;
       known = known || ordered_between_blocks(worker, block, earlier);
     }
     worker->current = self;

@@ -1,11 +1,15 @@
-// Loops that wait for another thread: they give way, and when nothing else happens either, they are a hang.
+// Makes spin loops yield to the threads that they wait for, and reports a hang if no thread makes progress.
+//
+// Traced launches: each volatile or atomic load comes here (look_at_flag) before it is checked for races; a load that reads an
+// unchanged value yields, and after kIdleLooks of them without a store anywhere the launch is reported as stuck. Untraced
+// launches: atomic and volatile accesses yield every few times, and a timer makes other loops yield.
 #pragma once
 #include "bulk.hpp"
 
 extern "C" void opb_yield(void);
 
-// So many looks at what does not change, in turn by all threads that are not at a barrier, with no store by anybody.
-constexpr uint32_t kIdleLooks = 8 * kMaxThreads;
+// The number of polls without a change or a store after which a launch hangs; threads that are not at a barrier take turns.
+constexpr uint32_t kIdlePolls = 8 * kMaxThreads;
 
 void trace_progress(Worker* worker) { worker->trace->idle = 0; }
 
@@ -26,7 +30,7 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
   return written + describe_location(worker, poll->address, text + written, room - written);
 }
 
-// A hang: who waits for what.
+// Reports a hang: what each thread waits for.
 [[noreturn]] static void report_idle(Worker* worker, uint32_t site, uintptr_t address) {
   char all[1200] = "", last[300] = "", own[300];
   size_t written = 0;
@@ -56,8 +60,8 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
   abandon_launch(worker);
 }
 
-// A thread looks at what another one may change. Who sees the same again lets the others run first.
-static __attribute__((noinline)) void look_again(Worker* worker, uint32_t site, uintptr_t address, uint32_t bytes) {
+// Records that a thread polls a location. If the thread reads the same value as before, it yields to other threads.
+static __attribute__((noinline)) void poll_location(Worker* worker, uint32_t site, uintptr_t address, uint32_t bytes) {
   Trace* trace = worker->trace;
   uint32_t self = worker->current;
   Poll seen = {site, address, trace->plain, 0};
@@ -72,48 +76,48 @@ static __attribute__((noinline)) void look_again(Worker* worker, uint32_t site, 
     return;
   }
   trace->poll_site[self] = site;
-  if (++trace->idle > kIdleLooks) {
+  if (++trace->idle > kIdlePolls) {
     trace->idle = 0;
     if (copies_are_under_way(worker)) {
       land_next(worker);
-    } else if (!pass_on(worker)) {
+    } else if (!run_other_block(worker)) {
       if (!worker->fibers) become_fibers(worker);
       report_idle(worker, site, address);
     }
   }
-  bool is_volatile = trace->is_volatile, at_once = trace->at_once, around_l1 = trace->around_l1;
+  bool is_volatile = trace->is_volatile, report_at_once = trace->report_at_once, bypasses_l1 = trace->bypasses_l1;
   uint32_t word = trace->word;
-  trace->is_volatile = trace->at_once = trace->around_l1 = false;
+  trace->is_volatile = trace->report_at_once = trace->bypasses_l1 = false;
   trace->word = 0;
   opb_yield();
-  trace->is_volatile = is_volatile, trace->at_once = at_once, trace->around_l1 = around_l1;
+  trace->is_volatile = is_volatile, trace->report_at_once = report_at_once, trace->bypasses_l1 = bypasses_l1;
   trace->word = word;
 }
 
 static void poll_by_fence(Worker* worker) {
   Trace* trace = worker->trace;
-  if (trace->plain) look_again(worker, site_of(worker, __builtin_return_address(0)), trace->plain, 1);
+  if (trace->plain) poll_location(worker, site_of(worker, __builtin_return_address(0)), trace->plain, 1);
 }
 
-// Volatile and atomic accesses: what they tell other threads and blocks, and what they learn of them.
-static __attribute__((noinline)) void look_at_flag(Worker* worker, const Region* region, uintptr_t address,
+// Handles a volatile or atomic access: polling, and the releases and acquires of synchronisation.
+static __attribute__((noinline)) void record_flag_access(Worker* worker, const Region* region, uintptr_t address,
                                                    uint32_t bytes, uint32_t access, uint32_t site) {
   Trace* trace = worker->trace;
-  bool sees = access != OPB_ACCESS_STORE, tells = access != OPB_ACCESS_LOAD;
-  if (sees) look_again(worker, site, address, bytes);
-  synchronise(worker, trace, address, trace->word, sees, tells, region->space != kShared || worker->team->size > 1);
+  bool reads = access != OPB_ACCESS_STORE, writes = access != OPB_ACCESS_LOAD;
+  if (reads) poll_location(worker, site, address, bytes);
+  synchronise(worker, trace, address, trace->word, reads, writes, region->space != kShared || worker->team->size > 1);
 }
 
-// ---- a traced build that runs untraced: others get their turn at atomic operations and volatile accesses
+// ---- a traced build that runs untraced: atomic operations and volatile accesses yield to other threads
 
-constexpr uint32_t kLooksBeforeYield = 64;
+constexpr uint32_t kAccessesBeforeYield = 64;
 
-// With a seed, lots decide whose access comes first.
-static __attribute__((noinline)) void give_way_by_lot(Worker* worker) {
-  worker->lot ^= worker->lot << 13, worker->lot ^= worker->lot >> 7, worker->lot ^= worker->lot << 17;
-  if (worker->lot >> 11 & 3) return;
+// With a seed, a pseudo-random thread runs next, so that the order of accesses varies.
+static __attribute__((noinline)) void yield_at_random(Worker* worker) {
+  worker->random_state ^= worker->random_state << 13, worker->random_state ^= worker->random_state >> 7, worker->random_state ^= worker->random_state << 17;
+  if (worker->random_state >> 11 & 3) return;
   if (!worker->fibers) become_fibers(worker);
-  uint32_t self = worker->current, from = (uint32_t)(worker->lot >> 16) % worker->threads;
+  uint32_t self = worker->current, from = (uint32_t)(worker->random_state >> 16) % worker->threads;
   for (uint32_t step = 0; step < worker->threads; ++step) {
     uint32_t other = (from + step) % worker->threads;
     if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
@@ -124,43 +128,43 @@ static __attribute__((noinline)) void give_way_by_lot(Worker* worker) {
 
 static inline void vary_order(Worker* worker) {
   if (!worker || !worker->launch || worker->trace) return;
-  if (worker->launch->seed) give_way_by_lot(worker);
-  // Who waits in a loop would else wait for the clock to tick.
-  if (worker->launch->spins && ++worker->looks % kLooksBeforeYield == 0) opb_yield();
+  if (worker->launch->seed) yield_at_random(worker);
+  // Without this, a spin loop would run until the next timer tick.
+  if (worker->launch->spins && ++worker->flag_accesses % kAccessesBeforeYield == 0) opb_yield();
 }
 
-// ---- at full speed nothing is looked at: a clock ticks, and who has not given way since the last tick does it now
+// ---- untraced builds: on a timer tick, a thread that has not yielded since the last tick yields
 
 constexpr int kTick = SIGURG;
 constexpr long kTickNanoseconds = 1000000;
 
-static void give_way(Worker* worker) {
+static void yield_to_other_warp(Worker* worker) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;
-  for (uint32_t step = 1; step <= worker->warps; ++step) {  // other warps first: a warp waits for itself seldom
+  for (uint32_t step = 1; step <= worker->warps; ++step) {  // other warps first: a lane seldom waits for its own warp
     uint32_t other = (warp + step) % worker->warps, ready = runnable(worker, other) & ~(other == warp ? bit_of(self) : 0);
     uint32_t behind = other == warp ? ready & ~(2 * bit_of(self) - 1) : ready;
     if (!ready) continue;
     resume(worker, &worker->contexts[self], other * kLanes + __builtin_ctz(behind ? behind : ready));
     return;
   }
-  pass_on(worker);
+  run_other_block(worker);
 }
 
 static void on_tick(int, siginfo_t*, void* raw_context) {
   Worker* worker = opb_worker;
   const Launch* launch = worker ? worker->launch : nullptr;
   if (!launch) return;
-  if (launch->block_milliseconds) {  // counted wherever the time went: interpreted instructions are the runtime's
+  if (launch->block_milliseconds) {  // counts time in the runtime, too, which interprets instructions
     if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
     worker->ticking = worker->blocks_begun;
     ++worker->ticks;
   }
   MachineState state = machine_state((const ucontext_t*)raw_context);
-  // Only where the kernel's own code stands still is everything of ours at rest.
+  // Switch only if the signal interrupted the kernel's code: the runtime's state may be inconsistent within the runtime.
   if (state.program_counter < launch->module_base || state.program_counter >= launch->module_end) return;
   if (state.stack_pointer - (uintptr_t)worker->stacks >= (size_t)worker->stack_count * kStackBytes) return;
-  // Enough has been seen of this block: its other threads are left out, and the next one begins.
+  // The block's time is over: skip its other threads and begin the next block.
   if (launch->block_milliseconds && worker->ticks > launch->block_milliseconds) {
     worker->launch->cut_short |= 1u << launch->sample;
     switch_to_main(worker);
@@ -168,7 +172,7 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
   if (!launch->spins || worker->trace) return;
   bool moved = worker->switches != worker->switches_before;
   worker->switches_before = worker->switches;
-  if (!moved) give_way(worker);
+  if (!moved) yield_to_other_warp(worker);
 }
 
 static void install_tick() {

@@ -1,4 +1,5 @@
-// The geometry of bulk copies: which bytes of a tensor lie where in shared memory; swizzles, clipped boxes, im2col.
+// Computes the geometry of bulk copies: the place of each byte of a tensor in shared memory, with swizzles, clipped boxes and
+// im2col.
 #pragma once
 #include "mbarrier.hpp"
 
@@ -16,17 +17,18 @@ static uint32_t row_count(const opb_tensor_map& map) {
   return rows;
 }
 
-// A swizzled row takes its span, however short it is.
+// A swizzled row takes its whole span, even if the row is shorter.
 static inline uint32_t row_pitch(const opb_tensor_map& map) {
   return map.swizzle ? 16u << map.swizzle : inner_bytes(map);
 }
 
-// 16-byte pieces trade places by bits 7 to 9 of the address itself, off which a descriptor's base offset is taken.
+// Swizzles 16-byte pieces by bits 7 to 9 of the address, less a descriptor's base offset.
 static inline uint32_t swizzled(uint32_t address, uint32_t span, uint32_t base_offset = 0) {
   return address ^ (((address >> 7) - base_offset) & (span / 16 - 1)) << 4;
 }
 
-// One row of a copy: `exists` unless it lies outside of the tensor; the byte at `first` of it is `from`'s.
+// One row of a copy: `from` is the address of the tensor row, `first` the offset in bytes at which the box begins in it.
+// `exists` is false if the row lies outside of the tensor.
 struct BulkRow {
   uint64_t from;
   int64_t first;
@@ -61,7 +63,7 @@ static void each_row(const opb_tensor_map& map, const opb_place& place, Visit vi
   }
 }
 
-// Every 16 bytes of a copy: visit(offset in shared memory, global address, first byte that exists there, and last + 1).
+// Calls visit(offset in shared memory, global address, first existing byte, last + 1) for every 16 bytes of a copy.
 template <class Visit>
 static void each_piece(const Bulk& copy, Visit visit) {
   if (copy.bytes) {
@@ -81,7 +83,7 @@ static void each_piece(const Bulk& copy, Visit visit) {
   });
 }
 
-// What a copy takes of shared memory, gaps of a swizzled box included; and what it adds to a barrier's count.
+// The bytes of shared memory that a copy occupies, with the gaps of a swizzled box; and the bytes that it adds to a barrier.
 static uint32_t footprint(const Bulk& copy) {
   return copy.bytes ? copy.bytes : row_count(copy.map) * row_pitch(copy.map);
 }

@@ -1,4 +1,9 @@
-// What a traced launch remembers: where memory is, who touched it last, and what each lane did since the last replay.
+// Defines the state of a traced launch: memory regions, shadow cells, vector clocks, logs of lanes, and counts.
+//
+// An access finds its region here (find_region), is checked for races against the cells of the location (shadow.hpp), and is
+// logged for counting (replay.hpp). A race is found by happens-before: each thread has a vector clock (trace->clocks), and
+// each cell keeps thread, clock and site of its last accesses. Between blocks, releases and acquires of synchronisation
+// locations order accesses (ordering.hpp).
 #pragma once
 #include <execinfo.h>
 #include <stdlib.h>
@@ -7,10 +12,10 @@
 #include "list.hpp"
 #include "scheduler.hpp"
 
-// Every number that decides the size of a structure below.
+// The sizes of the structures below.
 constexpr uint32_t kLogLength = 1024;  // events of one lane between replays: a warp's log stays in the cache
-constexpr uint64_t kGuardBytes = 64 << 10;  // the band around each buffer
-constexpr uint32_t kMaxDepth = 24;     // calls deeper than this are told apart by their depth only
+constexpr uint64_t kGuardBytes = 64 << 10;  // the guard bytes on each side of a buffer
+constexpr uint32_t kMaxDepth = 24;     // deeper calls are distinguished by their depth only
 constexpr uint32_t kRecentRegions = 256;
 constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
@@ -21,61 +26,62 @@ constexpr uint32_t kMaxParts = kMaxTeam;
 // Bulk: global memory that the copy engine reads or writes. Operand: shared memory that wgmma reads.
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule, kBulk, kOperand };
 
-// A control word: a position in the module and what happened there. Its order is the order of code.
-enum EventKind : uint32_t { kEventBlock, kEventEnter, kEventExit, kEventLoad, kEventStore, kEventAtomic, kEventMeet };
+// A control word is a position in the module and the kind of event there. Control words sort by position.
+enum EventKind : uint32_t { kEventBlock, kEventEnter, kEventExit, kEventLoad, kEventStore, kEventAtomic, kEventSync };
 constexpr uint32_t kEventBits = 3;
 constexpr uint32_t kLastSite = (1u << (32 - kEventBits)) - 1;
 static inline uint32_t event_kind(uint32_t control) { return control & ((1u << kEventBits) - 1); }
 
-// The last accesses of one location of global memory by blocks. A moment is a part of a block between two fences; moments
-// are numbered as they come and through all launches of a trace, so that an earlier launch's moments are smaller numbers.
+// The shadow cell of global memory: the last accesses by blocks. A moment is the part of a block between two fences, the
+// block's logical time. Moments are numbered in order through all launches of a trace, so earlier launches have smaller ones.
 struct GlobalCell {
-  uint32_t writer, write_site;  // a moment, and a site packed with SiteFlags
+  uint32_t writer, write_site;  // moment, and site packed with SiteFlags; 0: none
   uint32_t reader, read_site;
-  uint32_t readers;   // an access set: earlier plain reads that are not ordered before the last one
-  uint32_t updaters;  // an access set: atomic updates by other blocks before the last one, not ordered before it
+  uint32_t readers;   // an access set: earlier plain reads that do not happen before the last one
+  uint32_t updaters;  // an access set: earlier atomic updates by other blocks that do not happen before the last one
 };
 
-// The last accesses of one location by threads of one block, of shared memory or global. An interval lies between two barriers of a block; intervals are
-// numbered through all blocks, so that another block's accesses are old ones.
+// The shadow cell of the threads of one block, for shared or global memory. An interval is the time between two barriers of
+// a block. Intervals are numbered through all blocks, so another block's accesses belong to earlier intervals.
 struct SharedCell {
   uint32_t write_interval, write_site;
   uint32_t read_interval, read_site;
-  uint32_t other_site;  // of the last reader but one, for a write by the last one itself
-  uint32_t async_read;  // number of the last wgmma or bulk store that reads it
-  uint32_t readers;     // an access set: reads of this interval that are not ordered before the last one
+  uint32_t other_site;  // of the second last reader, which a write by the last reader races with
+  uint32_t async_read;  // number of the last wgmma or bulk store that reads the location
+  uint32_t readers;     // an access set: reads of this interval that do not happen before the last one
   uint16_t other_reader, other_clock;
-  uint16_t updater, updater_clock;  // the last counting update but one, if it is not ordered before the last one
+  uint16_t updater, updater_clock;  // the second last atomic addition, if it does not happen before the last one
   uint16_t writer, write_clock, write_fences;
   uint16_t reader, read_clock;
 };
 
-// Written by Python through ctypes, as these three: numbers.hpp lists the fields. A variable of the module is an array of its own.
+// Python writes the next three structures through ctypes; numbers.hpp lists the fields. SharedArray also describes module
+// variables.
 struct TraceBuffer {
   uint64_t start, bytes;
   uint32_t item_bytes, initialised;
 };
 struct SharedArray {
   uint64_t offset, bytes;
-  uint64_t constant;  // whether it is a __constant__ variable
+  uint64_t constant;  // whether the variable is __constant__
 };
 struct TraceTotals {
   uint64_t counted_blocks, barriers, accesses;
 };
 
-// A wgmma or bulk store that reads shared memory until its thread has waited for it.
+// A wgmma or bulk store, which reads shared memory until its thread has waited for its completion.
 struct AsyncRead {
   uint32_t site, thread;
   bool done;
 };
 
-// What is known of the threads of a block where some of them meet.
-struct ClockRow {
+// A vector clock of the threads of a block, released at a partial barrier or by a flag; valid in one interval.
+struct VectorClock {
   uint32_t interval;
   uint16_t at[kMaxThreads];
 };
 
-// The other side of a race.
+// The earlier access of a race.
 struct Other {
   uint32_t site;
   uint3 block, thread;
@@ -85,26 +91,26 @@ struct Other {
 struct GlobalMemory {
   uintptr_t start, end;
   bool initialised;
-  bool followed;   // whether accesses are told apart by thread: not while nobody has written what was there at the start
+  bool tracks_threads;   // whether `threads` is used; until the first write, reads by threads cannot race
   uint32_t shift;  // a cell covers 1 << shift bytes
   GlobalCell* cells;
-  SharedCell* threads;  // as many: of the threads of one block
-  bool constant;        // a __constant__ variable
+  SharedCell* threads;  // one per cell: accesses by the threads of one block
+  bool constant;        // whether this is a __constant__ variable
 };
 
-constexpr uint32_t kPending = 64, kPendingBytes = 16;
+constexpr uint32_t kPendingStores = 64, kPendingBytes = 16;
 
-// A store that raced, which may turn out to have left the bytes as they were.
-struct Pending {
+// A store that raced. It is reported once it has happened, because a store of the value that is already there is a note.
+struct PendingStore {
   ReportKind kind;
   uint32_t site, bytes, access, thread;
   uintptr_t address;
-  uint32_t contested;  // a bit for each byte that the other access touches too
+  uint32_t contested;  // one bit for each byte that the other access touches, too
   unsigned char before[kPendingBytes];
   Other other;
 };
 
-// What a thread saw when it last looked at a location that others may change: volatile, or atomic.
+// The value that a thread read at its last volatile or atomic load of a location, to recognise spin loops.
 struct Poll {
   uint32_t site;
   uintptr_t address, plain;
@@ -124,12 +130,12 @@ struct alignas(64) LaneLog {
   uint64_t address[kLogLength];
 };
 
-// What one request of a warp costs.
+// The cost of one request of a warp.
 struct Cost {
   int64_t sectors, wavefronts, ideal_wavefronts;
 };
 
-// And what one pattern of addresses cost; `lanes` is 0 where none is known.
+// A cache entry: the cost of one pattern of addresses. `lanes` is 0 in an empty entry.
 struct KnownCost {
   uint32_t control, form, lanes;
   Cost cost;
@@ -137,7 +143,7 @@ struct KnownCost {
 };
 constexpr uint32_t kKnownCosts = 64;
 
-// The last of some requests that one wider instruction could make: neighbours within one aligned piece of memory.
+// The last of several requests that one wider instruction could replace: neighbours within one aligned piece of memory.
 struct Window {
   uint32_t epoch, kind, form, count, lanes;
   bool merged;
@@ -149,14 +155,14 @@ struct WarpLog {
   LaneLog lanes[kLanes];
   Window windows[2][kWindows];  // of 8 and of 16 bytes
   uint32_t epoch;
-  // Lanes that have gone together ever since all last met at a barrier or warp operation.
+  // Groups of lanes that have not diverged since the last barrier or warp operation.
   uint32_t classes[kLanes];
   uint32_t class_count;
   WarpLog* next_free;
 };
 
-// Where a lane stands: the calls that it is in, the basic block that it went through last in each, and the step of its
-// warp's replay that brought it here. Lanes of one step went through that block together.
+// The position of a lane in the replay: its call stack, the last basic block in each call, and the replay step that moved
+// the lane here. Lanes with the same step executed that block together.
 struct CallStack {
   uint32_t depth, step;
   uint32_t sites[kMaxDepth];
@@ -164,18 +170,19 @@ struct CallStack {
   uint64_t hashes[kMaxDepth + 1];
 };
 
-// Written for Python: what warps did at the end of a basic block at which lanes parted. `next` is the block behind it.
+// Read by Python: the divergence of warps at the end of a basic block. `next` is the block that follows in the code.
 struct Branch {
   uint32_t site, next;
   uint64_t executions, divergent, fewest_lanes;
 };
-// Of the basic block whose entry lies at one place of the module; parted lanes took ways of which the smaller had so many.
+// Counts of the basic block that begins at one position of the module. fewest_lanes adds up, over all divergences, the
+// lanes on the smaller side.
 struct BlockCount {
   uint32_t executions, divergent;
   uint64_t fewest_lanes;
 };
 
-// Written for Python: traffic of one instruction. `upper` counts as if lanes that part never met again before the next
+// Read by Python: the traffic of one instruction. The `upper` counts assume that diverged lanes reconverge only at the next
 // barrier or warp operation.
 struct Count {
   uint32_t site, event, space, bytes;
@@ -183,32 +190,33 @@ struct Count {
   uint64_t upper_requests, upper_sectors, upper_wavefronts;
   struct {
     int64_t requests, sectors, wavefronts, ideal_wavefronts;
-  } saved[2];  // if a compiler merged neighbouring accesses to 8 and to 16 bytes
+  } saved[2];  // the savings if a compiler merged neighbouring accesses to 8 and to 16 bytes
 };
 
-// What a block had made known when it stored to a location: all accesses of earlier intervals, and of this interval
-// those whose clock is below that of their thread. Reads are looked at by moment, which is coarser.
+// A release: the accesses that happen before a store which publishes them. These are all accesses of earlier intervals, and
+// those of this interval whose clock is below that of their thread. Reads are ordered by moment, which is coarser.
 struct Release {
   uint32_t block, moment, interval;
-  uint16_t first, count;  // threads that `clocks` has
-  bool within_cluster;    // by a fence or operation whose scope is the cluster
+  uint16_t first, count;  // the threads in `clocks`
+  bool within_cluster;    // whether the scope of the fence or operation is the cluster
   uint16_t* clocks;
 };
+// The releases of one synchronisation location that a thread or block has acquired: the first `length` of its log.
 struct Acquired {
-  uint32_t location, length;  // an index, as the table of locations grows
+  uint32_t location, length;  // `location` is an index, because the table of locations grows
   bool within_cluster;
 };
 
-// A location that blocks synchronise through: who published its writes by a store or atomic operation, in order.
+// A synchronisation location: the releases by stores and atomic operations to one address, in order.
 struct SyncLocation {
   uintptr_t address;
   List<Release> log;
   List<Acquired> links;
-  ClockRow* told;  // what threads of the block have made known by it
+  VectorClock* released_clock;  // what threads of the block have released through it
 };
 
-// Sets of accesses are linked lists that share their tails; equal histories have one number, so that a comparison and a
-// look into a table add a read to a cell. Number 0 is the empty set.
+// Sets of accesses are linked lists that share their tails. Equal histories have the same number, so adding a read to a cell
+// takes one comparison and one table look-up. Number 0 is the empty set.
 struct AccessNode {
   uint32_t parent, who, when, site;
 };
@@ -228,13 +236,13 @@ struct Caches;
 
 constexpr uint32_t kMaxCluster = 16;
 
-// The last access of another block of the cluster to a block's shared memory.
+// The last access by another block of the cluster to a block's shared memory.
 struct RemoteAccess {
-  uint32_t moment, site, access;  // no moment: there was none
+  uint32_t moment, site, access;  // moment 0: no access
   uint3 block, thread;
 };
 
-// The flag or lock that a thread has last read by a volatile or atomic access, and in which block.
+// The flag or lock that a thread last read by a volatile or atomic access, and the block of the thread.
 struct Guard {
   uintptr_t address;
   uint32_t block;
@@ -252,64 +260,67 @@ struct Trace {
   const Region* recent[kRecentRegions];
   SharedArray *arrays, *variables;
   uint32_t array_count, variable_count;
-  GlobalMemory* variable_memories;  // one a variable
+  GlobalMemory* variable_memories;  // one for each variable
 
-  Caches* caches;  // null unless a GPU's caches are modelled
-  bool around_l1;    // of the next access
-  bool is_volatile;  // of the one that is looked at
-  uint32_t word, next_word;  // opb_access_word of the one that is looked at, and of the next one
-  uint16_t write_clock_back;  // by how much an access that publishes is recorded before its time
-  bool at_once;      // whether a store does not follow directly upon its being looked at
-  bool in_range;     // whether more pieces of one store are looked at before it follows
-  size_t range_written;  // of the access before, where that was such a store
+  Caches* caches;  // null if no GPU's caches are modelled
+  // Properties of the current access, set by the function that the shim or the compiler called.
+  bool bypasses_l1;            // whether the next access bypasses L1
+  bool is_volatile;          // whether the current access is volatile
+  uint32_t word, next_word;  // opb_access_word of the current access and of the next one
+  uint16_t write_clock_back;  // how far before the thread's clock a releasing store is recorded, so that it is released, too
+  bool report_at_once;      // whether to report a racing store at once, because the store itself happens later
+  bool in_wider_store;     // whether the current access is a piece of a store whose other pieces are checked before it happens
+  size_t range_written;  // the bytes of the previous access if it was such a store
   uint32_t pending_count;
-  Pending pending[kPending];
+  PendingStore pending[kPendingStores];
 
-  // Threads that wait in loops: what each saw last, and how often somebody saw the same since anything happened.
+  // Spin loops: the last values that each thread read, and how many reads in a row, by any thread, found no change.
   Poll polls[kMaxThreads][kPolls];
   bool polling[kMaxThreads];
   uint32_t poll_site[kMaxThreads];
-  uintptr_t plain;  // address of the last access
+  uintptr_t plain;  // the address of the last access
   uint32_t idle;
 
-  bool unwaited;                // whether launches ahead may still run, for all that the block has waited for
-  uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
-  uint32_t next_block;          // of the next launch's first
-  Trace* parts[kMaxParts];      // of the other blocks of a cluster: they count nothing
-  Trace* whole;  // of the launch; the trace itself, if it is not a part
+  bool previous_may_run;                // whether previous launches may still run, because the block has not waited for them
+  uint32_t first_block, block;  // the numbers of the launch's first block and of the running one
+  uint32_t next_block;          // the number of the next launch's first block
+  Trace* parts[kMaxParts];      // the traces of the other blocks of a team, which count no traffic
+  Trace* whole;                 // the launch's trace, of which this one may be a part
   uint32_t first_moment, moment;
   uint32_t next_moment;
   List<uint32_t> blocks_of_moments;  // from first_moment on
   AccessSets block_sets, thread_sets;
   uint32_t thread_sets_interval;
-  bool threads_meet_in_parts;  // from the first time on that some threads of a block met and others did not
+  bool partial_barriers;  // whether some threads of a block have synchronised without the others
   List<SyncLocation> locations;
   uint32_t* location_slots;  // a hash table from an address to the location's number + 1
   uint32_t location_slot_count;
-  List<Acquired> acquired;                               // by the whole block
-  List<Acquired> own[kMaxThreads], seen_by[kMaxThreads];  // by a thread; seen by it, with no fence since
-  List<uint32_t> viewers;  // threads for which one of these two holds something
-  ClockRow* pending_rows[kMaxThreads];
+  List<Acquired> acquired;  // by the whole block
+  // Acquired by one thread; and read by one thread, which has not executed an acquire fence since.
+  List<Acquired> acquired_by[kMaxThreads], unacquired_by[kMaxThreads];
+  List<uint32_t> acquirers;  // the threads for which one of these two lists is not empty
+  VectorClock* pending_clocks[kMaxThreads];
   Guard guards[kMaxThreads];
-  bool in_cluster;  // whether other blocks of a cluster may reach into this block's shared memory
-  GlobalMemory cluster_memory;         // that memory, as blocks see it
+  bool in_cluster;  // whether other blocks of a cluster may access this block's shared memory
+  GlobalMemory cluster_memory;       // the shadow of that memory for accesses by blocks
   RemoteAccess remote[kMaxCluster];  // by rank
 
   SharedCell* shared_cells;
   size_t shared_cell_bytes;
   uint32_t shared_shift;
   uint32_t interval, block_interval;
-  // What each thread knows of each: only the lanes of a warp of each other, until threads meet at part of a block.
+  // The vector clock of each thread. Only the components of its own warp are used until clocks_wide is set by a partial
+  // barrier of a block or a flag.
   uint16_t clocks[kMaxThreads][kMaxThreads];
   bool clocks_used[kMaxWarps], clocks_wide;
-  // Of each thread's last fence at each level: its clock after it, and the interval.
+  // The last fence of each thread at each level: the thread's clock after the fence, and the interval.
   uint16_t fence_clock[kLevels][kMaxThreads];
   uint32_t fence_interval[kLevels][kMaxThreads];
-  uint32_t fenced_interval[kLevels];  // the last in which any thread of the block fenced
-  Release published[kLevels];         // what the fences before the last barrier made known, to all threads
-  // How often a thread has executed fence.proxy.async, and what it knew at the last.
+  uint32_t fenced_interval[kLevels];  // the last interval in which any thread of the block executed a fence
+  Release published[kLevels];         // what the fences before the last barrier released, for all threads to publish
+  // How often a thread has executed fence.proxy.async, and its vector clock at the last time.
   uint16_t proxy_fences[kMaxThreads];
-  ClockRow* proxy_views[kMaxThreads];
+  VectorClock* proxy_views[kMaxThreads];
   struct {
     AsyncRead* items;
     uint32_t count, capacity;
@@ -321,7 +332,7 @@ struct Trace {
   CallStack calls[kMaxThreads];
 
   uint32_t step;
-  BlockCount* blocks;  // by site, of the launch's module
+  BlockCount* blocks;  // by site in the launch's module
   uint32_t block_places;
 
   KnownCost known_costs[kKnownCosts];
@@ -336,7 +347,7 @@ struct Trace {
 
 // ---- reports: once per kind and instruction, however often it happens
 
-// Where the function that runs was called, if it is none that the compiler pasted into the kernel.
+// Returns the position of the call of the current function; 0 if the function is the kernel or inlined into it.
 static uint64_t caller_of(const Worker* worker) {
   void* frames[24];
   const Launch* launch = worker->launch;
@@ -359,7 +370,8 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     return;
   }
   uintptr_t offset = address - (uintptr_t)worker->shared_base;
-  for (uint32_t rank = 0; offset >= worker->shared_bytes && rank < worker->team->size; ++rank) {  // of another block
+  // The address may lie in the shared memory of another block.
+  for (uint32_t rank = 0; offset >= worker->shared_bytes && rank < worker->team->size; ++rank) {
     const Worker* member = worker->team->members[rank];
     if (member && member->shared_owner == worker->shared_owner) offset = address - (uintptr_t)member->shared_base;
   }
@@ -416,7 +428,7 @@ static void map_regions(Worker* worker, Trace* trace) {
   add_region(trace, dynamic, dynamic + launch->shared_bytes, kShared, nullptr);
   uintptr_t stacks = (uintptr_t)worker->stacks;
   add_region(trace, stacks, stacks + (size_t)worker->stack_count * kStackBytes, kLocal, nullptr);
-  // Code and constants come before the variables; what lies between those, and behind them, is nobody's.
+  // Code and constants come before the variables. The gaps between and after the variables belong to no region.
   uintptr_t base = launch->module_base;
   bool plain = trace->variable_count == 0;
   add_region(trace, base, plain ? launch->module_end : base + trace->variables[0].offset, kModule, nullptr);
@@ -426,11 +438,11 @@ static void map_regions(Worker* worker, Trace* trace) {
     memory->start = start, memory->end = start + trace->variables[index].bytes;
     add_region(trace, start, memory->end, kModule, memory);
   }
-  // A slot that holds nothing must still point at something to compare with.
+  // An empty slot must still point to a region to compare with.
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
 
-// The region of an access that missed the short memory of regions; reports one that has none and returns null.
+// Finds the region of an access that missed the cache of recent regions; reports an access outside of all and returns null.
 static __attribute__((noinline)) const Region* find_region(Worker* worker, uintptr_t address, uint32_t bytes,
                                                            uint32_t access, uint32_t site) {
   Trace* trace = worker->trace;
@@ -451,13 +463,13 @@ static __attribute__((noinline)) const Region* find_region(Worker* worker, uintp
     return nullptr;
   }
   trace_report(worker, kReportGlobalBounds, site, address, bytes, access, nullptr);
-  // A gap after a variable, which elf.py made.
+  // The address may lie in a gap after a variable, which elf.py made.
   bool harmless = address >= worker->launch->module_base && address < worker->launch->module_end;
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     const GlobalMemory* memory = &trace->memories[index];
     harmless |= address + kGuardBytes >= memory->start && address + bytes <= memory->end + kGuardBytes;
   }
-  // Farther away lies somebody else's memory: stop before the access happens.
+  // Farther away lies other memory of the process: stop before the access happens.
   if (!harmless) abandon_launch(worker);
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// Warp operations: the lanes of one mask wait for each other, and the last one to arrive computes everybody's result.
+// Implements warp operations: the lanes of a mask wait for each other, and the last one to arrive computes all results.
 #pragma once
 #include <stdio.h>
 
@@ -72,8 +72,8 @@ static LanesText lanes_text(uint32_t lanes) {
   return made;
 }
 
-// What a shuffle gives that reads from a lane which does not take part: NaN, a large or a very small number in any type,
-// so that a use shows in the result, be it in a sum, a maximum or a minimum.
+// The result of a shuffle from a lane that does not take part: NaN, a large or a very small number in any type, so that its use
+// shows in a sum, a maximum or a minimum.
 static inline uint64_t undefined_value(const Worker* worker, uint32_t lane, uint32_t line) {
   constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
   const Launch* launch = worker->launch;
@@ -136,7 +136,7 @@ static void report_mask(Worker* worker, ReportKind kind, uint32_t thread, uint32
   set_current(worker, self);
 }
 
-// The lanes of a mask execute different operations: which lanes execute the other one.
+// Reports lanes of one mask that execute different operations, with the lanes that execute the other one.
 static void report_mixed(Worker* worker, uint32_t warp, uint32_t group, uint32_t other) {
   const Lane* lanes = &worker->lanes[warp * kLanes];
   const uint32_t first = __builtin_ctz(group);
@@ -151,7 +151,7 @@ static void report_mixed(Worker* worker, uint32_t warp, uint32_t group, uint32_t
   report_mask(worker, kReportWarpMask, warp * kLanes + first, lanes[other].site.line, text);
 }
 
-// A shuffle reads a lane that gives no value: it has exited, is not named by the mask, or is not there.
+// Reports a shuffle from a lane without a value: the lane has exited, is not in the mask, or does not exist.
 static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t present) {
   const Lane& own = worker->lanes[warp * kLanes + lane];
   const uint32_t exited = present & own.mask & ~worker->live[warp], source = own.source_lane;
@@ -177,7 +177,7 @@ static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t 
   return false;
 }
 
-// Exited lanes may be named in a mask; lanes that wait elsewhere may not, and nobody may read a lane that has exited.
+// A mask may name exited lanes, but not lanes that wait elsewhere, and no lane may read an exited lane.
 static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   const Lane* lanes = &worker->lanes[warp * kLanes];
   const uint32_t leader = __builtin_ctz(group);
@@ -197,7 +197,7 @@ static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t 
   }
 }
 
-// Complete every group of lanes that waits with the same mask and lacks nobody; true when one was complete.
+// Completes every group of lanes that waits with the same mask and is complete; returns whether there was one.
 bool release_warp(Worker* worker, uint32_t warp) {
   Lane* lanes = &worker->lanes[warp * kLanes];
   uint32_t candidates = worker->at_warp[warp] & ~worker->at_active[warp];
@@ -216,7 +216,7 @@ bool release_warp(Worker* worker, uint32_t warp) {
     check_group(worker, warp, group, present);
     uint32_t kind = lanes[__builtin_ctz(group)].kind;
     compute_results(worker, lanes, group, kind);
-    // Shuffles and votes make lanes meet; only __syncwarp() orders their memory accesses.
+    // Shuffles and votes synchronise lanes, but only __syncwarp() orders their memory accesses.
     if (worker->trace && kind == OPB_WARP_SYNC) trace_warp_sync(worker, warp, group);
     worker->at_warp[warp] &= ~group;
     released = true;
@@ -224,7 +224,7 @@ bool release_warp(Worker* worker, uint32_t warp) {
   return released;
 }
 
-// __activemask(): once no lane of the warp can run, those that wait at the same line are the active ones.
+// __activemask(): once no lane of the warp can run, the lanes that wait at the same line are the active ones.
 bool release_active_lanes(Worker* worker, uint32_t warp) {
   Lane* lanes = &worker->lanes[warp * kLanes];
   uint32_t waiting = worker->at_active[warp];

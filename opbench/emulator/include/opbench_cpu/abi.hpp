@@ -186,7 +186,7 @@ OPB_API int opb_trace_memcmp(const void* left, const void* right, unsigned long 
 OPB_API void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter);
 OPB_API void opb_trace_order(unsigned word);  // of the next access
 OPB_API void opb_trace_fence(unsigned word);
-OPB_API void opb_trace_around_l1(void);  // the next access goes straight to the L2 cache
+OPB_API void opb_trace_bypass_l1(void);  // the next access goes straight to the L2 cache
 OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);
 OPB_API unsigned long long opb_clock(void);

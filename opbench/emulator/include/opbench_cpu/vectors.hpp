@@ -99,14 +99,14 @@ OPB_LOAD(__ldcs)
 OPB_LOAD(__ldlu)
 
 #ifdef OPB_TRACE
-#define OPB_AROUND_L1 opb_trace_around_l1()
+#define OPB_BYPASS_L1 opb_trace_bypass_l1()
 #else
-#define OPB_AROUND_L1 (void)0
+#define OPB_BYPASS_L1 (void)0
 #endif
 #define OPB_LOAD_AROUND_L1(NAME)       \
   template <class T>                   \
   __forceinline__ T NAME(const T* p) { \
-    OPB_AROUND_L1;                     \
+    OPB_BYPASS_L1;                     \
     return *p;                         \
   }
 OPB_LOAD_AROUND_L1(__ldcg)
