@@ -1,8 +1,8 @@
 // Checks the accesses of the copy engine and of wgmma against the shadow memory, and counts them.
 //
-// Both read and write shared memory asynchronously, by the async proxy: their reads need a fence.proxy.async after the writes of
-// threads, and last until the thread has waited for them; their writes are in flight until they land. bulk.hpp and
-// products.hpp call this header.
+// Both read and write shared memory asynchronously, by the async proxy: their reads need a fence.proxy.async after the
+// writes of threads, and last until the thread has waited for them; their writes are in flight until they land.
+// bulk.hpp and products.hpp call this header.
 #pragma once
 #include "count.hpp"
 #include "tensor_map.hpp"
@@ -114,8 +114,8 @@ static void count_copy(Worker* worker, const Bulk& copy, EventKind event) {
   flush();
 }
 
-// Operands whose swizzle spreads 16-byte pieces over all banks take one pass for each 128 bytes. The passes of other layouts
-// are not known, and are counted the same.
+// Operands whose swizzle spreads 16-byte pieces over all banks take one pass for each 128 bytes. The passes of other
+// layouts are not known, and are counted the same.
 static void count_operands(Worker* worker, uint32_t site, uint32_t bytes) {
   Count* count = count_at(worker, site, kEventLoad, kOperand);
   if (!count) return;

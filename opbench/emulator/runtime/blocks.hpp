@@ -60,7 +60,8 @@ static int find_module(struct dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-// Tests for memory first: the C library ends the process if it has none for a thread's copy of a module's shared memory.
+// Tests for memory first: the C library ends the process if it has none for a thread's copy of a module's shared
+// memory.
 static bool has_room_for_shared(const Launch* launch) {
   ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
   dl_iterate_phdr(find_module, &search);

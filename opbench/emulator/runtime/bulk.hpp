@@ -1,13 +1,12 @@
 // Implements bulk copies (cp.async.bulk), with a tensor map or without.
 //
-// A load lands when no thread of its block can run, or earlier at random with a seed. A store reads shared memory when its
-// thread waits, as late as a GPU may.
+// A load lands when no thread of its block can run, or earlier at random with a seed. A store reads shared memory when
+// its thread waits, as late as a GPU may.
 #pragma once
 #include "async_shadow.hpp"
 #include "operands.hpp"
 
 // ---- conflicts that are found without a trace: with copies in flight and with operands of pending wgmma
-
 
 // Reports a read by the copy engine or wgmma of 16 bytes of shared memory that a copy in flight writes.
 static bool check_loads_in(Worker* worker, uint32_t offset, const char* who, uint32_t site) {
@@ -15,8 +14,8 @@ static bool check_loads_in(Worker* worker, uint32_t offset, const char* who, uin
     if (offset < load.shared || offset >= load.shared + footprint(load)) continue;
     report_at(
         worker, kReportUnfinishedBulk, site,
-        "%s reads byte %d of shared memory, which the copy at @%x@ may still be filling: nobody has waited for it",
-        who, reported_offset(worker, offset), load.site);
+        "%s reads byte %d of shared memory, which the copy at @%x@ may still be filling: nobody has waited for it", who,
+        reported_offset(worker, offset), load.site);
     return true;
   }
   return false;
@@ -91,7 +90,8 @@ static void start_load(Worker* worker, Worker* owner, Bulk load) {
   for (const Bulk& other : owner->events->loads) {
     if (load.shared >= other.shared + footprint(other) || other.shared >= load.shared + footprint(load)) continue;
     report_at(worker, kReportEarlyOverwrite, load.site,
-              "this copy overwrites what the copy at @%x@ may still be writing: nobody has waited for that", other.site);
+              "this copy overwrites what the copy at @%x@ may still be writing: nobody has waited for that",
+              other.site);
     break;
   }
   if (!load.inlined) start_in_cells(worker, owner, load);

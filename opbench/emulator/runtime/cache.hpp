@@ -1,19 +1,20 @@
 // Models a GPU's caches: turns the counted requests into the traffic that reaches L2 and DRAM.
 //
-// Every multiprocessor has an L1 that loads fill and stores pass through; the L2 is one, writes back, and is cold when a
-// trace begins. Lines of 128 bytes hold four sectors, each fetched by itself. Sets are chosen by a hash and replaced by
-// age, so that only capacity counts, as addresses of a GPU are hashed too. (An H200 joins some stores of parts of a
+// Every multiprocessor has an L1 that loads fill and stores pass through; the L2 is one, writes back, and is cold when
+// a trace begins. Lines of 128 bytes hold four sectors, each fetched by itself. Sets are chosen by a hash and replaced
+// by age, so that only capacity counts, as addresses of a GPU are hashed too. (An H200 joins some stores of parts of a
 // sector in L1, by timing rather than by rule: joining all of them is farther from its counters than joining none.)
 //
-// Warps run one after another here and concurrently on a GPU. The requests of each warp are kept until a wave of blocks, as many
-// as are resident on a GPU, has run; then they go to the caches as if all warps of the wave progressed equally fast.
+// Warps run one after another here and concurrently on a GPU. The requests of each warp are kept until a wave of
+// blocks, as many as are resident on a GPU, has run; then they go to the caches as if all warps of the wave progressed
+// equally fast.
 #pragma once
 #include "trace.hpp"
 
 constexpr uint32_t kLineShift = 7;  // bytes of a line
 constexpr uint32_t kLineSectors = 4;
 constexpr uint32_t kWays = 16;
-constexpr uint32_t kSlices = 1024;       // the maximum number of pieces in which a wave's warps take turns
+constexpr uint32_t kSlices = 1024;        // the maximum number of pieces in which a wave's warps take turns
 constexpr uint64_t kWaveItems = 8 << 20;  // a wave with more requests is processed in parts
 
 struct CacheLine {
@@ -49,7 +50,7 @@ struct Caches {
   uint32_t multiprocessor;       // of the running block
   Stream* streams;               // one for each warp of each block; those of the current wave first
   uint32_t stream_count, stream_capacity, block_streams;
-  Stream* stream;                // of the warp in replay
+  Stream* stream;  // of the warp in replay
   uint64_t items;
   CacheTotals totals;
 };
@@ -198,7 +199,8 @@ static void cache_request(Caches* caches, const uint64_t* addresses, uint32_t co
       if (place > begin) {
         stream->items[place - 1] |= bit;
       } else {
-        *append(&stream->items, &stream->count, &stream->capacity) = line << 8 | bit | (uint64_t)bypasses_l1 << 3 | event;
+        *append(&stream->items, &stream->count, &stream->capacity) =
+            line << 8 | bit | (uint64_t)bypasses_l1 << 3 | event;
       }
     }
   }

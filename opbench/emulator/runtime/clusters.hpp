@@ -1,7 +1,7 @@
 // Runs the blocks of a cluster, each on its own operating-system thread, because shared memory is thread-local.
 //
-// Exactly one of these threads runs at a time. It hands over when none of its CUDA threads can run, or at random with a seed.
-// Only the handover takes a lock.
+// Exactly one of these threads runs at a time. It hands over when none of its CUDA threads can run, or at random with a
+// seed. Only the handover takes a lock.
 #pragma once
 #include "products.hpp"
 
@@ -12,7 +12,8 @@ static uint3 place_in(uint64_t index, uint3 size) {
   return {(uint32_t)(index % size.x), (uint32_t)(index / size.x % size.y), (uint32_t)(index / size.x / size.y)};
 }
 
-// Returns the index of the block at a position: clusters follow the launch's order, and the blocks of a cluster are adjacent.
+// Returns the index of the block at a position: clusters follow the launch's order, and the blocks of a cluster are
+// adjacent.
 uint64_t block_at(const Launch* launch, uint64_t position) {
   const uint64_t size = cluster_size(launch), clusters = launch->block_count / size;
   const uint3 grid = launch->grid, shape = launch->cluster, all = quotient(grid, shape);

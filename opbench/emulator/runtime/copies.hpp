@@ -1,7 +1,7 @@
 // Implements cp.async: a thread's copy lands in shared memory when the thread waits for it, and not earlier.
 //
-// A GPU may be faster, so a kernel without the wait is sometimes right there; here it is always wrong. Until the wait, the cells
-// of the destination mark a copy in flight, and an access to them is reported.
+// A GPU may be faster, so a kernel without the wait is sometimes right there; here it is always wrong. Until the wait,
+// the cells of the destination mark a copy in flight, and an access to them is reported.
 #pragma once
 #include <stdlib.h>
 
@@ -14,7 +14,8 @@ struct AsyncCopy {
   alignas(16) char data[16];
 };
 
-static void each_target_cell(Worker* worker, const AsyncCopy* copy, void (*visit)(const Trace*, SharedCell*, uint32_t)) {
+static void each_target_cell(Worker* worker, const AsyncCopy* copy,
+                             void (*visit)(const Trace*, SharedCell*, uint32_t)) {
   Trace* trace = worker->trace;
   size_t offset = copy->to - worker->shared_base;
   if (!trace || !trace->races || offset + copy->bytes > worker->shared_bytes) return;

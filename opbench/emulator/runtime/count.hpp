@@ -1,11 +1,13 @@
-// Counts the cost of a warp's requests: 32-byte sectors in global memory, wavefronts over the 32 banks in shared memory.
+// Counts the cost of a warp's requests: 32-byte sectors in global memory, wavefronts over the 32 banks in shared
+// memory.
 #pragma once
 #include "cache.hpp"
 #include "trace.hpp"
 
 constexpr uint64_t kAddressMask = (1ull << 48) - 1;
 
-// Packs an address with size, space and whether the access bypasses L1 in the high bits, so that a log has one word per access.
+// Packs an address with size, space and whether the access bypasses L1 in the high bits, so that a log has one word per
+// access.
 static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space space, bool bypasses_l1) {
   return (uint64_t)address | (uint64_t)bytes << 48 | (uint64_t)space << 56 | (uint64_t)bypasses_l1 << 60;
 }
@@ -163,8 +165,8 @@ static Cost cost_of(const Request* request, uint32_t kind) {
   return count_wavefronts(request, kind == kEventLoad);
 }
 
-// Returns the cached cost of the same pattern of addresses at another start: a shift by whole words rotates the banks, and a
-// shift by whole sectors keeps the sectors.
+// Returns the cached cost of the same pattern of addresses at another start: a shift by whole words rotates the banks,
+// and a shift by whole sectors keeps the sectors.
 static Cost remembered_cost(Trace* trace, const Request* request, uint32_t control, uint32_t lanes) {
   KnownCost* known = &trace->known_costs[(control ^ request->form) * 0x9e3779b1u >> 26];
   uint64_t moved = request->addresses[0] - known->addresses[0];
@@ -183,17 +185,17 @@ static Cost remembered_cost(Trace* trace, const Request* request, uint32_t contr
 
 // Returns whether a request continues a window: the same lanes, each at the next address.
 static bool follows(const Window* window, const Request* request, uint32_t kind, uint32_t epoch, uint32_t lanes) {
-  bool alike = window->epoch == epoch && window->kind == kind && window->form == request->form &&
-               window->lanes == lanes;
+  bool alike =
+      window->epoch == epoch && window->kind == kind && window->form == request->form && window->lanes == lanes;
   for (uint32_t index = 0; alike && index < request->count; ++index) {
     alike = request->addresses[index] - window->addresses[index] == request->bytes;
   }
   return alike;
 }
 
-// Counts the savings of accesses of `width` bytes. A device compiler merges neighbours within one aligned piece, also from
-// different iterations of a loop, but not across a barrier, at which a warp takes a fresh log.
-// `varying`: the bits in which the request's addresses differ.
+// Counts the savings of accesses of `width` bytes. A device compiler merges neighbours within one aligned piece, also
+// from different iterations of a loop, but not across a barrier, at which a warp takes a fresh log. `varying`: the bits
+// in which the request's addresses differ.
 static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Request* request, Cost cost, uint32_t size,
                           uint32_t lanes, uint64_t varying) {
   uint64_t width = 8ull << size, first = request->addresses[0];

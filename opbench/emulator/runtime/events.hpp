@@ -1,9 +1,10 @@
-// Provides the common parts of asynchronous work: waiting threads, pseudo-random choices, shared addresses and deadlocks.
+// Provides the common parts of asynchronous work: waiting threads, pseudo-random choices, shared addresses and
+// deadlocks.
 //
-// A waiting CUDA thread is parked: it does not block its operating-system thread. When no thread of a block can run, the
-// oldest copy lands, or another block of the cluster runs, or the launch is a deadlock. Without a seed, work completes as late
-// as the program allows and threads run in turn; with a seed, both are pseudo-random. bulk.hpp, mbarrier.hpp, clusters.hpp and
-// products.hpp build on this header.
+// A waiting CUDA thread is parked: it does not block its operating-system thread. When no thread of a block can run,
+// the oldest copy lands, or another block of the cluster runs, or the launch is a deadlock. Without a seed, work
+// completes as late as the program allows and threads run in turn; with a seed, both are pseudo-random. bulk.hpp,
+// mbarrier.hpp, clusters.hpp and products.hpp build on this header.
 #pragma once
 #include "copies.hpp"
 
@@ -60,7 +61,8 @@ struct Events {
 static const char kMark[9] = "mbarrier";
 
 static inline uint64_t next_random(Worker* worker) {
-  worker->random_state ^= worker->random_state << 13, worker->random_state ^= worker->random_state >> 7, worker->random_state ^= worker->random_state << 17;
+  worker->random_state ^= worker->random_state << 13, worker->random_state ^= worker->random_state >> 7,
+      worker->random_state ^= worker->random_state << 17;
   return worker->random_state >> 11;
 }
 static inline bool at_random(Worker* worker, uint32_t one_in) {
@@ -100,6 +102,16 @@ static bool run_other_block(Worker* worker) {
   return false;
 }
 
+// Runs the first runnable thread of the block, from thread `from` on, other than the current one.
+static void resume_other(Worker* worker, uint32_t from) {
+  uint32_t self = worker->current;
+  for (uint32_t step = 0; step < worker->threads; ++step) {
+    uint32_t other = (from + step) % worker->threads;
+    if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
+    return resume(worker, &worker->contexts[self], other);
+  }
+}
+
 // Called at the start of every asynchronous operation: with a seed, a pseudo-random thread may run first.
 static Worker* enter_event() {
   Worker* worker = opb_worker;
@@ -107,18 +119,14 @@ static Worker* enter_event() {
   worker->events->used = true;
   if (!at_random(worker, 4)) return worker;
   if (at_random(worker, 16)) run_other_block(worker);
-  uint32_t self = worker->current, from = (uint32_t)(next_random(worker) % worker->threads);
-  for (uint32_t step = 0; step < worker->threads; ++step) {
-    uint32_t other = (from + step) % worker->threads;
-    if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
-    resume(worker, &worker->contexts[self], other);
-    break;
-  }
+  resume_other(worker, (uint32_t)(next_random(worker) % worker->threads));
   return worker;
 }
 
 // Delays an operation on another block: the other blocks run first, as far as they can.
-static bool run_others_first(Worker* worker) { return (!worker->launch->seed || at_random(worker, 2)) && run_other_block(worker); }
+static bool run_others_first(Worker* worker) {
+  return (!worker->launch->seed || at_random(worker, 2)) && run_other_block(worker);
+}
 
 static void count_progress(Worker* worker) { ++worker->team->progress; }
 
@@ -152,7 +160,8 @@ static void park(Worker* worker, Wait wait) {
   worker->events->waits[self].kind = kNoWait;
 }
 
-// ---- shared addresses: an offset with the block's rank in its cluster plus one in the bits above; or a generic pointer
+// ---- shared addresses: an offset with the block's rank in its cluster plus one in the bits above; or a generic
+// pointer
 
 struct SharedPlace {
   Worker* worker;  // null if the address is outside of the cluster's shared memory
@@ -189,7 +198,8 @@ static int32_t reported_offset(const Worker* worker, uint32_t offset) {
   return (int32_t)(offset >= dynamic ? offset - dynamic : offset);
 }
 
-// Returns the range of shared memory that a copy or product accesses; reports a range out of bounds and abandons the launch.
+// Returns the range of shared memory that a copy or product accesses; reports a range out of bounds and abandons the
+// launch.
 static SharedPlace checked_range(Worker* worker, uint64_t address, uint32_t bytes, const char* who, uint32_t site) {
   SharedPlace place = shared_place(worker, address);
   if (!place.worker) {
@@ -218,7 +228,8 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
       int written = snprintf(
           text, room,
           "at @%x@ for phase %llu (parity %u) of the mbarrier at byte %d of shared memory (made at @%x@), which lacks",
-          wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), reported_offset(worker, it.offset), it.made);
+          wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), reported_offset(worker, it.offset),
+          it.made);
       if (it.pending) written += snprintf(text + written, room - written, " %u of %u arrivals", it.pending, it.count);
       if (it.bytes) {
         written += snprintf(text + written, room - written, "%s %lld bytes%s", it.pending ? " and" : "",
@@ -242,7 +253,8 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
     for (uint32_t other = first; other < first + kGroupThreads / kLanes; ++other) {
       exited += kLanes - __builtin_popcount(worker->live[other]);
     }
-    int written = snprintf(text, room, "at @%x@ for the other warps of its warpgroup to issue the same wgmma", wait->site);
+    int written =
+        snprintf(text, room, "at @%x@ for the other warps of its warpgroup to issue the same wgmma", wait->site);
     if (!exited) return written;
     return written + snprintf(text + written, room - written, ", of which %u threads have exited", exited);
   }
@@ -250,7 +262,8 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
   return snprintf(text, room, "at line %u for %s", worker->waiting_site[thread].line, what);
 }
 
-// Returns how likely a wait is the cause: highest for a barrier with some arrivals of which others are missing, and few waiters.
+// Returns how likely a wait is the cause: highest for a barrier with some arrivals of which others are missing, and few
+// waiters.
 static uint32_t suspicion(Worker* worker, const Wait* wait) {
   uint32_t waiters = 0, weight = 0;
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
@@ -305,8 +318,9 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
       const Waiters* group = &groups[index];
       char block[32] = "";
       if (team->size > 1) snprintf(block, sizeof block, "of block %u ", rank);
-      written += snprintf(all + written, sizeof all - written, "%s%u thread%s %sfrom thread %u on: %s", written ? "\n" : "",
-                          group->count, group->count > 1 ? "s" : "", block, group->first, group->text);
+      written +=
+          snprintf(all + written, sizeof all - written, "%s%u thread%s %sfrom thread %u on: %s", written ? "\n" : "",
+                   group->count, group->count > 1 ? "s" : "", block, group->first, group->text);
     }
   }
   pthread_mutex_unlock(&mutex);

@@ -26,7 +26,8 @@ static Report* add_report(const Report* fresh) {
   for (uint32_t index = 0; index < report_count && !kept; ++index) {
     Report* known = &reports[index];
     bool same = known->kind == fresh->kind && known->tag == fresh->tag && known->line == fresh->line &&
-                known->program_counter == fresh->program_counter && (strcmp(known->text, fresh->text) == 0 || of_a_mask(fresh));
+                known->program_counter == fresh->program_counter &&
+                (strcmp(known->text, fresh->text) == 0 || of_a_mask(fresh));
     if (!same) continue;
     ++known->count;
     kept = known;

@@ -1,16 +1,16 @@
 // Defines the functions that a traced module calls at each access, call and basic block, and opens and closes traces.
 //
-// The module is compiled with -fsanitize=thread and -fsanitize-coverage=trace-pc, but linked with these functions instead of
-// libtsan. An access goes to record_access(): bounds (trace.hpp), synchronisation (spins.hpp), races (shadow.hpp), and the
-// lane's log for counts (replay.hpp). Python opens a trace, launches, and takes the counts.
+// The module is compiled with -fsanitize=thread and -fsanitize-coverage=trace-pc, but linked with these functions
+// instead of libtsan. An access goes to record_access(): bounds (trace.hpp), synchronisation (spins.hpp), races
+// (shadow.hpp), and the lane's log for counts (replay.hpp). Python opens a trace, launches, and takes the counts.
 #pragma once
 #include "products.hpp"
 #include "replay.hpp"
 #include "spins.hpp"
 
 // `aligned`: whether the compiler, like a GPU, requires the address to be a multiple of the size.
-static inline __attribute__((always_inline)) void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
-                                 bool aligned = true) {
+static inline __attribute__((always_inline)) void record_access(const void* pointer, uint32_t bytes, uint32_t access,
+                                                                const void* program_counter, bool aligned = true) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace) return;
   Trace* trace = worker->trace;
@@ -58,7 +58,8 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     if (flag) trace->write_clock_back = 0;
   }
   if (trace->counting) {
-    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, bypasses_l1));
+    log_access(worker, trace, site << kEventBits | (kEventLoad + access),
+               pack_address(address, bytes, region->space, bypasses_l1));
   }
 }
 
@@ -77,8 +78,8 @@ static __attribute__((noinline)) void record_volatile_access(const void* pointer
   worker->trace->is_volatile = false;
 }
 
-// Records a range, such as a copied structure, in pieces of at most 16 bytes. `follows`: whether the store of the whole range
-// comes directly after this call.
+// Records a range, such as a copied structure, in pieces of at most 16 bytes. `follows`: whether the store of the whole
+// range comes directly after this call.
 static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter,
                          bool follows = true) {
   const char* first = (const char*)pointer;
@@ -115,7 +116,8 @@ static void map_blocks(Worker* worker, Trace* trace) {
   trace->block_places = trace->blocks ? places : 0;
 }
 
-// All blocks of a launch share global memory, variables and block numbers; each block has shared memory, clocks and logs.
+// All blocks of a launch share global memory, variables and block numbers; each block has shared memory, clocks and
+// logs.
 Trace* trace_of(const Worker* worker) {
   Trace* whole = worker->launch->trace;
   if (!whole || !worker->rank) return whole;
@@ -358,8 +360,14 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   for (unsigned index = 0; index < trace->memory_count; ++index) {
     uint32_t item = buffers[index].item_bytes, shift = item >= 4 ? 2 : item >> 1;
     size_t cells = (buffers[index].bytes >> shift) + 16;
-    trace->memories[index] = {buffers[index].start, buffers[index].start + buffers[index].bytes,
-                              buffers[index].initialised != 0, buffers[index].initialised == 0, shift, nullptr, nullptr, false};
+    trace->memories[index] = {buffers[index].start,
+                              buffers[index].start + buffers[index].bytes,
+                              buffers[index].initialised != 0,
+                              buffers[index].initialised == 0,
+                              shift,
+                              nullptr,
+                              nullptr,
+                              false};
     if (races) map_cells(&trace->memories[index], cells);
   }
   return trace;
@@ -414,7 +422,7 @@ OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, uns
   if (!trace->variable_memories) return;
   trace->variable_count = copy_arrays(&trace->variables, variables, count);
   for (unsigned index = 0; index < trace->variable_count; ++index) {
-    trace->variable_memories[index] = {0,       variables[index].bytes, true, true, 2, nullptr,
+    trace->variable_memories[index] = {0,       variables[index].bytes,        true, true, 2, nullptr,
                                        nullptr, variables[index].constant != 0};
     if (trace->races) map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
   }
@@ -494,24 +502,26 @@ OPB_API void opb_trace_close(Trace* trace) {
 
 // ---- called by instrumented code
 
-static inline bool is_ignored(const void* pointer) { return (uintptr_t)pointer - opb_access_filter.start < opb_access_filter.bytes; }
+static inline bool is_ignored(const void* pointer) {
+  return (uintptr_t)pointer - opb_access_filter.start < opb_access_filter.bytes;
+}
 
 // The fast path must not save registers, so the slow path is a function of its own.
-#define OPB_ACCESS(NAME, BYTES, KIND)                                                                    \
-  static __attribute__((noinline)) void record_##NAME##BYTES(void* p, const void* program_counter) {    \
-    record_access(p, BYTES, KIND, program_counter);                                                      \
-  }                                                                                                      \
-  OPB_API void __tsan_##NAME##BYTES(void* p) {                                                           \
-    if (!is_ignored(p)) record_##NAME##BYTES(p, OPB_HERE);                                               \
+#define OPB_ACCESS(NAME, BYTES, KIND)                                                                \
+  static __attribute__((noinline)) void record_##NAME##BYTES(void* p, const void* program_counter) { \
+    record_access(p, BYTES, KIND, program_counter);                                                  \
+  }                                                                                                  \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                                                       \
+    if (!is_ignored(p)) record_##NAME##BYTES(p, OPB_HERE);                                           \
   }
-#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
-  OPB_API void __tsan_##NAME##BYTES(void* p) {                               \
+#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED)                            \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                                 \
     if (!is_ignored(p)) record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
   }
-#define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
-  OPB_API void __tsan_##NAME##BYTES(void* p) {                                   \
-    if (is_ignored(p)) return vary_order(opb_worker);                              \
-    record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED);                     \
+#define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED)        \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                 \
+    if (is_ignored(p)) return vary_order(opb_worker);          \
+    record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
   }
 #define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
@@ -519,14 +529,14 @@ static inline bool is_ignored(const void* pointer) { return (uintptr_t)pointer -
     record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
     record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
-#define OPB_ACCESSES(BYTES)                                                 \
+#define OPB_ACCESSES(BYTES)                                                     \
   OPB_VOLATILE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
   OPB_VOLATILE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
-  OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)            \
-  OPB_RARE_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)          \
+  OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)                \
+  OPB_RARE_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)              \
   OPB_VOLATILE_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)   \
   OPB_VOLATILE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
-  OPB_LOAD_AND_STORE(read_write, BYTES, true)                               \
+  OPB_LOAD_AND_STORE(read_write, BYTES, true)                                   \
   OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
 OPB_RARE_ACCESS(read, 1, OPB_ACCESS_LOAD, true)
 OPB_RARE_ACCESS(write, 1, OPB_ACCESS_STORE, true)
@@ -573,8 +583,10 @@ static bool is_local(const Worker* worker, uintptr_t pointer) {
   return pointer - (uintptr_t)worker->stacks < kStackBytes * (size_t)worker->stack_count;
 }
 
-// Records one side of a copy. Bytes beyond a local variable are reported and not accessed, because other variables lie there.
-static size_t record_side(const void* pointer, size_t bytes, size_t room, uint32_t access, const void* program_counter) {
+// Records one side of a copy. Bytes beyond a local variable are reported and not accessed, because other variables lie
+// there.
+static size_t record_side(const void* pointer, size_t bytes, size_t room, uint32_t access,
+                          const void* program_counter) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace) return bytes;
   if (bytes > room && is_local(worker, (uintptr_t)pointer)) {
@@ -615,7 +627,8 @@ static __attribute__((noinline)) void record_entry(Trace* trace, const void* cal
   log_event(worker, trace, (inside ? site_of(worker, call) : 0) << kEventBits | kEventEnter);
 }
 static __attribute__((noinline)) void record_exit(Trace* trace) {
-  log_event(opb_worker, trace, kLastSite << kEventBits | kEventExit);  // the last position, so that lanes leave together
+  log_event(opb_worker, trace,
+            kLastSite << kEventBits | kEventExit);  // the last position, so that lanes leave together
 }
 static __attribute__((noinline)) void record_block(Trace* trace, const void* program_counter) {
   Worker* worker = opb_worker;
@@ -640,7 +653,7 @@ struct IndexedArray {
   struct {
     uint16_t kind, info;
     char name[1];
-  } * array, *index;
+  } *array, *index;
 };
 OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t index) {
   Worker* worker = opb_worker;
@@ -679,9 +692,9 @@ static void report_overflow(const Overflow* data, uintptr_t left, uintptr_t righ
   Report* kept = add_report(&fresh);
   if (kept) *slot = {key, kept};
 }
-#define OPB_OVERFLOW(NAME, OPERATION) \
+#define OPB_OVERFLOW(NAME, OPERATION)                                                                    \
   OPB_API void __ubsan_handle_##NAME##_overflow(const Overflow* data, uintptr_t left, uintptr_t right) { \
-    report_overflow(data, left, right, OPERATION, OPB_HERE);                                           \
+    report_overflow(data, left, right, OPERATION, OPB_HERE);                                             \
   }
 OPB_OVERFLOW(add, "+")
 OPB_OVERFLOW(sub, "-")

@@ -1,5 +1,5 @@
-// Implements mbarriers, named barriers and elect. A phase of an mbarrier ends when all threads have arrived and all expected
-// bytes have landed.
+// Implements mbarriers, named barriers and elect. A phase of an mbarrier ends when all threads have arrived and all
+// expected bytes have landed.
 #pragma once
 #include "events.hpp"
 
@@ -47,8 +47,8 @@ static bool phase_is_over(const Mbarrier* barrier, uint32_t kind, uint64_t wante
   return kind & OPB_WAIT_STATE ? barrier->phase != wanted : (barrier->phase & 1) != (wanted & 1);
 }
 
-// A try_wait may return false at any time. In a trace, the first one at each instruction of a block does, to find kernels that
-// do not try again; with a seed, the choice is pseudo-random.
+// A try_wait may return false at any time. In a trace, the first one at each instruction of a block does, to find
+// kernels that do not try again; with a seed, the choice is pseudo-random.
 static bool returns_false_early(Worker* worker, uint32_t kind, uint32_t site) {
   if (kind & OPB_WAIT_BLOCKING) return false;
   if (worker->launch->seed) return at_random(worker, 4);
@@ -142,7 +142,8 @@ unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned coun
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
   Mbarrier* barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
-  if (owner != worker && run_others_first(worker)) barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
+  if (owner != worker && run_others_first(worker))
+    barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
   unsigned long long phase = barrier->phase;
   arrive_at(worker, owner, barrier, count, site);
   barrier->bytes += bytes;
@@ -188,7 +189,8 @@ bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long 
   return true;
 }
 
-// Arrives on behalf of a thread's cp.async copies, which have landed by then; without .noinc it adds to the expected count.
+// Arrives on behalf of a thread's cp.async copies, which have landed by then; without .noinc it adds to the expected
+// count.
 void opb_copies_arrive(unsigned long long address, bool counted, const void* at) {
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);

@@ -1,13 +1,13 @@
-// Allocates the runtime's memory. If the system refuses a request, the launch ends and Python raises an environment fault,
-// because a check without that memory would miss faults of the kernel.
+// Allocates the runtime's memory. If the system refuses a request, the launch ends and Python raises an environment
+// fault, because a check without that memory would miss faults of the kernel.
 #pragma once
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "worker.hpp"
 
-static uint64_t refused_bytes;         // of the first refused request since Python's last query; 0: none
-static uint64_t requests_to_refusal;   // for tests: the number of the request to refuse, counted from now; 0: none
+static uint64_t refused_bytes;        // of the first refused request since Python's last query; 0: none
+static uint64_t requests_to_refusal;  // for tests: the number of the request to refuse, counted from now; 0: none
 
 static inline bool memory_is_short() { return __atomic_load_n(&refused_bytes, __ATOMIC_RELAXED) != 0; }
 
@@ -17,7 +17,8 @@ static inline bool is_to_be_refused() {
   return __atomic_sub_fetch(&requests_to_refusal, 1, __ATOMIC_RELAXED) == 0;
 }
 
-// Ends the launch if a CUDA thread made the request. Otherwise returns, and the caller goes on without: Python raises anyway.
+// Ends the launch if a CUDA thread made the request. Otherwise returns, and the caller goes on without: Python raises
+// anyway.
 static void* refuse(size_t bytes) {
   uint64_t none = 0;
   __atomic_compare_exchange_n(&refused_bytes, &none, bytes ? bytes : 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -47,8 +48,8 @@ static void* map_zeros(size_t bytes) {
   return memory == MAP_FAILED ? refuse(bytes) : memory;
 }
 
-// Maps memory of which nearly all will be written: in huge pages if the system grants them, because faults for small pages
-// take a large part of a trace's time.
+// Maps memory of which nearly all will be written: in huge pages if the system grants them, because faults for small
+// pages take a large part of a trace's time.
 static void* map_dense_zeros(size_t bytes) {
   void* memory = map_zeros(bytes);
 #ifdef MADV_HUGEPAGE

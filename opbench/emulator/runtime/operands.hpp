@@ -1,5 +1,5 @@
-// Reads the operands of wgmma: the layouts of matrix descriptors, and the conversion of elements to float. Also defines the
-// state of pending products.
+// Reads the operands of wgmma: the layouts of matrix descriptors, and the conversion of elements to float. Also defines
+// the state of pending products.
 #pragma once
 #include "../include/opbench_cpu/formats.hpp"
 #include "tensor_map.hpp"

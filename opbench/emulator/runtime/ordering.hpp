@@ -1,18 +1,16 @@
 // Implements happens-before by fences and flags, between blocks and between the threads of a block.
 //
-// A release pattern is a fence followed by a store or atomic operation, or a releasing operation: its location records a
-// Release with the accesses that happen before it. An acquire pattern is a load or atomic operation that reads the location,
-// followed by a fence, or an acquiring operation: the thread then knows these releases. shadow.hpp asks
-// ordered_between_blocks() whether an earlier access happens before the current one. __syncthreads() counts as the acquire
-// fence of a thread that has read a flag, because NVIDIA's sample threadFenceReduction relies on that.
+// A release pattern is a fence followed by a store or atomic operation, or a releasing operation: its location records
+// a Release with the accesses that happen before it. An acquire pattern is a load or atomic operation that reads the
+// location, followed by a fence, or an acquiring operation: the thread then knows these releases. shadow.hpp asks
+// ordered_between_blocks() whether an earlier access happens before the current one. __syncthreads() counts as the
+// acquire fence of a thread that has read a flag, because NVIDIA's sample threadFenceReduction relies on that.
 #pragma once
 #include "access_sets.hpp"
 
 constexpr uint16_t kClockLimit = 0xffff;
 
-static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
-  return trace->clocks[thread][thread];
-}
+static inline uint16_t own_clock(const Trace* trace, uint32_t thread) { return trace->clocks[thread][thread]; }
 
 static inline uint32_t block_of(const Trace* trace, uint32_t moment) {
   const Trace* whole = trace->whole;
@@ -88,8 +86,8 @@ static void forget_synchronisation(Trace* trace) {
 
 // ---- releases by a thread
 
-// Computes the release of a store at a level: all accesses before the fences that happen before the store; with `now`, before
-// the store itself. `clocks` receives the vector clock. Returns false if there is nothing to release.
+// Computes the release of a store at a level: all accesses before the fences that happen before the store; with `now`,
+// before the store itself. `clocks` receives the vector clock. Returns false if there is nothing to release.
 static bool publication(const Worker* worker, FenceLevel level, bool now, Release* made, uint16_t* clocks) {
   const Trace* trace = worker->trace;
   uint32_t self = worker->current, first = trace->clocks_wide ? 0 : self - self % kLanes;
@@ -117,7 +115,12 @@ static bool publication(const Worker* worker, FenceLevel level, bool now, Releas
     *made = trace->published[level];
     return made->interval != 0;
   }
-  *made = {trace->block, trace->moment, trace->interval, (uint16_t)lowest, (uint16_t)(highest - lowest + 1), false,
+  *made = {trace->block,
+           trace->moment,
+           trace->interval,
+           (uint16_t)lowest,
+           (uint16_t)(highest - lowest + 1),
+           false,
            clocks + (lowest - first)};
   return true;
 }
@@ -170,8 +173,8 @@ static void publish_at_barrier(Worker* worker, Trace* trace) {
       bool fenced = trace->fence_interval[level][thread] == trace->interval;
       clocks[thread] = fenced ? trace->fence_clock[level][thread] : 0;
     }
-    // A fence also covers the accesses of other threads that happen before it: those of its warp, or of the whole block once
-    // clocks are wide.
+    // A fence also covers the accesses of other threads that happen before it: those of its warp, or of the whole block
+    // once clocks are wide.
     for (uint32_t thread = 0; thread < worker->threads && !trace->clocks_wide; ++thread) {
       if (trace->fence_interval[level][thread] != trace->interval || !trace->clocks_used[thread / kLanes]) continue;
       uint32_t first = thread - thread % kLanes;
@@ -221,7 +224,8 @@ static inline void share_own(Trace* trace, uint32_t thread) {
   }
 }
 
-// ---- partial barriers: an arriving thread joins its vector clock into the barrier's, and a waiting thread joins that into its own
+// ---- partial barriers: an arriving thread joins its vector clock into the barrier's, and a waiting thread joins that
+// into its own
 
 static void release_clock(Worker* worker, VectorClock** released_clock) {
   Trace* trace = worker->trace;
@@ -269,7 +273,8 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
     acquire_pending_clock(worker, self);
     for (const Acquired& seen : trace->unacquired_by[self]) {
       if (level == kBlockLevel) break;
-      merge_acquired(&trace->acquired_by[self], {seen.location, seen.length, seen.within_cluster || level == kClusterLevel});
+      merge_acquired(&trace->acquired_by[self],
+                     {seen.location, seen.length, seen.within_cluster || level == kClusterLevel});
     }
     if (level == kDeviceLevel) trace->unacquired_by[self].clear();
   }
@@ -284,8 +289,8 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
   if (level != kBlockLevel) begin_moment(trace);
 }
 
-// Returns whether the last release of the thread is a fence of cluster or wider scope. A relaxed arrival after such a fence
-// releases the accesses before the fence.
+// Returns whether the last release of the thread is a fence of cluster or wider scope. A relaxed arrival after such a
+// fence releases the accesses before the fence.
 static bool has_just_fenced(const Worker* worker) {
   const Trace* trace = worker->trace;
   const uint32_t self = worker->current;
@@ -346,13 +351,15 @@ static void acquire_from_blocks(Worker* worker, Trace* trace, uint32_t index, ui
 }
 
 // Synchronises with other blocks through a location in any memory.
-static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads, bool writes) {
+static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads,
+                               bool writes) {
   if (word & OPB_BLOCK_SCOPE) return;
   const bool now = word & OPB_RELEASES, narrow = word & OPB_CLUSTER_SCOPE;
   const bool clusters = !worker->launch->cooperative && worker->team->size > 1;
   uint16_t clocks[kMaxThreads];
   Release wide, near;
-  bool releases_wide = writes && !narrow && may_publish(trace, kDeviceLevel, now) && publication(worker, kDeviceLevel, now, &wide, clocks);
+  bool releases_wide = writes && !narrow && may_publish(trace, kDeviceLevel, now) &&
+                       publication(worker, kDeviceLevel, now, &wide, clocks);
   uint32_t index = location_at(trace->whole, address, releases_wide || (writes && clusters));
   if (index == kNobody) return;
   if (reads) acquire_from_blocks(worker, trace, index, word);
@@ -361,19 +368,22 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
     publication(worker, kDeviceLevel, now, &wide, clocks);
     release_to_blocks(worker, trace, index, wide);
   }
-  if (writes && clusters && may_publish(trace, kClusterLevel, now) && publication(worker, kClusterLevel, now, &near, clocks)) {
+  if (writes && clusters && may_publish(trace, kClusterLevel, now) &&
+      publication(worker, kClusterLevel, now, &near, clocks)) {
     near.within_cluster = true;
     release_to_blocks(worker, trace, index, near);
   }
 }
 
 // Synchronises with other threads of the same block.
-static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads, bool writes) {
+static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads,
+                                bool writes) {
   const bool now = word & OPB_RELEASES;
   uint32_t self = worker->current;
   uint16_t clocks[kMaxThreads];
   Release made;
-  const bool published = writes && may_publish(trace, kBlockLevel, now) && publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
+  const bool published = writes && may_publish(trace, kBlockLevel, now) &&
+                         publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
   uint32_t index = location_at(trace, address, published);
   if (index == kNobody) return;
   VectorClock*& row = trace->locations[index].released_clock;

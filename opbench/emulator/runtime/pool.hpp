@@ -19,7 +19,8 @@ struct Pool {
   pthread_t threads[kMaxWorkers];
 };
 
-static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, nullptr, 0, {}};
+static Pool pool = {
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, nullptr, 0, {}};
 
 static void* worker_main(void* argument) {
   uint32_t index = (uint32_t)(uintptr_t)argument;

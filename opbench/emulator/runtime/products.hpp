@@ -1,7 +1,7 @@
 // Implements wgmma: a warpgroup multiplies matrices in shared memory and adds to registers of its threads.
 //
-// A wgmma is one instruction of four warps: it runs when all have issued it and one of them waits, or earlier at random with a
-// seed. Until a thread has waited, its accumulator registers contain NaN, and an access to them is reported.
+// A wgmma is one instruction of four warps: it runs when all have issued it and one of them waits, or earlier at random
+// with a seed. Until a thread has waited, its accumulator registers contain NaN, and an access to them is reported.
 #pragma once
 #include "bulk.hpp"
 

@@ -1,8 +1,9 @@
 // Merges the logs of the 32 lanes of a warp into the warp's requests, and counts them.
 //
-// Lanes run one after another on a CPU and together on a GPU. Each lane logs its basic blocks, calls and accesses. The replay
-// advances the lanes with the lowest position in the code, so that lanes that diverge at a branch reconverge where the paths
-// join. Positions compare by call stack first, so a function called on both sides of a branch has two positions.
+// Lanes run one after another on a CPU and together on a GPU. Each lane logs its basic blocks, calls and accesses. The
+// replay advances the lanes with the lowest position in the code, so that lanes that diverge at a branch reconverge
+// where the paths join. Positions compare by call stack first, so a function called on both sides of a branch has two
+// positions.
 #pragma once
 #include "count.hpp"
 
@@ -101,7 +102,8 @@ static inline uint32_t head(const Replay* replay, uint32_t lane) {
   return log->control[log->events_read];
 }
 
-// Counts the accesses of some lanes, each `ahead` events after the read position of its log; one request per form of access.
+// Counts the accesses of some lanes, each `ahead` events after the read position of its log; one request per form of
+// access.
 static void count_accesses(Replay* replay, uint32_t control, uint32_t lanes, uint32_t ahead, Bounds bounds) {
   Request request;
   while (lanes) {
@@ -159,7 +161,8 @@ static inline void count_block(Trace* trace, uint32_t site) {
   if (site < trace->block_places) ++trace->blocks[site].executions;
 }
 
-// Counts the branch at which `together` diverge from lanes of the same step; lanes that diverge later are counted here, too.
+// Counts the branch at which `together` diverge from lanes of the same step; lanes that diverge later are counted here,
+// too.
 static void count_parting(Replay* replay, uint32_t alive, uint32_t together) {
   uint32_t leader = __builtin_ctz(together), step = replay->calls[leader].step, peers = 0;
   for (uint32_t rest = alive; rest; rest &= rest - 1) {

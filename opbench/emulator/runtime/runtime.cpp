@@ -1,4 +1,5 @@
-// Executes compiled kernels as a GPU would, one block per worker at a time; the entry points that Python and kernels call.
+// Executes compiled kernels as a GPU would, one block per worker at a time; the entry points that Python and kernels
+// call.
 //
 // One translation unit, so that a barrier inlines down to the stack switch. It uses no C++ library: a compiler without
 // one for this machine (zig on a cold cache) links it in 0.04 s.
@@ -49,7 +50,8 @@ void opb_require_whole_tiles(unsigned size, const char* file, unsigned line) {
   Worker* worker = opb_worker;
   if (worker->threads % size == 0) return;
   char text[120];
-  snprintf(text, sizeof text, "a tiled partition needs a multiple of %u threads; the block has %u", size, worker->threads);
+  snprintf(text, sizeof text, "a tiled partition needs a multiple of %u threads; the block has %u", size,
+           worker->threads);
   report(worker, kReportPartialWarp, Site{file, line}, 0, text);
 }
 

@@ -1,7 +1,8 @@
 // Runs the CUDA threads of one block as fibers, and implements the barriers of a block.
 //
-// Threads run one after another on one stack until one of them waits; from then on each has its own stack. A thread that waits
-// at a barrier or warp operation switches to the next runnable thread; the last one to arrive releases the others.
+// Threads run one after another on one stack until one of them waits; from then on each has its own stack. A thread
+// that waits at a barrier or warp operation switches to the next runnable thread; the last one to arrive releases the
+// others.
 #pragma once
 #include "worker.hpp"
 
@@ -41,7 +42,8 @@ static __attribute__((noinline)) uint32_t next_in_other_warps(Worker* worker) {
   return kNobody;
 }
 
-// Returns the next runnable thread: first in the current warp, so that the lanes of a warp stay close together, then in others.
+// Returns the next runnable thread: first in the current warp, so that the lanes of a warp stay close together, then in
+// others.
 static inline uint32_t next_runnable(Worker* worker) {
   uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
   uint32_t ready = runnable(worker, warp), later = ready & ~(1u << lane | ((1u << lane) - 1));
@@ -52,12 +54,10 @@ static inline uint32_t next_runnable(Worker* worker) {
 
 static void fiber_entry();
 
-static inline char* stack_of(Worker* worker, uint32_t thread) {
-  return worker->stacks + (size_t)thread * kStackBytes;
-}
+static inline char* stack_of(Worker* worker, uint32_t thread) { return worker->stacks + (size_t)thread * kStackBytes; }
 
-// The tops of stacks are staggered by five cache lines, which a switch touches: stacks of equal alignment would compete for the
-// same sets of the caches and of the TLB.
+// The tops of stacks are staggered by five cache lines, which a switch touches: stacks of equal alignment would compete
+// for the same sets of the caches and of the TLB.
 static inline size_t stagger_of(uint32_t thread) { return thread * 5 * 64 % (kStackBytes / 4); }
 
 static inline void resume(Worker* worker, Context* from, uint32_t thread) {
@@ -121,7 +121,6 @@ static inline void release_barrier(Worker* worker) {
   worker->reduction[OPB_BARRIER_OR] = 0;
 }
 
-
 [[noreturn]] static void thread_exit(Worker* worker) {
   uint32_t warp = worker->current / kLanes;
   worker->live[warp] &= ~bit_of(worker->current);
@@ -174,12 +173,12 @@ static void become_fibers(Worker* worker) {
 constexpr uint32_t kPlainBarrier = OPB_BARRIER_OR + 1;
 
 // Which uses of a barrier are undefined. CUDA C++ Programming Guide: __syncthreads() in conditional code must be
-// reached by the whole block or by none of it. PTX ISA, barrier.sync (which it becomes, on barrier 0): the threads of one
-// warp must execute the same instruction, and .red must not meet .sync at one barrier; different warps may arrive by
-// different instructions. Since Volta a barrier waits for all threads that have not exited (Volta Tuning Guide,
+// reached by the whole block or by none of it. PTX ISA, barrier.sync (which it becomes, on barrier 0): the threads of
+// one warp must execute the same instruction, and .red must not meet .sync at one barrier; different warps may arrive
+// by different instructions. Since Volta a barrier waits for all threads that have not exited (Volta Tuning Guide,
 // "Independent Thread Scheduling"). So lanes of a warp at different barriers are a finding, and so are mixed kinds.
-// Exited threads and whole warps at different barriers are no finding: hardware defines both, and warp-specialised kernels
-// rely on them. (compute-sanitizer's synccheck reports these, too, as "divergent threads in block".)
+// Exited threads and whole warps at different barriers are no finding: hardware defines both, and warp-specialised
+// kernels rely on them. (compute-sanitizer's synccheck reports these, too, as "divergent threads in block".)
 static inline void wait_at_barrier(Worker* worker, Site site, uint32_t kind = kPlainBarrier) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;

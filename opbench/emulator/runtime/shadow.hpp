@@ -1,15 +1,15 @@
 // Implements the shadow memory: finds races and reads of uninitialised memory.
 //
-// Each location has a cell with its last accesses (trace.hpp). Every access is compared with them: it races with an access of
-// another thread or block that conflicts and does not happen before it. Then the access is recorded in the cell. Vector clocks
-// order threads of one block, ordering.hpp orders blocks.
+// Each location has a cell with its last accesses (trace.hpp). Every access is compared with them: it races with an
+// access of another thread or block that conflicts and does not happen before it. Then the access is recorded in the
+// cell. Vector clocks order threads of one block, ordering.hpp orders blocks.
 #pragma once
 #include "ordering.hpp"
 
 // ---- pending stores: a racing store of the value that is already there is only a note
 
-// Returns whether the contested bytes are unchanged. Between blocks the value must also be one small number, as of a flag:
-// blocks that compute the same elements twice are a mistake.
+// Returns whether the contested bytes are unchanged. Between blocks the value must also be one small number, as of a
+// flag: blocks that compute the same elements twice are a mistake.
 static bool stores_the_same(const PendingStore* store) {
   const unsigned char* now = (const unsigned char*)store->address;
   bool small = store->other.access != OPB_ACCESS_LOAD, first = true;
@@ -48,8 +48,7 @@ static uint32_t contested_bytes(CellRange cell, uintptr_t address, uint32_t byte
 }
 
 static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address,
-                                                  uint32_t bytes, uint32_t access, const Other* other,
-                                                  CellRange cell) {
+                                                  uint32_t bytes, uint32_t access, const Other* other, CellRange cell) {
   Trace* trace = worker->trace;
   bool later = access == OPB_ACCESS_STORE && !trace->report_at_once && bytes <= kPendingBytes &&
                (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
@@ -81,14 +80,15 @@ constexpr uint16_t kNoUpdater = 0xffff;
 constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval later than all others: copies.hpp
 
-// Returns whether an access by thread `earlier` at a clock happens before the current access by `later`, in one interval.
+// Returns whether an access by thread `earlier` at a clock happens before the current access by `later`, in one
+// interval.
 static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
   if (!trace->clocks_wide && earlier / kLanes != later / kLanes) return false;
   return trace->clocks[later][earlier] > clock || clock == kClockLimit;
 }
 
-// Returns kUnacquired if this thread has read the other one's release without an acquire fence, kGuarded if it has read any
-// flag or lock: the race is then caused by a missing fence of a lock, not by a non-atomic update.
+// Returns kUnacquired if this thread has read the other one's release without an acquire fence, kGuarded if it has read
+// any flag or lock: the race is then caused by a missing fence of a lock, not by a non-atomic update.
 static uint32_t guards_of(const Trace* trace, uint32_t self, uintptr_t address, bool unacquired) {
   if (unacquired) return kUnacquired;
   const Guard& guard = trace->guards[self];
@@ -97,14 +97,18 @@ static uint32_t guards_of(const Trace* trace, uint32_t self, uintptr_t address, 
 
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
-                                                         uint32_t other_thread, uint32_t other_access,
-                                                         ReportKind kind, uint32_t instructions, CellRange cell) {
+                                                         uint32_t other_thread, uint32_t other_access, ReportKind kind,
+                                                         uint32_t instructions, CellRange cell) {
   const Trace* trace = worker->trace;
   const VectorClock* seen = trace->pending_clocks[worker->current];
   const bool plain = !trace->is_volatile && access != OPB_ACCESS_ATOMIC && other_access != OPB_ACCESS_ATOMIC;
   const bool unacquired = seen && seen->interval == trace->interval && seen->at[other_thread];
-  Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
-                 other_access, instructions | (plain ? guards_of(trace, worker->current, address, unacquired) : 0)};
+  Other other = {other_site,
+                 opb_current.block,
+                 worker->coordinates[other_thread],
+                 other_thread / kLanes,
+                 other_access,
+                 instructions | (plain ? guards_of(trace, worker->current, address, unacquired) : 0)};
   report_race(worker, kind, site, address, bytes, access, &other, cell);
 }
 
@@ -222,8 +226,8 @@ static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
   return alignment & 1 ? 0 : alignment & 2 ? 1 : 2;
 }
 
-// Returns whether two accesses synchronise instead of racing: both are atomic, or both are volatile and by different warps.
-// Within a warp, volatile accesses rely on lanes in lockstep, which GPUs since Volta do not guarantee.
+// Returns whether two accesses synchronise instead of racing: both are atomic, or both are volatile and by different
+// warps. Within a warp, volatile accesses rely on lanes in lockstep, which GPUs since Volta do not guarantee.
 static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
   if (!trace->is_volatile && access != OPB_ACCESS_ATOMIC) return false;
   if (!(other & (kVolatileFlag | kAtomicFlag))) return false;
@@ -382,11 +386,17 @@ static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_
   const uint32_t shift = now.memory->shift;
   CellRange range = {now.memory->start + ((uintptr_t)(now.cell - now.memory->cells) << shift), 1u << shift};
   bool both_volatile = now.packed & packed & kVolatileSite;
-  bool narrow = is_strong(now.packed) && is_strong(packed) && (now.packed | packed) & (kBlockScopeSite | kClusterScopeSite);
+  bool narrow =
+      is_strong(now.packed) && is_strong(packed) && (now.packed | packed) & (kBlockScopeSite | kClusterScopeSite);
   const uint32_t self = now.worker->current;
   const bool plain = !is_strong(now.packed) && !is_strong(packed);
-  const bool unacquired = has_acquired(now.worker, now.worker->trace->unacquired_by[self], block, {now.address, moment, false, 0, 0, 0});
-  Other other = {packed >> kSiteBits, block_of_number(now.worker, block), {0, 0, 0}, 0, other_access,
+  const bool unacquired =
+      has_acquired(now.worker, now.worker->trace->unacquired_by[self], block, {now.address, moment, false, 0, 0, 0});
+  Other other = {packed >> kSiteBits,
+                 block_of_number(now.worker, block),
+                 {0, 0, 0},
+                 0,
+                 other_access,
                  kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0) |
                      (plain ? guards_of(now.worker->trace, self, now.address, unacquired) : 0)};
   report_race(now.worker, kind, now.site, now.address, now.bytes, now.access, &other, range);
@@ -399,15 +409,15 @@ static inline bool is_ordered(const GlobalAccess& now, uint32_t moment, uint32_t
 // Returns whether the last write of a cell, whose thread is known, happens before this access.
 static bool is_write_ordered(const GlobalAccess& now, uint32_t block) {
   const SharedCell* last = now.threads;
-  return ordered_between_blocks(now.worker, block, {now.address, now.cell->writer, true,
-                                                    (uint32_t)last->writer & kThreadMask, last->write_interval,
-                                                    last->write_clock});
+  return ordered_between_blocks(now.worker, block,
+                                {now.address, now.cell->writer, true, (uint32_t)last->writer & kThreadMask,
+                                 last->write_interval, last->write_clock});
 }
 
 static uint32_t writer_access(uint32_t packed) { return packed & kAtomicSite ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE; }
 
-// Checks a plain load of a location that other blocks update atomically. It is a race if the block reads a counter that it
-// has added to, because it may miss additions of others. Otherwise it is a note: an approximate value may be enough.
+// Checks a plain load of a location that other blocks update atomically. It is a race if the block reads a counter that
+// it has added to, because it may miss additions of others. Otherwise it is a note: an approximate value may be enough.
 static void judge_plain_read(const GlobalAccess& now) {
   const GlobalCell* cell = now.cell;
   const Trace* trace = now.worker->trace;
@@ -467,7 +477,9 @@ static void judge_writer(const GlobalAccess& now) {
   const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
   const bool meets = !own && (!pair || both_stored);
   if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
-    if (meets) report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site));
+    if (meets)
+      report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site,
+                         writer_access(cell->write_site));
     if (!stores && cell->write_site & kAtomicSite) {
       cell->updaters = add_access(&trace->whole->block_sets, cell->updaters, writer, cell->writer, cell->write_site,
                                   now.worker->team->size > 1);
@@ -522,7 +534,8 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   memory->shift = shift;
 }
 
-// Before griddepcontrol.wait, a previous launch may not have written yet, and may still read what this launch overwrites.
+// Before griddepcontrol.wait, a previous launch may not have written yet, and may still read what this launch
+// overwrites.
 static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const GlobalCell* cell, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t site) {
   const Trace* trace = worker->trace;
@@ -534,8 +547,8 @@ static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const G
   trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
 }
 
-// Checks for races between threads of one block, as in shared memory. A plain load of a location that others update atomically
-// is no race unless the thread reads back its own addition.
+// Checks for races between threads of one block, as in shared memory. A plain load of a location that others update
+// atomically is no race unless the thread reads back its own addition.
 static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemory* memory, SharedCell* cell,
                                  uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
@@ -566,7 +579,8 @@ static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemor
   note_writer(trace, cell, access, self, site);
 }
 
-// Records a block's read in place of an earlier one, which goes to the set of readers unless it happens before this one.
+// Records a block's read in place of an earlier one, which goes to the set of readers unless it happens before this
+// one.
 static __attribute__((noinline)) void note_global_read(Worker* worker, Trace* trace, GlobalCell* cell,
                                                        uintptr_t address, uint32_t packed) {
   const uint32_t before = cell->reader, reader = block_of(trace, before);
@@ -601,13 +615,15 @@ static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalM
       if (cell->writer != moment || cell->updaters) {
         judge_read({worker, memory, cell, threads, address, bytes, access, site, packed});
       }
-      if (__builtin_expect(cell->write_site & kCountsSite, 0) && !is_strong(packed) && block_of(trace, cell->writer) == trace->block) {
+      if (__builtin_expect(cell->write_site & kCountsSite, 0) && !is_strong(packed) &&
+          block_of(trace, cell->writer) == trace->block) {
         packed |= kReadsBackSite;
       }
     } else if (!cell->writer && !memory->initialised) {
       trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
     }
-    // The first read of a moment covers the later ones, unless a later one is plain or reads back and the first does not.
+    // The first read of a moment covers the later ones, unless a later one is plain or reads back and the first does
+    // not.
     if (cell->reader == moment && (packed & kReadsBackSite) <= (cell->read_site & kReadsBackSite) &&
         (!is_strong(cell->read_site) || is_strong(packed))) {
       return;

@@ -1,14 +1,15 @@
 // Makes spin loops yield to the threads that they wait for, and reports a hang if no thread makes progress.
 //
-// Traced launches: each volatile or atomic load comes here (look_at_flag) before it is checked for races; a load that reads an
-// unchanged value yields, and after kIdleLooks of them without a store anywhere the launch is reported as stuck. Untraced
-// launches: atomic and volatile accesses yield every few times, and a timer makes other loops yield.
+// Traced launches: each volatile or atomic load comes here (look_at_flag) before it is checked for races; a load that
+// reads an unchanged value yields, and after kIdleLooks of them without a store anywhere the launch is reported as
+// stuck. Untraced launches: atomic and volatile accesses yield every few times, and a timer makes other loops yield.
 #pragma once
 #include "bulk.hpp"
 
 extern "C" void opb_yield(void);
 
-// The number of polls without a change or a store after which a launch hangs; threads that are not at a barrier take turns.
+// The number of polls without a change or a store after which a launch hangs; threads that are not at a barrier take
+// turns.
 constexpr uint32_t kIdlePolls = 8 * kMaxThreads;
 
 void trace_progress(Worker* worker) { worker->trace->idle = 0; }
@@ -67,8 +68,8 @@ static __attribute__((noinline)) void poll_location(Worker* worker, uint32_t sit
   Poll seen = {site, address, trace->plain, 0};
   memcpy(&seen.value, (const void*)address, bytes < 8 ? bytes : 8);
   Poll* before = &trace->polls[self][site % kPolls];
-  bool same = before->site == site && before->address == address && before->plain == seen.plain &&
-              before->value == seen.value;
+  bool same =
+      before->site == site && before->address == address && before->plain == seen.plain && before->value == seen.value;
   *before = seen;
   trace->polling[self] = same;
   if (!same) {
@@ -101,7 +102,7 @@ static void poll_by_fence(Worker* worker) {
 
 // Handles a volatile or atomic access: polling, and the releases and acquires of synchronisation.
 static __attribute__((noinline)) void record_flag_access(Worker* worker, const Region* region, uintptr_t address,
-                                                   uint32_t bytes, uint32_t access, uint32_t site) {
+                                                         uint32_t bytes, uint32_t access, uint32_t site) {
   Trace* trace = worker->trace;
   bool reads = access != OPB_ACCESS_STORE, writes = access != OPB_ACCESS_LOAD;
   if (reads) poll_location(worker, site, address, bytes);
@@ -114,16 +115,9 @@ constexpr uint32_t kAccessesBeforeYield = 64;
 
 // With a seed, a pseudo-random thread runs next, so that the order of accesses varies.
 static __attribute__((noinline)) void yield_at_random(Worker* worker) {
-  worker->random_state ^= worker->random_state << 13, worker->random_state ^= worker->random_state >> 7, worker->random_state ^= worker->random_state << 17;
-  if (worker->random_state >> 11 & 3) return;
+  if (next_random(worker) & 3) return;
   if (!worker->fibers) become_fibers(worker);
-  uint32_t self = worker->current, from = (uint32_t)(worker->random_state >> 16) % worker->threads;
-  for (uint32_t step = 0; step < worker->threads; ++step) {
-    uint32_t other = (from + step) % worker->threads;
-    if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
-    resume(worker, &worker->contexts[self], other);
-    return;
-  }
+  resume_other(worker, (uint32_t)(worker->random_state >> 16) % worker->threads);
 }
 
 static inline void vary_order(Worker* worker) {
@@ -142,7 +136,8 @@ static void yield_to_other_warp(Worker* worker) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;
   for (uint32_t step = 1; step <= worker->warps; ++step) {  // other warps first: a lane seldom waits for its own warp
-    uint32_t other = (warp + step) % worker->warps, ready = runnable(worker, other) & ~(other == warp ? bit_of(self) : 0);
+    uint32_t other = (warp + step) % worker->warps,
+             ready = runnable(worker, other) & ~(other == warp ? bit_of(self) : 0);
     uint32_t behind = other == warp ? ready & ~(2 * bit_of(self) - 1) : ready;
     if (!ready) continue;
     resume(worker, &worker->contexts[self], other * kLanes + __builtin_ctz(behind ? behind : ready));
@@ -161,7 +156,8 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
     ++worker->ticks;
   }
   MachineState state = machine_state((const ucontext_t*)raw_context);
-  // Switch only if the signal interrupted the kernel's code: the runtime's state may be inconsistent within the runtime.
+  // Switch only if the signal interrupted the kernel's code: the runtime's state may be inconsistent within the
+  // runtime.
   if (state.program_counter < launch->module_base || state.program_counter >= launch->module_end) return;
   if (state.stack_pointer - (uintptr_t)worker->stacks >= (size_t)worker->stack_count * kStackBytes) return;
   // The block's time is over: skip its other threads and begin the next block.

@@ -1,5 +1,5 @@
-// Computes the geometry of bulk copies: the place of each byte of a tensor in shared memory, with swizzles, clipped boxes and
-// im2col.
+// Computes the geometry of bulk copies: the place of each byte of a tensor in shared memory, with swizzles, clipped
+// boxes and im2col.
 #pragma once
 #include "mbarrier.hpp"
 
@@ -27,8 +27,8 @@ static inline uint32_t swizzled(uint32_t address, uint32_t span, uint32_t base_o
   return address ^ (((address >> 7) - base_offset) & (span / 16 - 1)) << 4;
 }
 
-// One row of a copy: `from` is the address of the tensor row, `first` the offset in bytes at which the box begins in it.
-// `exists` is false if the row lies outside of the tensor.
+// One row of a copy: `from` is the address of the tensor row, `first` the offset in bytes at which the box begins in
+// it. `exists` is false if the row lies outside of the tensor.
 struct BulkRow {
   uint64_t from;
   int64_t first;
@@ -83,7 +83,8 @@ static void each_piece(const Bulk& copy, Visit visit) {
   });
 }
 
-// The bytes of shared memory that a copy occupies, with the gaps of a swizzled box; and the bytes that it adds to a barrier.
+// The bytes of shared memory that a copy occupies, with the gaps of a swizzled box; and the bytes that it adds to a
+// barrier.
 static uint32_t footprint(const Bulk& copy) {
   return copy.bytes ? copy.bytes : row_count(copy.map) * row_pitch(copy.map);
 }

@@ -1,9 +1,9 @@
 // Defines the state of a traced launch: memory regions, shadow cells, vector clocks, logs of lanes, and counts.
 //
-// An access finds its region here (find_region), is checked for races against the cells of the location (shadow.hpp), and is
-// logged for counting (replay.hpp). A race is found by happens-before: each thread has a vector clock (trace->clocks), and
-// each cell keeps thread, clock and site of its last accesses. Between blocks, releases and acquires of synchronisation
-// locations order accesses (ordering.hpp).
+// An access finds its region here (find_region), is checked for races against the cells of the location (shadow.hpp),
+// and is logged for counting (replay.hpp). A race is found by happens-before: each thread has a vector clock
+// (trace->clocks), and each cell keeps thread, clock and site of its last accesses. Between blocks, releases and
+// acquires of synchronisation locations order accesses (ordering.hpp).
 #pragma once
 #include <execinfo.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 #include "scheduler.hpp"
 
 // The sizes of the structures below.
-constexpr uint32_t kLogLength = 1024;  // events of one lane between replays: a warp's log stays in the cache
+constexpr uint32_t kLogLength = 1024;       // events of one lane between replays: a warp's log stays in the cache
 constexpr uint64_t kGuardBytes = 64 << 10;  // the guard bytes on each side of a buffer
-constexpr uint32_t kMaxDepth = 24;     // deeper calls are distinguished by their depth only
+constexpr uint32_t kMaxDepth = 24;          // deeper calls are distinguished by their depth only
 constexpr uint32_t kRecentRegions = 256;
 constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
@@ -32,8 +32,9 @@ constexpr uint32_t kEventBits = 3;
 constexpr uint32_t kLastSite = (1u << (32 - kEventBits)) - 1;
 static inline uint32_t event_kind(uint32_t control) { return control & ((1u << kEventBits) - 1); }
 
-// The shadow cell of global memory: the last accesses by blocks. A moment is the part of a block between two fences, the
-// block's logical time. Moments are numbered in order through all launches of a trace, so earlier launches have smaller ones.
+// The shadow cell of global memory: the last accesses by blocks. A moment is the part of a block between two fences,
+// the block's logical time. Moments are numbered in order through all launches of a trace, so earlier launches have
+// smaller ones.
 struct GlobalCell {
   uint32_t writer, write_site;  // moment, and site packed with SiteFlags; 0: none
   uint32_t reader, read_site;
@@ -41,8 +42,9 @@ struct GlobalCell {
   uint32_t updaters;  // an access set: earlier atomic updates by other blocks that do not happen before the last one
 };
 
-// The shadow cell of the threads of one block, for shared or global memory. An interval is the time between two barriers of
-// a block. Intervals are numbered through all blocks, so another block's accesses belong to earlier intervals.
+// The shadow cell of the threads of one block, for shared or global memory. An interval is the time between two
+// barriers of a block. Intervals are numbered through all blocks, so another block's accesses belong to earlier
+// intervals.
 struct SharedCell {
   uint32_t write_interval, write_site;
   uint32_t read_interval, read_site;
@@ -55,8 +57,8 @@ struct SharedCell {
   uint16_t reader, read_clock;
 };
 
-// Python writes the next three structures through ctypes; numbers.hpp lists the fields. SharedArray also describes module
-// variables.
+// Python writes the next three structures through ctypes; numbers.hpp lists the fields. SharedArray also describes
+// module variables.
 struct TraceBuffer {
   uint64_t start, bytes;
   uint32_t item_bytes, initialised;
@@ -91,8 +93,8 @@ struct Other {
 struct GlobalMemory {
   uintptr_t start, end;
   bool initialised;
-  bool tracks_threads;   // whether `threads` is used; until the first write, reads by threads cannot race
-  uint32_t shift;  // a cell covers 1 << shift bytes
+  bool tracks_threads;  // whether `threads` is used; until the first write, reads by threads cannot race
+  uint32_t shift;       // a cell covers 1 << shift bytes
   GlobalCell* cells;
   SharedCell* threads;  // one per cell: accesses by the threads of one block
   bool constant;        // whether this is a __constant__ variable
@@ -100,7 +102,8 @@ struct GlobalMemory {
 
 constexpr uint32_t kPendingStores = 64, kPendingBytes = 16;
 
-// A store that raced. It is reported once it has happened, because a store of the value that is already there is a note.
+// A store that raced. It is reported once it has happened, because a store of the value that is already there is a
+// note.
 struct PendingStore {
   ReportKind kind;
   uint32_t site, bytes, access, thread;
@@ -161,8 +164,8 @@ struct WarpLog {
   WarpLog* next_free;
 };
 
-// The position of a lane in the replay: its call stack, the last basic block in each call, and the replay step that moved
-// the lane here. Lanes with the same step executed that block together.
+// The position of a lane in the replay: its call stack, the last basic block in each call, and the replay step that
+// moved the lane here. Lanes with the same step executed that block together.
 struct CallStack {
   uint32_t depth, step;
   uint32_t sites[kMaxDepth];
@@ -182,8 +185,8 @@ struct BlockCount {
   uint64_t fewest_lanes;
 };
 
-// Read by Python: the traffic of one instruction. The `upper` counts assume that diverged lanes reconverge only at the next
-// barrier or warp operation.
+// Read by Python: the traffic of one instruction. The `upper` counts assume that diverged lanes reconverge only at the
+// next barrier or warp operation.
 struct Count {
   uint32_t site, event, space, bytes;
   uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts, collisions;
@@ -193,8 +196,8 @@ struct Count {
   } saved[2];  // the savings if a compiler merged neighbouring accesses to 8 and to 16 bytes
 };
 
-// A release: the accesses that happen before a store which publishes them. These are all accesses of earlier intervals, and
-// those of this interval whose clock is below that of their thread. Reads are ordered by moment, which is coarser.
+// A release: the accesses that happen before a store which publishes them. These are all accesses of earlier intervals,
+// and those of this interval whose clock is below that of their thread. Reads are ordered by moment, which is coarser.
 struct Release {
   uint32_t block, moment, interval;
   uint16_t first, count;  // the threads in `clocks`
@@ -215,8 +218,8 @@ struct SyncLocation {
   VectorClock* released_clock;  // what threads of the block have released through it
 };
 
-// Sets of accesses are linked lists that share their tails. Equal histories have the same number, so adding a read to a cell
-// takes one comparison and one table look-up. Number 0 is the empty set.
+// Sets of accesses are linked lists that share their tails. Equal histories have the same number, so adding a read to a
+// cell takes one comparison and one table look-up. Number 0 is the empty set.
 struct AccessNode {
   uint32_t parent, who, when, site;
 };
@@ -264,12 +267,14 @@ struct Trace {
 
   Caches* caches;  // null if no GPU's caches are modelled
   // Properties of the current access, set by the function that the shim or the compiler called.
-  bool bypasses_l1;            // whether the next access bypasses L1
+  bool bypasses_l1;          // whether the next access bypasses L1
   bool is_volatile;          // whether the current access is volatile
   uint32_t word, next_word;  // opb_access_word of the current access and of the next one
-  uint16_t write_clock_back;  // how far before the thread's clock a releasing store is recorded, so that it is released, too
-  bool report_at_once;      // whether to report a racing store at once, because the store itself happens later
-  bool in_wider_store;     // whether the current access is a piece of a store whose other pieces are checked before it happens
+  uint16_t
+      write_clock_back;  // how far before the thread's clock a releasing store is recorded, so that it is released, too
+  bool report_at_once;   // whether to report a racing store at once, because the store itself happens later
+  bool in_wider_store;   // whether the current access is a piece of a store whose other pieces are checked before it
+                         // happens
   size_t range_written;  // the bytes of the previous access if it was such a store
   uint32_t pending_count;
   PendingStore pending[kPendingStores];
@@ -281,7 +286,7 @@ struct Trace {
   uintptr_t plain;  // the address of the last access
   uint32_t idle;
 
-  bool previous_may_run;                // whether previous launches may still run, because the block has not waited for them
+  bool previous_may_run;        // whether previous launches may still run, because the block has not waited for them
   uint32_t first_block, block;  // the numbers of the launch's first block and of the running one
   uint32_t next_block;          // the number of the next launch's first block
   Trace* parts[kMaxParts];      // the traces of the other blocks of a team, which count no traffic
@@ -301,7 +306,7 @@ struct Trace {
   List<uint32_t> acquirers;  // the threads for which one of these two lists is not empty
   VectorClock* pending_clocks[kMaxThreads];
   Guard guards[kMaxThreads];
-  bool in_cluster;  // whether other blocks of a cluster may access this block's shared memory
+  bool in_cluster;                   // whether other blocks of a cluster may access this block's shared memory
   GlobalMemory cluster_memory;       // the shadow of that memory for accesses by blocks
   RemoteAccess remote[kMaxCluster];  // by rank
 
@@ -442,7 +447,8 @@ static void map_regions(Worker* worker, Trace* trace) {
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
 
-// Finds the region of an access that missed the cache of recent regions; reports an access outside of all and returns null.
+// Finds the region of an access that missed the cache of recent regions; reports an access outside of all and returns
+// null.
 static __attribute__((noinline)) const Region* find_region(Worker* worker, uintptr_t address, uint32_t bytes,
                                                            uint32_t access, uint32_t site) {
   Trace* trace = worker->trace;

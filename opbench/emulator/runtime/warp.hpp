@@ -37,12 +37,24 @@ static inline uint32_t lanes_with_value(const Lane* lanes, uint32_t group, uint6
 constexpr uint32_t kFormless = 0xff;
 
 static const char* operation_name(uint32_t kind) {
-  static const char* const shuffles[] = {"shfl() of a group", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
+  static const char* const shuffles[] = {"shfl() of a group", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync",
+                                         "__shfl_xor_sync"};
   static const char* const votes[] = {"__ballot_sync", "", "", "", "", "__any_sync", "__all_sync"};
-  static const char* const others[] = {
-      "__syncwarp", "", "", "__match_any_sync", "__match_all_sync", "__reduce_add_sync", "__reduce_min_sync",
-      "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",
-      "__reduce_xor_sync", "__activemask", "an instruction of the whole warp"};
+  static const char* const others[] = {"__syncwarp",
+                                       "",
+                                       "",
+                                       "__match_any_sync",
+                                       "__match_all_sync",
+                                       "__reduce_add_sync",
+                                       "__reduce_min_sync",
+                                       "__reduce_max_sync",
+                                       "__reduce_min_sync",
+                                       "__reduce_max_sync",
+                                       "__reduce_and_sync",
+                                       "__reduce_or_sync",
+                                       "__reduce_xor_sync",
+                                       "__activemask",
+                                       "an instruction of the whole warp"};
   const uint32_t form = kind >> 8;
   if ((kind & kFormless) == OPB_WARP_SHUFFLE) return shuffles[form % 5];
   if ((kind & kFormless) == OPB_WARP_BALLOT) return votes[form % 7];
@@ -72,8 +84,8 @@ static LanesText lanes_text(uint32_t lanes) {
   return made;
 }
 
-// The result of a shuffle from a lane that does not take part: NaN, a large or a very small number in any type, so that its use
-// shows in a sum, a maximum or a minimum.
+// The result of a shuffle from a lane that does not take part: NaN, a large or a very small number in any type, so that
+// its use shows in a sum, a maximum or a minimum.
 static inline uint64_t undefined_value(const Worker* worker, uint32_t lane, uint32_t line) {
   constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
   const Launch* launch = worker->launch;
@@ -109,7 +121,8 @@ static void compute_results(const Worker* worker, Lane* lanes, uint32_t group, u
   }
 }
 
-// PTX ISA: ldmatrix, stmatrix, mma and wmma are undefined unless all threads of the warp execute them and none has exited.
+// PTX ISA: ldmatrix, stmatrix, mma and wmma are undefined unless all threads of the warp execute them and none has
+// exited.
 static void require_whole_warp(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   if (group == ~0u) return;
   char text[160];
@@ -160,16 +173,17 @@ static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t 
   char text[400];
   if (exited >> source & 1) {
     kind = kReportWarpMask;
-    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which has exited, as have %s", name, own.mask,
-             lane, source, lanes_text(exited).text);
+    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which has exited, as have %s", name,
+             own.mask, lane, source, lanes_text(exited).text);
   } else if (!(own.mask >> source & 1)) {
-    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which the mask does not name", name, own.mask,
-             lane, source);
+    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which the mask does not name", name,
+             own.mask, lane, source);
   } else if (!(present >> source & 1)) {
-    snprintf(text, sizeof text,
-             "%s with mask 0x%08x: lane %u reads lane %u, which the block does not have; missing: %s, as its last warp has "
-             "%d threads",
-             name, own.mask, lane, source, lanes_text(own.mask & ~present).text, __builtin_popcount(present));
+    snprintf(
+        text, sizeof text,
+        "%s with mask 0x%08x: lane %u reads lane %u, which the block does not have; missing: %s, as its last warp has "
+        "%d threads",
+        name, own.mask, lane, source, lanes_text(own.mask & ~present).text, __builtin_popcount(present));
   } else {
     return true;
   }

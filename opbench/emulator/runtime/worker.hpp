@@ -1,9 +1,9 @@
-// Declares the state that all headers share: the launch, the worker (an operating-system thread that executes blocks), its
-// CUDA threads, and the team of blocks that run concurrently.
+// Declares the state that all headers share: the launch, the worker (an operating-system thread that executes blocks),
+// its CUDA threads, and the team of blocks that run concurrently.
 //
-// Python fills a Launch and calls opb_launch; each worker takes the next block, runs its threads as fibers (scheduler.hpp),
-// and adds Reports. This header includes no other header of the runtime but context.hpp. The functions declared at its end
-// are those that a lower header calls in a higher one.
+// Python fills a Launch and calls opb_launch; each worker takes the next block, runs its threads as fibers
+// (scheduler.hpp), and adds Reports. This header includes no other header of the runtime but context.hpp. The functions
+// declared at its end are those that a lower header calls in a higher one.
 #pragma once
 #include <pthread.h>
 #include <stddef.h>
@@ -21,17 +21,19 @@ constexpr size_t kPageBytes = 4096;
 constexpr uint32_t kNobody = ~0u;
 constexpr uint32_t kMaxSamples = 16;
 
-// The kinds of reports: kReportFault is 1, and so on. Untraced launches report only kinds up to kReportArithmetic. Kinds
-// from kReportStuck on concern asynchronous work; their texts name other places as @1a2b@. The first line of a text is the
-// message; the other lines are details. PlainRead: a plain load of a location that others update by atomic operations.
-#define REPORT_KINDS(KIND)                                                                                 \
-  KIND(Fault) KIND(StackOverflow) KIND(SharedOverrun) KIND(DivergentBarrier) KIND(WarpMask) KIND(Deadlock) \
-  KIND(Trap) KIND(Arithmetic) KIND(GlobalBounds) KIND(SharedBounds) KIND(UninitialisedShared)              \
-  KIND(UninitialisedGlobal) KIND(SharedRace) KIND(GlobalRace) KIND(Misaligned) KIND(UnfinishedCopy)        \
-  KIND(Stuck) KIND(UnfinishedBulk) KIND(UnfinishedProduct) KIND(EarlyOverwrite) KIND(MissingFence)         \
-  KIND(Mbarrier) KIND(ClusterExit) KIND(IllegalInstruction) KIND(BeyondShared) KIND(DifferentProducts)     \
-  KIND(TouchedSums) KIND(MissingWait) KIND(ThreadRace) KIND(OutsideMask) KIND(Index) KIND(Overflow)        \
-  KIND(Local) KIND(SameValue) KIND(PartialWarp) KIND(ConstantStore) KIND(PlainRead)
+// The kinds of reports: kReportFault is 1, and so on. Untraced launches report only kinds up to kReportArithmetic.
+// Kinds from kReportStuck on concern asynchronous work; their texts name other places as @1a2b@. The first line of a
+// text is the message; the other lines are details. PlainRead: a plain load of a location that others update by atomic
+// operations.
+#define REPORT_KINDS(KIND)                                                                                         \
+  KIND(Fault)                                                                                                      \
+  KIND(StackOverflow) KIND(SharedOverrun) KIND(DivergentBarrier) KIND(WarpMask) KIND(Deadlock) KIND(Trap)          \
+      KIND(Arithmetic) KIND(GlobalBounds) KIND(SharedBounds) KIND(UninitialisedShared) KIND(UninitialisedGlobal)   \
+          KIND(SharedRace) KIND(GlobalRace) KIND(Misaligned) KIND(UnfinishedCopy) KIND(Stuck) KIND(UnfinishedBulk) \
+              KIND(UnfinishedProduct) KIND(EarlyOverwrite) KIND(MissingFence) KIND(Mbarrier) KIND(ClusterExit)     \
+                  KIND(IllegalInstruction) KIND(BeyondShared) KIND(DifferentProducts) KIND(TouchedSums)            \
+                      KIND(MissingWait) KIND(ThreadRace) KIND(OutsideMask) KIND(Index) KIND(Overflow) KIND(Local)  \
+                          KIND(SameValue) KIND(PartialWarp) KIND(ConstantStore) KIND(PlainRead)
 #define REPORT_KIND(NAME) kReport##NAME,
 enum ReportKind : uint32_t { kReportNone, REPORT_KINDS(REPORT_KIND) };
 
@@ -53,8 +55,8 @@ struct Report {
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
   // Flags. 1: this access is an instruction's, not C++ code's; 2: the other access is. 4: both accesses are volatile.
-  // 8: other_block is known and other_thread is not. 16: the scope of one access is too narrow. 32: this thread has read
-  // the other one's release without an acquire fence. 64: this thread has read a flag or lock.
+  // 8: other_block is known and other_thread is not. 16: the scope of one access is too narrow. 32: this thread has
+  // read the other one's release without an acquire fence. 64: this thread has read a flag or lock.
   uint32_t instructions;
   uint32_t tag, shared_bytes;  // the launch's kernel and module, and the size of its dynamic shared array
   char file[240];
@@ -74,11 +76,12 @@ struct Launch {
   uint64_t order_multiplier, order_offset;
   uint64_t block_count, next_block;
   uint64_t module_base, module_end;
-  uint3 cluster;  // the shape of a cluster in blocks
-  uint32_t cooperative;  // whether the team is all blocks of a cooperative launch, not a cluster
+  uint3 cluster;              // the shape of a cluster in blocks
+  uint32_t cooperative;       // whether the team is all blocks of a cooperative launch, not a cluster
   uint32_t partial_barriers;  // whether the module calls barriers that only part of a block takes part in
-  uint32_t programmatic;  // whether the launch may start before the previous one has ended
-  // Seed of the order of threads and of asynchronous work. 0: threads run in turn, and work completes as late as possible.
+  uint32_t programmatic;      // whether the launch may start before the previous one has ended
+  // Seed of the order of threads and of asynchronous work. 0: threads run in turn, and work completes as late as
+  // possible.
   uint64_t seed;
   uint32_t spins;  // whether threads may wait for each other in spin loops, so that a spinning thread must yield
   // A sampled launch runs `sample_count` clusters (0: all), and a block at most `block_milliseconds` (0: no limit).
@@ -86,7 +89,7 @@ struct Launch {
   uint64_t samples[kMaxSamples];  // the positions of the sampled clusters
   uint32_t sample, cut_short;  // the number of the running sample, and one bit for each sample that was stopped early
   uint32_t undefined_line, undefined_fill;  // shuffles at this line return other undefined values; 0: no line
-  Trace* trace;  // null for an untraced launch
+  Trace* trace;                             // null for an untraced launch
 };
 
 enum LaunchResult : int { kLaunchDone, kLaunchAbandoned, kLaunchWithoutThread };
@@ -157,12 +160,12 @@ struct Worker {
   char* shared_base;
   size_t shared_bytes;
   char* dynamic_base;
-  Events* events;        // null until a kernel has asynchronous work
-  bool uses_wgmma;  // whether the block has used wgmma, so that accesses to its registers are checked
-  bool uses_cluster_barrier;         // whether threads may use the barrier of the cluster
-  Team* team;            // null while no block runs
-  uint32_t rank;         // the block's number in its team
-  uint64_t random_state;          // state of the pseudo-random numbers
+  Events* events;             // null until a kernel has asynchronous work
+  bool uses_wgmma;            // whether the block has used wgmma, so that accesses to its registers are checked
+  bool uses_cluster_barrier;  // whether threads may use the barrier of the cluster
+  Team* team;                 // null while no block runs
+  uint32_t rank;              // the block's number in its team
+  uint64_t random_state;      // state of the pseudo-random numbers
   uint64_t switches, switches_before;  // of stacks: now, and at the last timer tick (spins.hpp)
   uint64_t blocks_begun, ticking;      // the number of blocks begun, and the block whose ticks are counted
   uint32_t ticks;
@@ -172,8 +175,8 @@ struct Worker {
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 // The filter that each call from instrumented code tests first, because most calls need no work. Accesses in this range
-// are ignored: all addresses in an untraced launch, the threads' own stacks in a traced one. Basic blocks are logged only
-// if `counting` is set.
+// are ignored: all addresses in an untraced launch, the threads' own stacks in a traced one. Basic blocks are logged
+// only if `counting` is set.
 struct AccessFilter {
   uintptr_t start, bytes;
   Trace* counting;
