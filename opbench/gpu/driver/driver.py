@@ -17,7 +17,6 @@ from opbench.errors import EnvironmentFault, LaunchError
 OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
 INVALID_CONTEXT = 201
-NOT_FOUND = 500
 
 KINDS = {
     1: "invalid value",
