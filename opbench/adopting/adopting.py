@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.host_launches import HostLaunch, launches_of
+from opbench.adopting.host_launches import HostLaunch, global_definitions, launches_of
 from opbench.adopting.host_program import program_of
 from opbench.adopting.host_structs import structs_of
 from opbench.adopting.host_textures import textures_of
@@ -68,7 +68,7 @@ def propose(
     found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, roots)
     proposal = Proposal(found.operator, chosen, evidence=["--operator says so"] if operator else found.evidence)
     program = program_of(everything, sources[0].text)
-    write_header(proposal, read, found, program, textures_of(everything), structs)
+    write_header(proposal, read, found, program, textures_of(everything), structs, global_definitions(everything))
     hosts = [one for one in everything if one.kind == "function" and not one.is_device]
     if launch is None and any(chosen in one.uses - one.calls for one in hosts):
         text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"

@@ -273,6 +273,10 @@ FROM_OUTSIDE = re.compile(
 """Names by which a value comes from the command line."""
 
 
+READING = ("scanf", "fscanf", "sscanf", "cudaMemcpy", "cudaMemcpyAsync")
+"""Functions that set the variables whose addresses they are given."""
+
+
 def _is_option(value: Sequence[Token]) -> bool:
     return any(token.kind == "name" and FROM_OUTSIDE.match(token.text) for token in value)
 
@@ -304,7 +308,7 @@ def _last(value: Sequence[Token]) -> Sequence[Token]:
 
 
 def options_in(code: Sequence[Token]) -> dict[str, str]:
-    """The variables that the command line may set, each with what sets it, as written."""
+    """The variables that the command line or a copy from the device may set, each with what sets it, as written."""
     found: dict[str, str] = {}
     for name, value in _assignments(code):
         if _is_option(value):
@@ -313,11 +317,12 @@ def options_in(code: Sequence[Token]) -> dict[str, str]:
 
 
 def _read_in(code: Sequence[Token]) -> dict[str, str]:
-    """The variables that are read from a stream: `scanf("%d", &n)`, `std::cin >> n`."""
+    """The variables that are read: `scanf("%d", &n)`, `std::cin >> n`, `cudaMemcpy(&total, …)`."""
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-2]):
-        if token.text in ("scanf", "fscanf", "sscanf") and code[index + 1].text == "(":
-            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+        if token.text in READING and code[index + 1].text == "(":
+            given = split(code[index + 2 : closing(code, index + 1)], ",")
+            for part in given[:1] if "Memcpy" in token.text else given:
                 if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
                     found.setdefault(part[1].text, f"{token.text}()")
         elif token.text == "cin":

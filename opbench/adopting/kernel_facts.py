@@ -43,7 +43,9 @@ class KernelFacts:
     moved: bool = False
     """Of "same": whether the element read has another index than the one written."""
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each pointer the indices at which it is stored to, as written."""
+    """For each pointer the indices at which it is stored to, as written; of a variable its value."""
+    loaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same of those at which it is only read."""
     elements: Mapping[str, str] = field(default_factory=dict)
     """The C type of each pointer's elements, template parameters replaced."""
     loaded_at: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
         moved,
-        _indices(body, pointers, index_values),
+        *_indices(body, pointers, index_values),
         {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
         loaded_at,
         names & frozenset(factors),
@@ -191,9 +193,9 @@ def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -
 
 def _indices(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
-) -> dict[str, tuple[str, ...]]:
-    """The indices of assignments, of updates such as `+=`, and of atomic operations on an element."""
-    found: dict[str, tuple[str, ...]] = {}
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """The indices of assignments, of updates such as `+=`, and of atomic operations on an element; and all others."""
+    found: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
     for index, token in enumerate(body[:-1]):
         if token.text not in pointers or body[index + 1].text != "[":
             continue
@@ -204,7 +206,7 @@ def _indices(
         )
         before = [other.text for other in body[max(0, index - 3) : index]]
         atomic = before[1:] == ["(", "&"] and ATOMIC.match(before[0]) is not None
-        if stored or atomic:
-            written = "".join(other.text for other in body[index + 2 : ends])
-            found[token.text] = (*found.get(token.text, ()), index_values.get(written, written))
-    return found
+        written = "".join(other.text for other in body[index + 2 : ends])
+        kind = found[0 if stored or atomic else 1]
+        kind[token.text] = (*kind.get(token.text, ()), index_values.get(written, written))
+    return found[0], found[1]

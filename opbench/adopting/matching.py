@@ -309,8 +309,7 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
 def _order_matmul(found: Match, facts: KernelFacts) -> None:
     """Tell n from k by the output's index, `C[row * N + col]`, as some call the inner axis N and some K."""
     index = next((i for name, listed in facts.indices.items() if found.names.get(name) == "out" for i in listed), "")
-    factors = [pair for pair in re.findall(r"(\w+)\*(\w+)", index) if {*pair} & found.axes.keys()]
-    row, name = sorted(factors[0], key=lambda factor: factor in found.axes) if factors else ("", "")
+    row, name = _stride(index, found.axes)
     axis = found.axes.get(name, "")
     if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
@@ -319,6 +318,22 @@ def _order_matmul(found: Match, facts: KernelFacts) -> None:
         swapped = {axis: "n", "n": axis}
         why = f"the output's rows are {name} apart"
         _set_axes(found, {number: (swapped.get(own, own), why) for number, own in found.axes.items()})
+    column = set(re.findall(r"\w+", index)) - {row, name}
+    for pointer, tensor in found.names.items() if row and len(column) == 1 else ():
+        for loaded in facts.loaded.get(pointer, ()):
+            first, _ = _stride(loaded, found.axes)
+            reads_row = row in re.findall(r"\w+", loaded)
+            if (tensor == "b" and first in column) or (tensor == "a" and first not in ("", row) and reads_row):
+                text = f"'{pointer}' is read at {loaded}: it lies column by column, and matmul's {tensor} row by row"
+                found.contradictions.append(Contradiction("layout", tensor, text))
+                break
+
+
+def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
+    """Of an index such as `row * n + col` the row and the size that it is multiplied by; two empty texts without."""
+    pairs = [pair for pair in re.findall(r"(\w+)\*(\w+)", index) if {*pair} & set(axes)]
+    row, name = sorted(pairs[0], key=lambda factor: factor in axes) if pairs else ("", "")
+    return row, name
 
 
 def _set_axes(found: Match, axes: Mapping[str, tuple[str, str]]) -> None:
@@ -467,9 +482,10 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
             found.contradictions.append(
                 Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
             )
-    elif not own and named_operator(stem, known)[0] == name:
+    elif not own and (of_file := named_operator(stem, known))[0] == name:
         says(OF_FILE, f"the file is named {stem}")
-        if foreign := [w for w in (*words_of(facts.name), *words_of(stem)) if w in FOREIGN and w not in name]:
+        others = (w for w in (*words_of(facts.name), *words_of(stem)) if w not in of_file[1])
+        if foreign := [w for w in others if w in FOREIGN and not name.startswith(w)]:
             text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
             found.contradictions.append(Contradiction("name", foreign[0], text))
     formula, does = _formula_operator(facts)

@@ -26,6 +26,7 @@ from opbench.adopting.proposal import (
     plain_quotient,
     read_kernel,
     template_arguments,
+    untold_arguments,
 )
 from opbench.errors import UsageError
 from opbench.kernels import expression
@@ -91,6 +92,9 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
     functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
     structs = structs_of(everything)
     reads = [read_kernel(kernels[one.kernel], one, structs, functions) for one in launches]
+    for read in reads:
+        if untold := untold_arguments(read):
+            raise UsageError(f"{path}: no launch says {', '.join(untold)} of the template of {read.kernel.name}")
     writer = _Writer(path, proposal, program, reads, dict(sizes or {}), is_unlaunched)
     writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(structs).items()}
     writer.write()
@@ -231,11 +235,11 @@ class _Writer:
         return found
 
     def _is_from_outside(self, name: str) -> bool:
+        given = (Token("name", name, 0),)
         try:
-            self._number((Token("name", name, 0),))
+            return self._number(given) is None
         except Unreadable:
-            return True
-        return False
+            return _real_number(given, self._known()) is None
 
     def _used(self) -> list[str]:
         """The variables that launches and allocations depend on, each after those that it needs."""
@@ -398,9 +402,11 @@ class _Writer:
 
     def _real(self, given: Sequence[Token], parameter: Parameter, read: KernelRead) -> str:
         """A float, 1 where it cannot be read: no size follows from it."""
+        known = self._known(read)
+        number = _real_number(given, known)
         try:
-            known = self._known(read)
-            number = float(expression.evaluate(converted(given, known, real=True), {}, True))
+            if number is None:
+                raise Unreadable(parameter.name)
             text = converted(given, {**known, **self.roots}, real=True)
             named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             same = named and float(expression.evaluate(text, self.sizes, True)) == number
@@ -522,6 +528,14 @@ class _Writer:
         per_item = _item_bytes(element) // ELEMENT_BYTES[self.buffers[name].type]
         text = self._expression(added, number, read)
         return table_of({"buffer": f'"{own}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'})
+
+
+def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
+    """The value of an expression of floats; None where it cannot be read."""
+    try:
+        return float(expression.evaluate(converted(given, known, real=True), {}, True))
+    except (Unreadable, UsageError):
+        return None
 
 
 def _dtype(element: str) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, parameter_of
+from opbench.adopting.host_launches import HostLaunch, Parameter, definitions, number_of, parameter_of
 from opbench.adopting.host_program import HostProgram, plain_name, product
 from opbench.adopting.host_structs import GivenParameter, grouped, typed
 from opbench.adopting.host_textures import HostTexture
@@ -96,8 +96,9 @@ def write_header(
     program: HostProgram | None,
     textures: Mapping[str, HostTexture],
     structs: Mapping[str, list[Parameter] | str],
+    constants: Mapping[str, Sequence[Token]],
 ) -> None:
-    """Fill in a proposal's lines."""
+    """Fill in a proposal's lines; `constants` are the names that have a value outside of functions."""
     kernel, launch, problem = read.kernel, read.launch, match.problem
     proposal.guesses += match.guesses
     proposal.contradictions += match.contradictions
@@ -111,6 +112,7 @@ def write_header(
     _contradict_parameters(proposal, read, match, structs)
     if launch is None:
         grid, block, shared = _assumed_geometry(proposal, read.facts, match)
+        _contradict_assumed(proposal, kernel, {**constants, **definitions(kernel.tokens)}, 16 if "," in block else 256)
     else:
         grid, block, shared = _geometry(proposal, launch, sizes)
     sizes.require(grid, block)
@@ -174,8 +176,20 @@ def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | s
     return told or f"<{', '.join('float' for _ in read.types)}>"
 
 
+def untold_arguments(read: KernelRead) -> list[str]:
+    """Return the numbers of a kernel's template that have no default and that no launch gives."""
+    if not read.kernel.is_template or (read.launch and read.launch.template):
+        return []
+    declared = split(read.kernel.tokens[2 : closing_angle(read.kernel.tokens, 1)], ",")
+    numbers = [words for words in declared if words and words[0].text not in ("typename", "class")]
+    return [words[-1].text for words in numbers if "=" not in {token.text for token in words}]
+
+
 def _called(proposal: Proposal, read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
     """The kernel's name with its template arguments, as a header has it."""
+    if untold := untold_arguments(read):
+        text = f"no launch says {', '.join(untold)} of the kernel's template"
+        proposal.contradictions.append(Contradiction("launch", untold[0], text))
     called = read.kernel.qualified + template_arguments(read, known)
     written = _template(read.launch.template, known) if read.launch else ""
     if called != read.kernel.qualified + written:
@@ -550,7 +564,10 @@ def _template(given: str, known: Mapping[str, Sequence[Token] | str]) -> str:
     known = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is no constant
     for part in split(tokens_of(given)[1:-1], ","):
         text = given[part[0].start : part[-1].end]
-        if any(token.text in known for token in part):
+        value = known.get(text, ())
+        if len(value) == 1 and value[0].kind == "name":
+            text = value[0].text  # true, false or a type
+        elif any(token.text in known for token in part):
             with contextlib.suppress(Unreadable):
                 text = converted(part, known).replace("//", "/")
         parts.append(text)
@@ -708,6 +725,22 @@ def _assumed_geometry(proposal: Proposal, facts: KernelFacts, match: Match) -> t
     why = "nothing in the file launches the kernel; a thread an element"
     proposal.guesses.append(Guess("the launch", f"grid = {grid}, block = {block}", (why,)))
     return grid, block, ""
+
+
+def _contradict_assumed(
+    proposal: Proposal, kernel: Declaration, known: Mapping[str, Sequence[Token]], side: int
+) -> None:
+    """Contradict a thread an element where a block is given more or less: `blockIdx.x * TILE`, a row."""
+    code = [token.text for token in kernel.tokens]
+    for index in [index for index, text in enumerate(code) if text == "blockIdx"]:
+        left = code[index - 4 if code[index - 3] == "." else index - 2] if code[index - 1] == "*" else ""
+        factor = code[index + 4] if code[index + 3] == "*" else left
+        with contextlib.suppress(Unreadable):
+            if factor == "blockDim" or number_of(tokens_of(factor), known) == side:
+                continue
+        text = "nothing in the file launches the kernel, and a block computes more or less than a thread an element"
+        proposal.contradictions.append(Contradiction("launch", "grid", text))
+        return
 
 
 def _geometry(proposal: Proposal, launch: HostLaunch, sizes: SizesRead) -> tuple[str, str, str]:

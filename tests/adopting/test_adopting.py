@@ -511,6 +511,59 @@ def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path)
     assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["launch"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        ("", "", []),
+        ("blockIdx.y * 16", "TILE * blockIdx.y", []),
+        ("blockIdx.y * 16", "blockIdx.y * blockDim.y", []),
+        ("blockIdx.y * 16", "blockIdx.y * 64", ["launch"]),
+        ("blockIdx.y * 16", "blockIdx.y", ["launch"]),
+        ("__global__", "template <int WIDE> __global__", ["launch"]),
+    ],
+)
+def test_a_launch_is_guessed_only_where_the_kernel_leaves_it_open(
+    tmp_path: Path, before: str, after: str, kinds: list[str]
+) -> None:
+    path = tmp_path / "gemm.cu"
+    path.write_text("#define TILE 16\n" + GEMM[: GEMM.index("void run")].replace(before, after))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == kinds
+
+
+def test_a_helper_of_an_operator_is_not_the_operator(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.cu"
+    text = (
+        "__global__ void max_kernel(const float* x, float* most, int rows, int cols) {\n"
+        "    most[blockIdx.x] = fmaxf(x[blockIdx.x * cols], x[1]);\n"
+        "}\n"
+        "void run(float* x, float* y, int rows, int cols) { max_kernel<<<rows, 32>>>(x, y, rows, cols); }\n"
+    )
+    path.write_text(text)
+    assert adopt(path, CATALOG).operator == "none"
+
+
+def test_a_constant_of_the_host_in_a_templates_arguments_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.cu"
+    text = GEMM.replace("__global__", "template <bool TWICE>\n__global__").replace("gemm<<<", "gemm<TWICE><<<")
+    path.write_text(text.replace("dim3 block", "const bool TWICE = false; dim3 block"))
+    assert 'kernel = "gemm<false>"' in launch_line(propose(path, ALL_OPERATORS))
+
+
+def test_a_number_that_is_copied_from_the_device_is_a_guess(tmp_path: Path) -> None:
+    path = tmp_path / "divide.cu"
+    path.write_text(
+        "__global__ void divide(float* x, float total, int n) { if (threadIdx.x < n) x[threadIdx.x] /= total; }\n"
+        "int main() {\n"
+        "    float *x, total = 1.5f; const int n = 64;\n"
+        "    cudaMalloc(&x, n * sizeof(float));\n"
+        "    cudaMemcpy(&total, x, sizeof(float), cudaMemcpyDeviceToHost);\n"
+        "    divide<<<1, 64>>>(x, total, n);\n"
+        "}\n"
+    )
+    found = adopt(path, CATALOG)
+    assert "{ f32 = 1.5 }" in found.text and [one.what for one in found.guesses] == ["total"]
+
+
 def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> None:
     path = tmp_path / "reduce.cu"
     path.write_text(
@@ -690,6 +743,18 @@ def test_sizes_that_a_launch_ties_together_are_required(
             "output read",
         ),
         ({"const float* A": "const float** A", "A[row": "A[0][row"}, "tensors"),
+        ({"B[i * N + col]": "B[col * K + i]"}, "layout"),
+        ({"A[row * K + i]": "A[i * M + row]"}, "layout"),
+        (
+            {
+                "int M, int N, int K": "int N",
+                "K": "N",
+                "M": "N",
+                "rows, wide, deep);": "wide);",
+                "i * N + col": "col * N + i",
+            },
+            "layout",
+        ),
     ],
 )
 def test_a_matmul_that_no_header_can_say_is_not_taken(tmp_path: Path, edits: dict[str, str], kind: str) -> None:
