@@ -561,15 +561,15 @@ def _by_its_type(parameter: Parameter, known: Mapping[str, Sequence[Token]]) -> 
 def _template(given: str, known: Mapping[str, Sequence[Token] | str]) -> str:
     """Template arguments as written, with what the host calls its numbers by its own names as numbers."""
     parts = []
-    known = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is no constant
+    constants = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is none
     for part in split(tokens_of(given)[1:-1], ","):
         text = given[part[0].start : part[-1].end]
-        value = known.get(text, ())
+        value = constants.get(text, ())
         if len(value) == 1 and value[0].kind == "name":
             text = value[0].text  # true, false or a type
-        elif any(token.text in known for token in part):
+        elif any(token.text in constants for token in part):
             with contextlib.suppress(Unreadable):
-                text = converted(part, known).replace("//", "/")
+                text = converted(part, constants).replace("//", "/")
         parts.append(text)
     return f"<{', '.join(parts)}>" if given else ""
 
