@@ -88,7 +88,7 @@ def run(
         workers=_workers(backend),
         processes=processes,
         gpu=gpu,
-        target=(targets[0], *(str(root) for root in variants)),
+        target=(targets[0], *(paths.from_here(str(root)) for root in variants)),
         targets=tuple(targets[1:] and targets),
         compile_for="" if chosen.cpu_only else gpu,
         capability=capability_of(gpu) if backend == "cpu" else None,
@@ -139,8 +139,7 @@ def expand(
     target, *others = target_names(target)
     if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
         raise UsageError(f"'{name}' is no FILE.cu; several targets must all be files of your own")
-    roots = tuple(Path(v).resolve() for v in variants)
-    catalog = Catalog(roots)
+    catalog = Catalog(variants)
     backend = backends.resolve(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
     if problems and not is_file(target):
@@ -169,7 +168,7 @@ def expand(
     chosen = tuple(select(suite.cases, patterns, next_command("list cases", target, *others, variants=variants)))
     met = {f"{case.variant.operator}{case.problem}" for case in chosen}
     left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
-    return replace(suite, cases=chosen, left_out=left_out), roots, backend
+    return replace(suite, cases=chosen, left_out=left_out), catalog.extra_roots, backend
 
 
 def check(
@@ -202,8 +201,7 @@ def check(
     Raises UsageError for an unknown name or option, EnvironmentFault for a missing GPU or compiler.
     """
     asked = replace(options or CheckOptions(), **changes)
-    roots = tuple(folder.resolve() for folder in asked.variants)
-    catalog = Catalog(roots)
+    catalog = Catalog(asked.variants)
     patterns = list(asked.cases)
     backend, gpu, seed, problems = backends.resolve(asked.backend), asked.gpu, asked.seed, asked.problems
     huge = asked.huge or (asked.every and backend == "cpu" and not problems)
@@ -225,7 +223,7 @@ def check(
     selected = tuple(select(chosen, patterns, listing))
     suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        setup = RunSetup(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
+        setup = RunSetup(backend, Path(folder), measure=False, seed=seed, roots=asked.variants, keep=False)
         setup = replace(
             setup,
             exit_first=asked.exit_first,
@@ -252,7 +250,7 @@ def cases_checked(
     note: Callable[[str], None] = lambda words: None,
 ) -> list[str]:
     """Return the names of the cases from which `check` with the same arguments selects `cases`."""
-    catalog = Catalog(tuple(Path(v).resolve() for v in variants))
+    catalog = Catalog(variants)
     chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
     return [case.name for case in chosen]
 

@@ -75,12 +75,17 @@ def type_of(hint: object) -> type:
 
 
 def set_types(options: object) -> None:
-    """Convert text to paths and lists to tuples in an instance under construction, so that callers may pass either."""
+    """Convert text to paths and lists to tuples in an instance under construction, so that callers may pass either.
+
+    Extra folders of variants become absolute.
+    """
     for name, hint in get_type_hints(type(options)).items():
         value = getattr(options, name)
         several, is_path = get_origin(hint) is tuple, _is_path(hint)
         if several and not isinstance(value, Mapping):
             value = tuple(Path(one) if is_path else one for one in value)
+            if name == "variants":
+                value = tuple(folder.resolve() for folder in value)
         elif is_path and isinstance(value, str):
             value = Path(value) if value else None
         object.__setattr__(options, name, value)

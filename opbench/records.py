@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import re
+import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -44,6 +45,16 @@ def read_json(path: Path, remedy: str) -> Any:
         raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the table of a TOML file; raises UsageError with the file's name if it is not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: is no TOML: {error}") from None
+
+
 def read_record(
     kind: type[T],
     path: Path,
@@ -61,7 +72,8 @@ def read_record(
     value = read_json(path, remedy)
     seen = value.get(key) if isinstance(value, dict) else type(value).__name__
     if seen != version:
-        raise UsageError(f"{path}: {key} {seen!r} cannot be read; this opbench reads {key} {version}; {remedy}")
+        found = f"has no key '{key}'" if seen is None else f"{key} {seen!r} cannot be read"
+        raise UsageError(f"{path}: {found}; this opbench reads {key} {version}; {remedy}")
     try:
         return decode(value) if decode else from_json(kind, value)
     except (AttributeError, TypeError, ValueError) as error:

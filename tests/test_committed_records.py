@@ -11,10 +11,15 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.gpu.limits.ceilings import read_ceilings
+from opbench.networks.plan.plan import load_plan
 from opbench.networks.records.network import read_network
 from opbench.networks.records.training import read_training
+from opbench.records import to_json
 from opbench.report.selftest import read_selftest
+from opbench.results.book import read_book
 from opbench.results.files import FILE, read_lines, read_run, run_files
+from opbench.results.tuning import FILE as SEARCH
+from opbench.results.tuning import read_tuning
 from support.common import ROOT
 
 REPORTS = ROOT / "reports"
@@ -71,6 +76,28 @@ def test_a_network(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("train.json")), ids=named)
 def test_a_training(path: Path) -> None:
     assert missing(content(path), read_training(path).to_json()) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("plan.json")), ids=named)
+def test_a_plan(path: Path) -> None:
+    written = content(path)
+    plan = load_plan(path, written["network"], written["gpu"], written["precision"])
+    assert missing(written, {"format": 1, **to_json(plan)}) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("book.json")), ids=named)
+def test_a_winners_file(path: Path) -> None:
+    assert missing(content(path), read_book(path).to_json()) == []
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob(f"{SEARCH}*")), ids=named)
+def test_a_search(path: Path) -> None:
+    search, lines = read_tuning(path), [line for _, line in read_lines(path)]
+    assert missing({key: of for key, of in lines[0].items() if key != "type"}, to_json(search.begun)) == []
+    trials = {json.dumps(line["config"]): line for line in lines if line["type"] == "trial"}
+    assert [missing({**line, "type": ""}, to_json(search.trials[n])) for n, line in enumerate(trials.values())] == [
+        [] for _ in trials
+    ]
 
 
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("ceilings.json")), ids=named)

@@ -28,7 +28,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     from opbench.report.book import lines
     from opbench.results.book import Book, make_book
 
-    catalog = Catalog(tuple(root.resolve() for root in roots))
+    catalog = Catalog(roots)
     known = catalog.operator_names()
     # An operator's name is not a path, even if a file or folder has the same name, unless the folder contains a run.
     sources = [Path(name) for name in names if Path(name).exists() and (name not in known or _is_run(Path(name)))]

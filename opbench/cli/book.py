@@ -32,7 +32,7 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
     from opbench.report.book import lines
     from opbench.results.book import make_book
 
-    catalog = Catalog(tuple(root.resolve() for root in roots))
+    catalog = Catalog(roots)
     book = make_book(sources, catalog, read_case_run)
     for words in book.said:
         click.echo(f"note: {words}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -79,6 +78,6 @@ def _catalog(context: click.Context) -> Catalog:
     """Return the catalog with the --variants folders before the cursor; the command itself reports a wrong folder."""
     given = context.params.get("variants") or context.params.get("roots") or ()
     try:
-        return Catalog([Path(root).resolve() for root in given])
+        return Catalog(given)
     except OpbenchError:
         return Catalog()

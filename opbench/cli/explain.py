@@ -77,7 +77,7 @@ def explain_command(
     from opbench.kernels.folders import Catalog
     from opbench.running.targets import cases_to_compare
 
-    catalog = Catalog([root.resolve() for root in roots])
+    catalog = Catalog(roots)
     cases = cases_to_compare(names, pattern, catalog, "quick")
     for name, case in zip(names, cases, strict=True):
         if case.name != name and not pattern:

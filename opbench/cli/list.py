@@ -64,7 +64,7 @@ def list_command(
         raise click.UsageError(f"'{name}' is not needed: opbench list {what} takes no name")
     if gpu and what != "variants":
         raise click.UsageError(f"--gpu selects variants; opbench list {what} does not accept it")
-    rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
+    rows = LISTERS[what](Catalog(roots), name, roots, backend, cases)
     if gpu:
         rows = runnable(rows, gpu)
     if as_json:

@@ -65,7 +65,7 @@ def profile_command(
     from opbench.running.profile import ProfileOptions, profile_case
     from opbench.running.targets import case_of, is_file
 
-    found = case_of(name, pattern, Catalog([root.resolve() for root in roots]))
+    found = case_of(name, pattern, Catalog(roots))
     folder = run_folder or Path("reports") / "profile"
     extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
     extra += ["--file", str(found.variant.path)] if is_file(name) else []
@@ -102,7 +102,7 @@ def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]
     from opbench.nvtx import case_range
     from opbench.running.targets import case_of
 
-    catalog = Catalog([root.resolve() for root in roots])
+    catalog = Catalog(roots)
     found = case_of(file, case, catalog) if file else catalog.case(case)
     backend = open_backend("cuda")
     session = Session(backend)

@@ -29,26 +29,26 @@ LAYOUT = "holds one folder per operator with .cu and .py files"
 class Catalog:
     """Operators and variants in some root folders; each is read on first use."""
 
-    def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
+    def __init__(self, extra_roots: Sequence[str | Path] = ()) -> None:
         for root in extra_roots:
-            if not root.is_dir():
+            if not Path(root).is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
-        self.extra_roots = tuple(extra_roots)
-        """The user's extra folders, as given."""
-        self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
+        self.extra_roots = tuple(Path(root).resolve() for root in extra_roots)
+        """The user's extra folders, as absolute paths."""
+        self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
         """Folders in which kernels' headers are searched, the user's first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
         self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
         self._headers: dict[Path, str] = {}
-        for root in extra_roots:
-            self._require_operators(root)
+        for root, given in zip(self.extra_roots, extra_roots, strict=True):
+            self._require_operators(root, given)
 
-    def _require_operators(self, root: Path) -> None:
+    def _require_operators(self, root: Path, given: str | Path) -> None:
         """Raise UsageError for a user's folder without variants, or with a folder that names no operator."""
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
         if not own:
-            raise UsageError(f"--variants {root}: no folder in it has variants; it {LAYOUT}")
+            raise UsageError(f"--variants {given}: no folder in it has variants; it {LAYOUT}")
         known = self.operator_names()
         for folder in own:
             if folder.name not in known:
@@ -188,7 +188,7 @@ def docstring(path: Path) -> str:
 
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
     """Return the case that prints as `name`, from the shipped variants and from extra folders."""
-    return Catalog(tuple(Path(v).resolve() for v in variants)).case(name)
+    return Catalog(variants).case(name)
 
 
 def variant_folders(root: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from opbench.errors import UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.space import tunable_values
 from opbench.kernels.variant import Variant
+from opbench.records import read_toml
 
 
 def with_space(variant: Variant, path: Path) -> Variant:
@@ -19,12 +19,7 @@ def with_space(variant: Variant, path: Path) -> Variant:
 
     Raises UsageError with the file's name for an invalid file.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: is no TOML: {error}") from None
+    table = read_toml(path)
     tune, where = table.get("tune", {}), table.get("where", [])
     if odd := table.keys() - {"tune", "where"}:
         raise UsageError(f"{path}: {unknown('key', min(odd), ('tune', 'where'))}")

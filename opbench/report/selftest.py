@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault
 from opbench.paths import write_atomically
-from opbench.records import from_json
+from opbench.records import read_record
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import aligned
@@ -44,15 +44,7 @@ def is_selftest(place: Path) -> bool:
 def read_selftest(place: Path) -> Selftest:
     """Read a self-test from its folder or its file; raise UsageError if it is not one."""
     path = place if place.is_file() else place / FILE
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("format") != FORMAT:
-            raise ValueError(f"format {value.get('format')} is not known; this opbench reads {FORMAT}")
-        return from_json(Selftest, value)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: is no self-test: {error}; make one with: opbench selftest --out DIR") from None
+    return read_record(Selftest, path, FORMAT, "make one with: opbench selftest --out DIR")
 
 
 def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:

@@ -17,16 +17,17 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from opbench import paths
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
-from opbench.records import JSON, from_json, to_json
+from opbench.records import from_json, read_record, to_json
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
 from opbench.source.precision import CLASSES
@@ -135,7 +136,7 @@ class Book:
                 found.append(entry.winner.case)
         return found
 
-    def to_json(self) -> dict[str, JSON]:
+    def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
         return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
 
@@ -157,24 +158,16 @@ class Book:
 
 def read_book(path: Path) -> Book:
     """Return the content of a winners file; raises UsageError, with the location, for a corrupt or foreign file."""
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {MAKE}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: is no book: no JSON ({error}); {MAKE}") from None
-    if not isinstance(value, dict) or "book" not in value:
-        raise UsageError(f"{path}: is no book: it has no key 'book'; {MAKE}")
-    if value["book"] != FORMAT:
-        raise UsageError(f"{path}: a book of format {value['book']}; this opbench reads {FORMAT}; {MAKE}")
-    try:
-        book = from_json(Book, value)
-        for entry in book.entries:
-            _require_sense(entry)
-        if len(book._by_key) < len(book.entries):
-            raise ValueError("two entries are of one operator, problem, precision and GPU")
-    except ValueError as error:
-        raise UsageError(f"{path}: corrupt book: {error}; {MAKE}") from None
+    return read_record(Book, path, FORMAT, MAKE, key="book", decode=_sensible)
+
+
+def _sensible(value: Mapping[str, Any]) -> Book:
+    """Return the winners of a file's content; raises ValueError for entries with impossible values."""
+    book = from_json(Book, value)
+    for entry in book.entries:
+        _require_sense(entry)
+    if len(book._by_key) < len(book.entries):
+        raise ValueError("two entries are of one operator, problem, precision and GPU")
     return book
 
 

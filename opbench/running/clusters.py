@@ -6,14 +6,14 @@ import contextlib
 import ipaddress
 import shutil
 import socket
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.paths import pip_install
+from opbench.records import from_json, read_toml
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,12 +23,6 @@ WAIT_S = 60.0
 """Longest wait for a worker of an existing scheduler."""
 SLURM_WAIT_S = 3600.0
 """Longest wait in Slurm's queue, unless the file states `wait_s`."""
-
-SLURM_KEYS: Mapping[str, type] = {
-    "jobs": int, "cores": int, "memory": str, "walltime": str, "queue": str, "account": str, "directives": list,
-    "prologue": list, "python": str, "interface": str, "shared_folder": str, "tls": bool, "wait_s": int,
-}  # fmt: skip
-NEEDED = ("jobs", "cores", "memory", "walltime", "shared_folder")
 
 
 @dataclass(frozen=True)
@@ -97,51 +91,55 @@ def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
         yield client
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SlurmFile:
-    """The validated settings of a FILE.toml for Slurm jobs."""
+    """The settings of a FILE.toml for Slurm jobs; docs/clusters.md describes the keys."""
 
-    path: Path
-    table: Mapping[str, object]
+    jobs: int
+    cores: int
+    memory: str
+    walltime: str
+    shared_folder: str
+    queue: str | None = None
+    account: str | None = None
+    directives: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
+    python: str = ""
+    interface: str = ""
+    tls: bool = True
+    wait_s: float = SLURM_WAIT_S
 
     @classmethod
     def read(cls, path: Path) -> SlurmFile:
         """Read a file; raise UsageError for an unknown or missing key, or a value of the wrong type."""
+        table, known = read_toml(path), [f.name for f in fields(cls)]
+        for key in table:
+            if key not in known:
+                raise UsageError(f"{path}: {unknown('key', key, known)}")
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--on slurm:{path}: cannot be read: {error}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"--on slurm:{path}: is no TOML: {error}") from None
-        for key, value in table.items():
-            if key not in SLURM_KEYS:
-                raise UsageError(f"{path}: {unknown('key', key, SLURM_KEYS)}")
-            if type(value) is not SLURM_KEYS[key]:
-                raise UsageError(f"{path}: {key} = {value!r} is not allowed; it must be a {SLURM_KEYS[key].__name__}")
-        if missing := [key for key in NEEDED if key not in table]:
-            raise UsageError(f"{path}: has no {', '.join(missing)}; docs/clusters.md has a file to copy")
-        return cls(path, table)
+            return from_json(cls, table)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}; docs/clusters.md has a file to copy") from None
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
         """Return the arguments of `dask_jobqueue.SLURMCluster`, with one worker and therefore one GPU per job."""
-        table = self.table
-        found = {
-            "queue": table.get("queue"),
-            "account": table.get("account"),
-            "cores": table["cores"],
+        found: dict[str, object] = {
+            "queue": self.queue,
+            "account": self.account,
+            "cores": self.cores,
             "processes": 1,
-            "memory": table["memory"],
-            "walltime": table["walltime"],
-            "job_extra_directives": table.get("directives", []),
-            "job_script_prologue": table.get("prologue", []),
-            "interface": table.get("interface"),
+            "memory": self.memory,
+            "walltime": self.walltime,
+            "job_extra_directives": list(self.directives),
+            "job_script_prologue": list(self.prologue),
+            "interface": self.interface or None,
             "shared_temp_directory": str(shared),
             "log_directory": str(shared / "opbench-logs"),
             "scheduler_options": {"host": host, "dashboard": False, "dashboard_address": ""},
-            "protocol": "tls://" if table.get("tls", True) else "tcp://",
-            "security": True if table.get("tls", True) else None,  # new certificates for this run
+            "protocol": "tls://" if self.tls else "tcp://",
+            "security": True if self.tls else None,  # new certificates for this run
         }
-        return found | ({"python": table["python"]} if "python" in table else {})
+        return found | ({"python": self.python} if self.python else {})
 
 
 def private_address(interface: str = "") -> str:
@@ -179,8 +177,8 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
         raise EnvironmentFault(f"--on slurm: needs dask-jobqueue; {pip_install('cluster')}") from None
     if shutil.which("sbatch") is None:
         raise EnvironmentFault("--on slurm: this machine has no sbatch; run on a login node of the cluster")
-    host = private_address(str(file.table.get("interface", "")))
-    shared = Path(str(file.table["shared_folder"])).expanduser()
+    host = private_address(file.interface)
+    shared = Path(file.shared_folder).expanduser()
     if not shared.is_dir():
         raise UsageError(f"{path}: shared_folder = {shared}: no such folder; it must be one that all nodes see")
     from distributed import Client
@@ -189,7 +187,6 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
         cluster = SLURMCluster(**file.options(host, shared))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}") from None
-    wait = file.table.get("wait_s", SLURM_WAIT_S)
     with cluster, Client(cluster, set_as_default=False) as client:
-        cluster.scale(jobs=file.table["jobs"])
-        yield client, float(str(wait))
+        cluster.scale(jobs=file.jobs)
+        yield client, file.wait_s

@@ -6,7 +6,6 @@ import difflib
 import fnmatch
 import itertools
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 from opbench.paths import shipped
+from opbench.records import read_toml
 from opbench.results.header import LeftOut
 from opbench.running.shapes import accepts, examples_of, shapes_like, stored_for
 from opbench.timing.clock import MODES
@@ -77,12 +77,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
     path = find_suite(path, catalog.operator_names())
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: is no TOML: {error}") from None
+    table = read_toml(path)
     try:
         _require_known(table, SUITE_KEYS, "key")
         found = _Expansion()

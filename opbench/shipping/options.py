@@ -48,6 +48,5 @@ class ShipOptions:
 
     def __post_init__(self) -> None:
         set_types(self)
-        object.__setattr__(self, "variants", tuple(folder.resolve() for folder in self.variants))
         if not self.name.isidentifier() or not self.name.isascii():
             raise UsageError(f"--name {self.name}: is no name in C; letters, digits and _, such as kernels")

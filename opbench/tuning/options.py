@@ -56,7 +56,6 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         set_types(self)
-        object.__setattr__(self, "variants", tuple(folder.resolve() for folder in self.variants))
         if self.energy and self.mode == "cold":
             raise UsageError("--energy counts launches without a break, whose caches are hot; leave --mode cold out")
         object.__setattr__(self, "mode", self.mode or ("hot" if self.energy else "cold"))

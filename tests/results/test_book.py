@@ -159,5 +159,5 @@ def test_the_command_writes_a_book_and_spares_files_of_another_kind(tmp_path: Pa
     (tmp_path / "plan.json").write_text("{}")
     refused(cli("book", run, "--out", "plan.json"), 2, "plan.json", "no book")
     assert (tmp_path / "plan.json").read_text() == "{}"
-    refused(cli("book", "plan.json"), 2, "no book", "opbench book RUN --out book.json")
+    refused(cli("book", "plan.json"), 2, "has no key 'book'", "opbench book RUN --out book.json")
     refused(cli("book", "nowhere"), 2, "nowhere")

@@ -131,8 +131,8 @@ def test_places_and_files_that_are_none_are_refused_in_words(tmp_path: Path) -> 
     path = tmp_path / "slurm.toml"
     for text, words in (
         (SLURM.replace("jobs", "job"), "job"),
-        (SLURM.replace("jobs = 4\n", ""), "has no jobs"),
-        (SLURM.replace("= 4", '= "4"'), "jobs = '4' is not allowed; it must be a int"),
+        (SLURM.replace("jobs = 4\n", ""), "jobs is missing"),
+        (SLURM.replace("= 4", '= "4"'), "jobs = '4' is not allowed; expected int"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=words):

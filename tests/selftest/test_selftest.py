@@ -319,10 +319,10 @@ def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
 
 def test_what_is_no_self_test_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"format": 99}')
-    with pytest.raises(UsageError, match="format 99 is not known"):
+    with pytest.raises(UsageError, match="format 99 cannot be read"):
         read_selftest(tmp_path)
     (tmp_path / FILE).write_text("[]")
-    with pytest.raises(UsageError, match="is no self-test"):
+    with pytest.raises(UsageError, match="format 'list' cannot be read"):
         read_selftest(tmp_path)
 
 

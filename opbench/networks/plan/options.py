@@ -73,7 +73,6 @@ class ChoosingOptions:
     def __post_init__(self) -> None:
         """Raise UsageError for options that exclude each other."""
         set_types(self)
-        object.__setattr__(self, "variants", tuple(folder.resolve() for folder in self.variants))
         if self.precision not in ALLOWED:
             raise UsageError(f"--precision: {unknown('precision', self.precision, ALLOWED)}")
         if self.plan and self.memory_bytes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from opbench import paths
 from opbench.errors import UsageError, unknown
@@ -22,6 +21,7 @@ from opbench.kernels.variant import Variant, print_config
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
 from opbench.networks.plan.preparing import constants, workspace_of
 from opbench.networks.records.training import original
+from opbench.records import read_record, to_json
 from opbench.results.result import Result
 from opbench.results.winners import entries_of, run_of, same_model
 
@@ -317,21 +317,12 @@ def _case(catalog: Catalog, node: Node, name: str) -> Case:
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Write a plan as JSON, whole or not at all."""
-    paths.write_atomically(path, json.dumps({"format": FORMAT, **asdict(plan)}, indent=1).encode())
+    paths.write_atomically(path, json.dumps({"format": FORMAT, **to_json(plan)}, indent=1).encode())
 
 
 def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
     """Read a plan; raises UsageError for a corrupt one, and for one of another network, GPU or precision."""
-    try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-        entries = {name: {**e, "tied_with": tuple(e.get("tied_with", ()))} for name, e in value["choices"].items()}
-        choices = {name: Choice(**entry) for name, entry in entries.items()}
-        again = tuple((str(name), int(moment)) for name, moment in value.get("again", ()))
-        plan = Plan(value["network"], value["gpu"], value["precision"], choices, again)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: is no plan: {type(error).__name__}: {error}; make one with --tune") from None
+    plan = read_record(Plan, path, FORMAT, "make a plan with --tune")
     if plan.network != network:
         raise UsageError(f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune")
     if plan.precision != precision:

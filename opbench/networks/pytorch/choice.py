@@ -79,7 +79,7 @@ def use(
     if precision not in (None, "f32", "tf32"):
         raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
     found = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
-    catalog = Catalog(tuple(Path(root).resolve() for root in variants))
+    catalog = Catalog(variants)
     with _LOCK:
         _settings = Choosing(found, missing, precision, tuple(prefer), catalog)
         forget()
