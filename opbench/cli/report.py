@@ -51,14 +51,14 @@ def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) 
 def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> Callable[[], None]:
     from opbench.report import write_report
     from opbench.results.files import read_run
-    from opbench.results.rows import frame
+    from opbench.results.rows import rows
 
     found = read_run(run)
     for path in write_report(found, found.folder, gpu, roots):
         click.echo(f"wrote {path}", err=True)
     if as_json:
         return lambda: click.echo(json.dumps([asdict(r) for r in found.results]))
-    return lambda: print_table(frame(found, gpu), found.left_out)
+    return lambda: print_table(rows(found, gpu), found.left_out)
 
 
 def _report_training(run: Path, as_json: bool) -> Callable[[], None]:

@@ -27,7 +27,6 @@ from opbench.results.result import exit_code
 from opbench.running.options import CheckOptions, RunOptions
 
 if TYPE_CHECKING:
-    import pandas
     from rich.console import Console
 
     from opbench.backend.findings import Finding
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from opbench.results.header import LeftOut
     from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
+    from opbench.results.rows import Row
     from opbench.running.clusters import Tls
 
 
@@ -73,7 +73,7 @@ def run_command(
     """
     from opbench import api
     from opbench.results.own_variants import compare_own_variants
-    from opbench.results.rows import frame
+    from opbench.results.rows import rows
 
     if options.resume and options.out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
@@ -85,7 +85,7 @@ def run_command(
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
     if note := _sizes_not_checked(targets, options.variants, run.results):
         click.echo(f"note: {note}", err=True)
-    finish(run.results, as_json, lambda: print_table(frame(run, options.gpu), run.left_out, compare_own_variants(run)))
+    finish(run.results, as_json, lambda: print_table(rows(run, options.gpu), run.left_out, compare_own_variants(run)))
 
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
@@ -339,11 +339,11 @@ def _file_of(result: Result, targets: tuple[str, ...]) -> str:
     return str(next(v.path for v in known if v.name == result.variant))
 
 
-def print_table(table: pandas.DataFrame, left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
+def print_table(found: Sequence[Row], left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
     """Print the table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 
-    show(table, stdout_console(), left_out, own)
+    show(found, stdout_console(), left_out, own)
 
 
 def stdout_console() -> Console:

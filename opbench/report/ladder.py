@@ -57,11 +57,11 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
         ours = [(p, [row for row in found if not row.library]) for _, p, found in _problems(operator, runs)]
         for problem, found in [(p, own) for p, own in ours if own][:1]:
             best = min(found, key=lambda r: r.time_s or math.inf)
-            start_s = (best.time_s or 0.0) * (best.speedup_over_first or 1.0)
+            start_s = (best.time_s or 0.0) * (best.speedups.over_first or 1.0)
             lines.append(
                 f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
                 f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.roof_share)} | "
-                f"{units.ratio(best.speedup_over_first)} | {units.ratio(best.speedup_over_library)} |"
+                f"{units.ratio(best.speedups.over_first)} | {units.ratio(best.speedups.over_library)} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -203,12 +203,12 @@ def _bought(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
         there = f" at `{problem}`" if number else ""
         if variant.is_library:
             return f"{units.time(row.time_s)}{there}"
-        if row.speedup_over_rung is None:
+        if row.speedups.over_rung is None:
             return f"{'Where it starts' if not variant.builds_on else 'Its base was not measured'}: " + (
                 f"{units.time(row.time_s)}{there}"
             )
-        slower = ", slower here" if row.speedup_over_rung < 0.995 else ""
-        return f"**{units.ratio(row.speedup_over_rung)}** `{variant.builds_on}`{there}{slower}"
+        slower = ", slower here" if row.speedups.over_rung < 0.995 else ""
+        return f"**{units.ratio(row.speedups.over_rung)}** `{variant.builds_on}`{there}{slower}"
     return ""
 
 
@@ -239,8 +239,8 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
             units.time(row.time_s),
             rate(row),
             units.percent(row.roof_share),
-            units.ratio(row.speedup_over_rung),
-            "–" if row.library else units.ratio(row.speedup_over_library),
+            units.ratio(row.speedups.over_rung),
+            "–" if row.library else units.ratio(row.speedups.over_library),
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -18,11 +17,9 @@ from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
-from opbench.results.rows import Row, rows_of_frame
+from opbench.results.result import Verdict
+from opbench.results.rows import Row, Times
 from opbench.timing.measurement import Warn
-
-if TYPE_CHECKING:
-    import pandas
 
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
 
@@ -31,7 +28,7 @@ TableLine = tuple[list[str], Row | None]
 
 
 def print_table(
-    table: pandas.DataFrame,
+    found: Sequence[Row],
     console: Console,
     left_out: LeftOut = MappingProxyType({}),
     own: Sequence[VariantComparison] = (),
@@ -40,12 +37,12 @@ def print_table(
 
     `own` are the comparisons of the user's variants, printed below their problem.
     """
-    found = sections(rows_of_frame(table))
-    if not found:
+    parts = sections(found)
+    if not parts:
         console.print("no results")
         return
-    met = {f"{section.operator}{section.problem}" for section in found}
-    for section in found:
+    met = {f"{section.operator}{section.problem}" for section in parts}
+    for section in parts:
         _print_section(section, console)
         for comparison in own:
             if (comparison.operator, comparison.problem) == (section.operator, section.problem):
@@ -54,15 +51,15 @@ def print_table(
         _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
     for problem in left_out.keys() - met:
         _print_left_out(f"{problem}  ", left_out[problem], console)
-    rows = [row for section in found for row in section.rows]
+    rows = [row for section in parts for row in section.rows]
     _line(console, Text())
     for warning, cases in _warned(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
-    if any(row.traffic_source for row in rows):
+    if any(row.traffic for row in rows):
         for words in TRAFFIC_LEGEND:
             _line(console, Text(words, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
-    bad = sum(len(section.not_right) for section in found)
+    bad = sum(len(section.not_right) for section in parts)
     style = "bold red" if bad else "bold"
     _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style=style))
 
@@ -153,8 +150,8 @@ HIDDEN_FIRST = ("kernel", "rate", "× prev", "× lib")
 def _ranking(section: Section, console: Console) -> list[TableLine]:
     """Return the ranking with as many columns as fit the terminal, one precision class after the other."""
     rows = [row for group in section.groups for row, _ in group.rows]
-    hidden = {"kernel"} if all(row.kernel_s is None for row in rows) else set()
-    hidden |= {"× lib"} if all(row.speedup_over_library is None for row in rows) else set()
+    hidden = set() if any(row.times and row.times.kernel_s is not None for row in rows) else {"kernel"}
+    hidden |= {"× lib"} if all(row.speedups.over_library is None for row in rows) else set()
     for name in ("", *HIDDEN_FIRST):
         hidden.add(name)
         lines = _ranking_without(section, hidden)
@@ -169,19 +166,21 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
     lines: list[TableLine] = []
     for group in section.groups:
         for row, rank in group.rows:
+            times = row.times
+            assert times is not None, "ranked rows have times"
             cells = {
                 "": rank,
                 "variant": row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
-                time: units.time(row.time_s),
+                time: units.time(times.time_s),
                 "!": "!" if row.warnings else "",
-                "± 95 %": half_width(row),
-                "n": f"{row.samples:.0f}" if row.samples else "–",
-                "kernel": units.time(row.kernel_s),
+                "± 95 %": half_width(times),
+                "n": str(times.samples or "–"),
+                "kernel": units.time(times.kernel_s),
                 "rate": rate(row),
                 "of peak": units.percent(row.roof_share),
                 "^": "^" if row.above_roof else "",
-                "× prev": units.ratio(row.speedup_over_rung),
-                "× lib": units.ratio(row.speedup_over_library),
+                "× prev": units.ratio(row.speedups.over_rung),
+                "× lib": units.ratio(row.speedups.over_library),
             }
             shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}
             if not lines:
@@ -192,11 +191,12 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
     return lines
 
 
-def half_width(row: Row) -> str:
+def half_width(times: Times) -> str:
     """Return the distance from the median to the further end of the 95 % interval, such as "0.4 %"; "–" if unknown."""
-    if not row.time_s or row.time_low_s is None or row.time_high_s is None:
+    if times.interval_s is None:
         return "–"
-    share = max(row.time_high_s - row.time_s, row.time_s - row.time_low_s) / row.time_s
+    low, high = times.interval_s
+    share = max(high - times.time_s, times.time_s - low) / times.time_s
     return f"{100 * share:.1f} %" if share >= 0.0005 else f"{100 * share:.2g} %"
 
 
@@ -212,7 +212,7 @@ def _lead(group: Group) -> str:
 
 def time_heading(rows: Iterable[Row]) -> str:
     """Return the heading of a column of times, such as "cold time"."""
-    modes = sorted({row.mode or "" for row in rows} - {""})
+    modes = sorted({row.times.mode for row in rows if row.times} - {""})
     return f"{'/'.join(modes)} time".strip()
 
 
@@ -220,7 +220,7 @@ def _untimed(section: Section) -> list[TableLine]:
     """Return the table of right cases without a time."""
     lines: list[TableLine] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
-        lines.append((["", row.variant, "right", error(row.worst_error), error(row.allowed_error)], row))
+        lines.append((["", row.variant, "right", *errors(row.verdict)], row))
     return lines
 
 
@@ -235,7 +235,7 @@ NARROW, WIDE = 80, 100
 
 def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
     """Append sectors per request and the share of bank conflicts to the lines, if they were counted and fit."""
-    if not any(row is not None and row.traffic_source for _, row in lines):
+    if not any(row is not None and row.traffic for _, row in lines):
         return lines
     wider = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
     fits = _width(wider) <= min(console.width, NARROW) or console.width >= max(WIDE, _width(wider))
@@ -306,6 +306,11 @@ def _advice(warning: str) -> str:
         return "see the report"
 
 
+def errors(verdict: Verdict | None) -> tuple[str, str]:
+    """Format the worst and the allowed relative error of a verdict."""
+    return (error(verdict.worst_error), error(verdict.allowed_error)) if verdict else (error(None), error(None))
+
+
 def error(value: float | None) -> str:
     """Format a relative error; "–" for None."""
     return "–" if value is None else "0" if value == 0 else f"{value:.1e}"
@@ -313,9 +318,14 @@ def error(value: float | None) -> str:
 
 def rate(row: Row) -> str:
     """Format FLOP/s where arithmetic limits the problem, else bytes/s."""
-    if row.bound == "compute" or (row.bound is None and arithmetic_heavy(row)):
-        return units.flop_rate(row.flops_per_s)
-    return units.byte_rate(row.bytes_per_s)
+    if by_arithmetic(row):
+        return units.flop_rate(row.times.flops_per_s if row.times else None)
+    return units.byte_rate(row.times.bytes_per_s if row.times else None)
+
+
+def by_arithmetic(row: Row) -> bool:
+    """Return whether arithmetic limits the problem, as far as that is known."""
+    return row.bound == "compute" or (row.bound is None and arithmetic_heavy(row))
 
 
 def arithmetic_heavy(row: Row) -> bool:

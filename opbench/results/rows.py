@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
 from opbench.gpu.limits.floor import why_above
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.levels import Levels, bounds, levels
-from opbench.insight.summary import summarise
+from opbench.insight.levels import Bound, bounds, levels
+from opbench.insight.summary import TrafficSummary, summarise
 from opbench.kernels.variant import print_config
-from opbench.results.result import Result
+from opbench.results.result import Result, Verdict
 from opbench.results.run_data import RunData
 from opbench.source.precision import UNIT_ROUNDOFF
 from opbench.timing.measurement import Measurement
@@ -23,9 +23,106 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclass
+@dataclass(frozen=True)
+class Times:
+    """The measured time of a case, in seconds, and its rates."""
+
+    time_s: float
+    """Median time between the events around the launch."""
+    time_low_s: float | None = None
+    time_high_s: float | None = None
+    """95 % interval of the median; None in runs of networks by older versions."""
+    spread: float | None = None
+    """Interquartile range divided by the median."""
+    samples: int | None = None
+    mode: str = ""
+    """The timing mode: one of `opbench.timing.clock.MODES`."""
+    kernel_s: float | None = None
+    """The kernel's own time: `time_s` minus the clock's calibrated offset."""
+    throttled: int = 0
+    """Samples excluded because the GPU's clock was throttled."""
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Return both ends of the 95 % interval; None if unknown."""
+        return (self.time_low_s, self.time_high_s) if self.time_low_s and self.time_high_s else None
+
+
+@dataclass(frozen=True)
+class PeakShare:
+    """What the measured peaks of a GPU allow a problem."""
+
+    bound: str
+    """What limits the lower bound: "memory", "compute", or in a prediction "launch"."""
+    roof_share: float | None = None
+    """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
+    above_roof: str | None = None
+    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.floor.Above`; None if it does not."""
+
+
+@dataclass(frozen=True)
+class Speedups:
+    """Times of other cases of the problem divided by this one; None without such a case."""
+
+    over_rung: float | None = None
+    """Over the variant that it builds on."""
+    over_library: float | None = None
+    over_first: float | None = None
+    """Over the lowest variant of its ladder, with a conservative 95 % interval."""
+    over_first_low: float | None = None
+    over_first_high: float | None = None
+
+
+@dataclass(frozen=True)
+class CompiledResources:
+    """The maximum of each resource over a case's kernels, and the least occupancy with its limiter."""
+
+    registers: int
+    shared_bytes: int
+    local_bytes: int
+    occupancy: float | None = None
+    limiter: str | None = None
+    spill_bytes: int | None = None
+    """Bytes of local memory for spilled registers."""
+    source: str | None = None
+    """The source of registers and occupancy in a cpu run; None on a GPU, whose driver reports them."""
+
+
+@dataclass(frozen=True)
+class PredictedTraffic:
+    """The traffic of a case on a named GPU, and its lower bound from that: no time was measured."""
+
+    l2_bytes: int
+    """Traffic between the L1 caches and L2."""
+    dram_bytes: int
+    """DRAM traffic, starting with cold caches."""
+    least: Bound | None = None
+    """The largest of the times that a launch, the problem's compulsory bytes and FLOPs, and the case's own traffic take
+    at peak.
+    """
+    least_alone: Bound | None = None
+    """The lower bound without the launch, whose time is the same for every small case and hides their differences."""
+
+
+@dataclass(frozen=True)
+class PredictedBest:
+    """The lower bound of a problem on a named GPU, for cases that ran without a GPU; no time was measured."""
+
+    best_s: float
+    """The largest of the times that a launch, the compulsory bytes and the FLOPs take at peak."""
+    roof_s: float
+    """The lower bound without the launch."""
+    limit: str
+    """Which peak sets `roof_s`: "memory" or "compute"."""
+    gpu: str
+    """The GPU whose peaks are used."""
+
+
+@dataclass(frozen=True)
 class Row:
-    """One case; None for a value that was not measured, counted or computed."""
+    """One case; a part is None if it was not measured, counted or computed."""
 
     operator: str
     variant: str
@@ -42,94 +139,24 @@ class Row:
     """
     title: str = ""
     builds_on: str = ""
-    time_s: float | None = None
-    """Median time between the events around the launch, in seconds."""
-    time_low_s: float | None = None
-    time_high_s: float | None = None
-    spread: float | None = None
-    """Interquartile range divided by the median."""
-    samples: int | None = None
-    mode: str | None = None
-    """The timing mode: one of `opbench.timing.clock.MODES`."""
-    kernel_s: float | None = None
-    """The kernel's own time in seconds: `time_s` minus the clock's calibrated offset."""
-    throttled: int | None = None
-    """Samples excluded because the GPU's clock was throttled."""
     flops: int | None = None
     compulsory_bytes: int | None = None
-    bytes_per_s: float | None = None
-    flops_per_s: float | None = None
-    bound: str | None = None
-    """What limits the lower bound: "memory", "compute", or in a prediction "launch"."""
-    roof_share: float | None = None
-    """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
-    above_roof: str | None = None
-    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.floor.Above`; None if it does not."""
     memory_level: str = "dram"
-    speedup_over_rung: float | None = None
-    speedup_over_library: float | None = None
-    speedup_over_first: float | None = None
-    speedup_over_first_low: float | None = None
-    speedup_over_first_high: float | None = None
-    rank: str | None = None
-    registers: int | None = None
-    shared_bytes: int | None = None
-    local_bytes: int | None = None
-    occupancy: float | None = None
-    limiter: str | None = None
-    spill_bytes: int | None = None
-    """Bytes of local memory for spilled registers."""
-    resources_source: str | None = None
-    """The source of registers and occupancy in a cpu run; None on a GPU, whose driver reports them."""
-    sectors_per_request_load: float | None = None
-    """32-byte sectors per global load of a warp; None without such loads or without traffic."""
-    sectors_per_request_store: float | None = None
-    ideal_sectors_per_request_load: float | None = None
-    """Sectors per load if the requested bytes were contiguous."""
-    ideal_sectors_per_request_store: float | None = None
-    moved_bytes: int | None = None
-    """Bytes of the sectors of global memory that were accessed."""
-    asked_bytes: int | None = None
-    """Bytes of global memory that the lanes request."""
-    bank_conflict_share: float | None = None
-    """Share of the shared-memory wavefronts that bank conflicts add; None without shared memory."""
-    atomic_collision_share: float | None = None
-    """Share of the atomics' lanes whose address another lane of the warp also has; None without atomics."""
-    barriers_per_block: float | None = None
-    """Block-wide barriers of the kernel with the most."""
-    traffic_source: str | None = None
-    """"counted", or "predicted" if some blocks represent all."""
-    l2_bytes: int | None = None
-    """Predicted traffic between the L1 caches and L2 of a named GPU."""
-    dram_bytes: int | None = None
-    """Predicted DRAM traffic, starting with cold caches."""
-    least_s: float | None = None
-    """The lower bound of the case on a named GPU: the largest of the times that a launch, the problem's compulsory
-    bytes and FLOPs, and the case's own traffic take at peak. No time was measured.
-    """
-    least_limit: str | None = None
-    """What limits it: a name of `opbench.insight.levels.LIMIT_NAMES`."""
-    least_alone_s: float | None = None
-    """The lower bound without the launch, whose time is the same for every small case and hides their differences."""
-    least_alone_limit: str | None = None
-    worst_error: float | None = None
-    allowed_error: float | None = None
-    predicted_best_s: float | None = None
-    """The lower bound of the problem on a named GPU, for cases that ran without a GPU: the largest of the times that a
-    launch, the compulsory bytes and the FLOPs take at peak. No time was measured.
-    """
-    predicted_roof_s: float | None = None
-    """The lower bound of the problem without the launch."""
-    predicted_limit: str | None = None
-    """Which peak sets `predicted_roof_s`: "memory" or "compute"."""
-    predicted_on: str | None = None
-    """The GPU whose peaks are used for predictions."""
     device: str = ""
     """Such as "GPU 1", in a run on several devices; empty in a run on one."""
-    warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.measurement.Warn`."""
     own: bool = False
     """Whether its variant is a file that the user named, not one of the catalog."""
+    warnings: tuple[str, ...] = ()
+    """Names of `opbench.timing.measurement.Warn`."""
+    verdict: Verdict | None = None
+    times: Times | None = None
+    peak: PeakShare | None = None
+    speedups: Speedups = Speedups()
+    rank: str | None = None
+    resources: CompiledResources | None = None
+    traffic: TrafficSummary | None = None
+    predicted_traffic: PredictedTraffic | None = None
+    predicted: PredictedBest | None = None
 
     @property
     def name(self) -> str:
@@ -139,10 +166,27 @@ class Row:
     @property
     def ranked(self) -> bool:
         """Return whether it is right and has a time."""
-        return self.status == "right" and self.time_s is not None
+        return self.status == "right" and self.times is not None
 
+    @property
+    def time_s(self) -> float | None:
+        """Return the median time in seconds; None without times."""
+        return self.times.time_s if self.times else None
 
-COLUMNS = [f.name for f in fields(Row)]
+    @property
+    def roof_share(self) -> float | None:
+        """Return the share of peak; None without times or peaks."""
+        return self.peak.roof_share if self.peak else None
+
+    @property
+    def above_roof(self) -> str | None:
+        """Return why the share of peak exceeds 100 %; None if it does not."""
+        return self.peak.above_roof if self.peak else None
+
+    @property
+    def bound(self) -> str | None:
+        """Return what limits the lower bound; None without peaks."""
+        return self.peak.bound if self.peak else None
 
 
 def rows(run: RunData, gpu: str = "h200") -> list[Row]:
@@ -155,23 +199,107 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
         if result.device not in limits:
             limits[result.device] = run.ceilings_of(result)
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
-    found = [_row(r, predicting if r.backend == "cpu" else limits[r.device]) for r in run.results]
     own = set(run.header.own)
-    for row, result in zip(found, run.results, strict=True):
-        row.own = f"{row.operator}/{row.variant}" in own
-        row.device = run.device_name(result)
+    found = []
+    for result in run.results:
+        row = _row(result, predicting if result.backend == "cpu" else limits[result.device])
+        row = replace(row, own=f"{row.operator}/{row.variant}" in own, device=run.device_name(result))
         if row.case in run.traffic:
             traffic = Traffic.from_json(run.traffic[row.case])
-            _set_traffic(row, traffic)
-            _set_levels(row, levels(traffic, result.resources), predicting)
+            row = replace(
+                row,
+                traffic=summarise(traffic),
+                predicted_traffic=_predicted_traffic(row, traffic, result.resources, predicting),
+            )
+        found.append(row)
     problems: dict[tuple[str, str], list[Row]] = {}
     for row in [] if run.of_network else found:
         problems.setdefault((row.operator, row.problem), []).append(row)
+    speedups: dict[str, Speedups] = {}
+    placed: dict[str, str] = {}
     for group in problems.values():
-        _compare(group)
+        speedups |= _compare(group)
         for precision in dict.fromkeys(row.precision for row in group):
-            assign_ranks([row for row in group if row.precision == precision])
-    return found
+            placed |= {row.case: rank for row, rank in ranks(row for row in group if row.precision == precision)}
+    return [replace(row, speedups=speedups.get(row.case, row.speedups), rank=placed.get(row.case)) for row in found]
+
+
+COLUMNS = {
+    "operator": "operator",
+    "variant": "variant",
+    "config": "config",
+    "problem": "problem",
+    "case": "case",
+    "status": "status",
+    "reason": "reason",
+    "precision": "precision",
+    "backend": "backend",
+    "library": "library",
+    "unit": "unit",
+    "title": "title",
+    "builds_on": "builds_on",
+    "time_s": "times.time_s",
+    "time_low_s": "times.time_low_s",
+    "time_high_s": "times.time_high_s",
+    "spread": "times.spread",
+    "samples": "times.samples",
+    "mode": "times.mode",
+    "kernel_s": "times.kernel_s",
+    "throttled": "times.throttled",
+    "flops": "flops",
+    "compulsory_bytes": "compulsory_bytes",
+    "bytes_per_s": "times.bytes_per_s",
+    "flops_per_s": "times.flops_per_s",
+    "bound": "peak.bound",
+    "roof_share": "peak.roof_share",
+    "above_roof": "peak.above_roof",
+    "memory_level": "memory_level",
+    "speedup_over_rung": "speedups.over_rung",
+    "speedup_over_library": "speedups.over_library",
+    "speedup_over_first": "speedups.over_first",
+    "speedup_over_first_low": "speedups.over_first_low",
+    "speedup_over_first_high": "speedups.over_first_high",
+    "rank": "rank",
+    "registers": "resources.registers",
+    "shared_bytes": "resources.shared_bytes",
+    "local_bytes": "resources.local_bytes",
+    "occupancy": "resources.occupancy",
+    "limiter": "resources.limiter",
+    "spill_bytes": "resources.spill_bytes",
+    "resources_source": "resources.source",
+    "sectors_per_request_load": "traffic.sectors_per_load",
+    "sectors_per_request_store": "traffic.sectors_per_store",
+    "ideal_sectors_per_request_load": "traffic.ideal_sectors_per_load",
+    "ideal_sectors_per_request_store": "traffic.ideal_sectors_per_store",
+    "moved_bytes": "traffic.moved_bytes",
+    "asked_bytes": "traffic.asked_bytes",
+    "bank_conflict_share": "traffic.bank_conflict_share",
+    "atomic_collision_share": "traffic.atomic_collision_share",
+    "barriers_per_block": "traffic.barriers_per_block",
+    "traffic_source": "traffic.source",
+    "l2_bytes": "predicted_traffic.l2_bytes",
+    "dram_bytes": "predicted_traffic.dram_bytes",
+    "least_s": "predicted_traffic.least.time_s",
+    "least_limit": "predicted_traffic.least.limit",
+    "least_alone_s": "predicted_traffic.least_alone.time_s",
+    "least_alone_limit": "predicted_traffic.least_alone.limit",
+    "worst_error": "verdict.worst_error",
+    "allowed_error": "verdict.allowed_error",
+    "predicted_best_s": "predicted.best_s",
+    "predicted_roof_s": "predicted.roof_s",
+    "predicted_limit": "predicted.limit",
+    "predicted_on": "predicted.gpu",
+    "device": "device",
+    "warnings": "warnings",
+    "own": "own",
+}
+"""The columns of a frame, and where a row has their values."""
+
+WORDS = (
+    "mode", "bound", "above_roof", "limiter", "resources_source", "traffic_source", "least_limit", "least_alone_limit",
+    "predicted_limit", "predicted_on",
+)  # fmt: skip
+"""Columns that are text where a row has a value; other columns of parts are numbers."""
 
 
 def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
@@ -179,20 +307,19 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
     import pandas
 
     found = rows(run, gpu)
-    table = pandas.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in found], columns=COLUMNS)
-    numbers = [f.name for f in fields(Row) if "float | None" in str(f.type) or "int | None" in str(f.type)]
-    return table.astype(dict.fromkeys(numbers, "float64"))
+    table = pandas.DataFrame(
+        [{column: _value(row, path) for column, path in COLUMNS.items()} for row in found], columns=list(COLUMNS)
+    )
+    numbers = [name for name, path in COLUMNS.items() if "." in path and name not in WORDS]
+    return table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
 
 
-def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
-    """Return the rows of a frame, or those that the user left in it."""
-    found = []
-    for record in table.to_dict("records"):
-        values: dict[str, Any] = {
-            str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()
-        }
-        found.append(Row(**{k: v for k, v in values.items() if k in COLUMNS}))
-    return found
+def _value(row: Row, path: str) -> object:
+    """Return the value at a path; None if a part on the way is missing."""
+    value: object = row
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 def _row(result: Result, ceilings: Ceilings | None) -> Row:
@@ -210,121 +337,117 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
         result.unit or result.precision,
         result.title,
         result.builds_on,
+        result.flops,
+        result.compulsory_bytes or None,
+        result.memory_level,
+        verdict=result.verdict,
+        resources=_resources(list(result.resources.values())),
     )
-    row.flops = result.flops
-    row.memory_level = result.memory_level
-    ceilings = ceilings.at_level(result.memory_level) if ceilings else None
-    row.compulsory_bytes = result.compulsory_bytes or None
-    _set_resources(row, list(result.resources.values()))
-    if result.verdict:
-        row.worst_error, row.allowed_error = result.verdict.worst_error, result.verdict.allowed_error
     if result.measurement is not None and result.backend != "cpu":
-        _set_times(row, result.measurement)
-    best = (
-        best_time(ceilings, result.flops, result.compulsory_bytes, result.unit or result.precision)
-        if ceilings
-        else None
+        warnings = tuple(str(warning) for warning in result.measurement.warnings)
+        row = replace(row, warnings=warnings, times=_times(row, result.measurement))
+    ceilings = ceilings.at_level(result.memory_level) if ceilings else None
+    best = best_time(ceilings, result.flops, result.compulsory_bytes, row.unit) if ceilings else None
+    if best is None or ceilings is None:
+        return row
+    roof_s, limit = best
+    if result.backend == "cpu":
+        floor = ceilings.launch_floor_s or 0.0
+        best_s, bound = (floor, "launch") if floor > roof_s else best
+        predicted = PredictedBest(best_s, roof_s, limit, ceilings.gpu.removeprefix("NVIDIA "))
+        return replace(row, peak=PeakShare(bound), predicted=predicted)
+    if row.times is None:
+        return replace(row, peak=PeakShare(limit))
+    share = roof_s / row.times.time_s
+    above = why_above(
+        share,
+        limit,
+        result.memory_level,
+        result.compulsory_bytes,
+        result.flops_are_a_floor,
+        ceilings,
+        row.times.mode,
+        result.written_bytes,
     )
-    if best and ceilings:
-        row.bound = best[1]
-        if result.backend == "cpu":
-            floor = ceilings.launch_floor_s or 0.0
-            row.predicted_best_s, row.bound = (floor, "launch") if floor > best[0] else best
-            row.predicted_roof_s, row.predicted_limit = best
-            row.predicted_on = ceilings.gpu.removeprefix("NVIDIA ")
-        elif row.time_s:
-            row.roof_share = best[0] / row.time_s
-            nbytes, is_floor = result.compulsory_bytes, result.flops_are_a_floor
-            row.above_roof = why_above(
-                row.roof_share,
-                best[1],
-                result.memory_level,
-                nbytes,
-                is_floor,
-                ceilings,
-                row.mode or "",
-                result.written_bytes,
-            )
-    return row
+    return replace(row, peak=PeakShare(limit, share, above))
 
 
-def _set_times(row: Row, measurement: Measurement) -> None:
-    row.time_s = measurement.median_s or None
-    row.samples = len(measurement.samples_s) or None
-    if row.samples:  # a node of an older network's run has only a median
-        row.time_low_s, row.time_high_s = measurement.low_s, measurement.high_s
-    row.mode, row.kernel_s = measurement.mode, measurement.kernel_s
-    row.throttled = len(measurement.throttled)
-    row.warnings = tuple(str(warning) for warning in measurement.warnings)
-    if row.time_s is None:
-        return
+def _times(row: Row, measurement: Measurement) -> Times | None:
+    """Return the times of a measurement, and the rates of the row's work; None for a median of 0."""
+    median_s = measurement.median_s
+    if not median_s:
+        return None
+    times = Times(
+        median_s,
+        mode=measurement.mode,
+        kernel_s=measurement.kernel_s,
+        throttled=len(measurement.throttled),
+        bytes_per_s=row.compulsory_bytes / median_s if row.compulsory_bytes else None,
+        flops_per_s=row.flops / median_s if row.flops else None,
+    )
+    if not measurement.samples_s:  # a node of an older network's run has only a median
+        return times
     first, third = measurement.quartiles_s
-    row.spread = (third - first) / row.time_s if row.samples else None
-    row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
-    row.flops_per_s = row.flops / row.time_s if row.flops else None
+    return replace(
+        times,
+        time_low_s=measurement.low_s,
+        time_high_s=measurement.high_s,
+        spread=(third - first) / median_s,
+        samples=len(measurement.samples_s),
+    )
 
 
-def _set_resources(row: Row, kernels: Sequence[LaunchResources]) -> None:
-    """Set the maximum of each resource over a case's kernels, and the least occupancy with its limiter."""
-    row.registers = max((k.registers for k in kernels), default=None)
-    row.local_bytes = max((k.local_bytes for k in kernels), default=None)
-    row.spill_bytes = max((k.spill_bytes for k in kernels if k.spill_bytes is not None), default=None)
-    row.shared_bytes = max((k.shared_bytes + (k.dynamic_shared_bytes or 0) for k in kernels), default=None)
-    row.resources_source = next((k.source for k in kernels if k.source), None)
+def _resources(kernels: Sequence[LaunchResources]) -> CompiledResources | None:
+    if not kernels:
+        return None
     known = [(k.occupancy, k.limiter) for k in kernels if k.occupancy is not None]
-    if known:
-        least = min(known)
-        row.occupancy, row.limiter = least[0], least[1] or None
+    occupancy, limiter = min(known, default=(None, ""))
+    return CompiledResources(
+        max(k.registers for k in kernels),
+        max(k.shared_bytes + (k.dynamic_shared_bytes or 0) for k in kernels),
+        max(k.local_bytes for k in kernels),
+        occupancy,
+        limiter or None,
+        max((k.spill_bytes for k in kernels if k.spill_bytes is not None), default=None),
+        next((k.source for k in kernels if k.source), None),
+    )
 
 
-def _set_traffic(row: Row, traffic: Traffic) -> None:
-    """Set ratios over all kernels; none are set if a launch was abandoned, because its counts are incomplete."""
-    summary = summarise(traffic)
-    if summary is None:
-        return
-    row.sectors_per_request_load = summary.sectors_per_load
-    row.sectors_per_request_store = summary.sectors_per_store
-    row.ideal_sectors_per_request_load = summary.ideal_sectors_per_load
-    row.ideal_sectors_per_request_store = summary.ideal_sectors_per_store
-    row.moved_bytes, row.asked_bytes = summary.moved_bytes, summary.asked_bytes
-    row.bank_conflict_share = summary.bank_conflict_share
-    row.atomic_collision_share = summary.atomic_collision_share
-    row.barriers_per_block = summary.barriers_per_block
-    row.traffic_source = summary.source
-
-
-def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> None:
-    """Set the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
+def _predicted_traffic(
+    row: Row, traffic: Traffic, resources: Mapping[str, LaunchResources], ceilings: Ceilings | None
+) -> PredictedTraffic | None:
+    """Return the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
+    found = levels(traffic, resources)
     if found is None or ceilings is None:
-        return
-    row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
+        return None
     limits = bounds(found, row.flops or 0, row.unit, ceilings, row.compulsory_bytes or 0, row.memory_level)
-    if limits:
-        row.least_s, row.least_limit = limits[0].time_s, limits[0].limit
-    if alone := next((bound for bound in limits if bound.limit != "launch"), None):
-        row.least_alone_s, row.least_alone_limit = alone.time_s, alone.limit
+    alone = next((bound for bound in limits if bound.limit != "launch"), None)
+    return PredictedTraffic(found.l2_bytes, found.dram_bytes, next(iter(limits), None), alone)
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:
     return min((row for row in group if row.ranked), key=lambda row: row.time_s or math.inf, default=None)
 
 
-def _compare(group: Sequence[Row]) -> None:
-    """Set the speedups of one problem's rows."""
+def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
+    """Return the speedups of one problem's ranked rows, by case."""
     best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
     below = {row.variant: row.builds_on for row in group}
+    found: dict[str, Speedups] = {}
     for row in group:
         if not row.ranked:
             continue
         libraries = [r for r in group if r.library and r.precision == row.precision]
-        row.speedup_over_library = _speedup(_fastest(libraries), row)
-        row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
         base = best.get(first_variant(row.variant, below)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
             base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
-        row.speedup_over_first = _speedup(base, row)
-        if base is not None:
-            row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)
+        found[row.case] = Speedups(
+            _speedup(best.get(row.builds_on), row),
+            _speedup(_fastest(libraries), row),
+            _speedup(base, row),
+            *(speedup_interval(base, row) if base is not None else ()),
+        )
+    return found
 
 
 def first_variant(variant: str, below: Mapping[str, str]) -> str:
@@ -337,23 +460,21 @@ def first_variant(variant: str, below: Mapping[str, str]) -> str:
 
 
 def _speedup(base: Row | None, row: Row) -> float | None:
-    return base.time_s / row.time_s if base and base.time_s and row.time_s else None
+    return base.times.time_s / row.times.time_s if base and base.times and row.times else None
 
 
 def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
     """Return a conservative interval of base's time divided by row's, from opposite ends of the 95 % intervals."""
-    ends = (base.time_low_s, base.time_high_s, row.time_low_s, row.time_high_s)
-    if not all(ends) or base is row:
+    if base is row or not (base.times and row.times):
         return None, None
-    base_low, base_high, low, high = (float(end or 0) for end in ends)
-    return base_low / high, base_high / low
+    over, under = base.times.interval_s, row.times.interval_s
+    return (over[0] / under[1], over[1] / under[0]) if over and under else (None, None)
 
 
 def tied(leader: Row, row: Row) -> bool:
     """Return whether the 95 % intervals of two medians overlap."""
-    if row.time_low_s is None or leader.time_high_s is None:
-        return row.time_s == leader.time_s
-    return row.time_low_s <= leader.time_high_s
+    mine, others = (one.times.interval_s if one.times else None for one in (row, leader))
+    return mine[0] <= others[1] if mine and others else row.time_s == leader.time_s
 
 
 def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
@@ -367,12 +488,6 @@ def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
         else:
             groups.append([row])
     return groups
-
-
-def assign_ranks(group: Iterable[Row]) -> None:
-    """Set ranks such as "1=", "1=", "3" in rows of one problem and precision."""
-    for row, rank in ranks(group):
-        row.rank = rank
 
 
 def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:

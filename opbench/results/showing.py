@@ -60,4 +60,5 @@ def _cells(row: Row) -> Sequence[str]:
     verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD else "")
     time = units.time(row.time_s) if row.time_s else "–"
     roof = units.percent(row.roof_share) if row.roof_share is not None else "–"
-    return row.name, verdict, time, units.interval(row.time_low_s, row.time_high_s), roof, row.rank or "–"
+    interval = units.interval(*(row.times and row.times.interval_s) or (None, None))
+    return row.name, verdict, time, interval, roof, row.rank or "–"

@@ -17,7 +17,7 @@ from opbench.report import print_table
 from opbench.report.run import counted
 from opbench.results.files import Run
 from opbench.results.result import Result
-from opbench.results.rows import frame, rows
+from opbench.results.rows import rows
 from support.builders.runs import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
 from support.checks.pages import Tags, page, words
 from support.common import ROOT
@@ -150,7 +150,7 @@ def test_another_source_than_the_one_that_ran_is_not_shown(sha256: str, tmp_path
 def printed(found: Run, width: int, terminal: bool = True) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
-    print_table(frame(found), console)
+    print_table(rows(found), console)
     return re.sub("\x1b[^m]*m", "", stream.getvalue())
 
 
@@ -177,9 +177,10 @@ def test_no_case_has_a_lower_bound_below_its_problems() -> None:
     """Also where the caches' model predicts fewer DRAM bytes than the problem has, and under the launch."""
     found = counted_run()
     for row in rows(found):
-        if row.least_s is not None and row.least_alone_s is not None:
-            assert row.predicted_best_s is not None and row.predicted_roof_s is not None
-            assert row.least_s >= row.predicted_best_s and row.least_alone_s >= row.predicted_roof_s
+        own, problems = row.predicted_traffic, row.predicted
+        if own and own.least and own.least_alone:
+            assert problems
+            assert own.least.time_s >= problems.best_s and own.least_alone.time_s >= problems.roof_s
     few = Levels(l1_bytes=320, l2_bytes=320, dram_bytes=32, profiled_dram_bytes=32)
     peaks = Ceilings(gpu="H200", dram_bytes_per_s=4e12, launch_floor_s=1e-6)
     tightest, second, *_ = bounds(few, 0, "f32", peaks, 8_000_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from opbench.report.run.crossover import Zone, at_size, crossover, find_zones, s
 from opbench.report.run.lead import by_how_much, first_and_next, ratio_over
 from opbench.report.run.sections import sections
 from opbench.results.files import Run
-from opbench.results.rows import Row, rows
+from opbench.results.rows import Row, Times, rows
 from opbench.timing.stats import median_ratio
 from support.builders.runs import relu_run, result, run
 
@@ -21,9 +22,8 @@ SIZES = (256, 512, 1024, 2048)
 
 def row(variant: str, time_s: float, half_width: float = 0.01) -> Row:
     """A measured row."""
-    made = Row("o", variant, "", "(n=1)", variant, "right", "", "f32", "cuda", False)
-    made.time_s, made.time_low_s, made.time_high_s = time_s, time_s * (1 - half_width), time_s * (1 + half_width)
-    return made
+    times = Times(time_s, time_s * (1 - half_width), time_s * (1 + half_width))
+    return Row("o", variant, "", "(n=1)", variant, "right", "", "f32", "cuda", False, times=times)
 
 
 def matmuls(half_width: float = 0.01, **times: object) -> Run:
@@ -46,8 +46,7 @@ def test_a_lead_is_a_ratio_with_its_interval() -> None:
     assert by_how_much(row("a", 1.0), row("b", 1.1)).startswith("10.0 % (8.5 to 11.")
     assert by_how_much(row("a", 1.0), row("b", 1.5)) == "50 % (48 to 52 %)"
     assert by_how_much(row("a", 1.0), row("b", 3.0)).startswith("3.00× (2.96 to 3.04×)")
-    unknown = row("b", 2.0)
-    unknown.time_low_s = None
+    unknown = replace(row("b", 2.0), times=Times(2.0, None, 2.1))
     assert by_how_much(row("a", 1.0), unknown) == ""
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from opbench import api
 from opbench.report.run.sentences import left_out
 from opbench.report.terminal import print_table
-from opbench.results.rows import frame
+from opbench.results.rows import rows
 
 SUITE = """\
 [[run]]
@@ -29,7 +29,7 @@ def test_one_line_of_a_problem_says_which_variants_serve_other_modes(tmp_path: P
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("No cases of it: ") == 1 and "(supports layout = nhwc)." in page
     text = io.StringIO()
-    print_table(frame(run), Console(file=text, width=200), run.left_out)
+    print_table(rows(run), Console(file=text, width=200), run.left_out)
     assert text.getvalue().count("No cases of it") == 1 and f"  No cases of it: {words}" in text.getvalue()
 
 

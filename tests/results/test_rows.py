@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import pandas
 import pytest
 
 from opbench.results.files import Run
-from opbench.results.rows import COLUMNS, Row, first_variant, frame, rows, rows_of_frame
+from opbench.results.rows import COLUMNS, CompiledResources, Row, first_variant, frame, rows
 from support.builders.runs import (
     access,
     counted_run,
@@ -32,15 +34,15 @@ def test_golden_facts_of_a_bandwidth_bound_run() -> None:
     best = found["vec4[BLOCK=256]"]
     assert best.rank == "1" and best.bound == "memory"
     assert best.roof_share == pytest.approx(0.91)
-    assert best.speedup_over_first == pytest.approx(1.83)
-    assert best.speedup_over_first_low == pytest.approx(1.83 * 0.99 / 1.01)
-    assert best.speedup_over_first_high == pytest.approx(1.83 * 1.01 / 0.99)
-    assert best.speedup_over_rung == pytest.approx(1.5)
-    assert best.speedup_over_library == pytest.approx(1.1)
-    assert best.spread == pytest.approx(0.01)
-    assert best.samples == 40
-    assert best.bytes_per_s == pytest.approx(0.91 * 4e12)
-    assert found["vec4[BLOCK=512]"].speedup_over_rung == pytest.approx(1.25)
+    assert best.speedups.over_first == pytest.approx(1.83)
+    assert best.speedups.over_first_low == pytest.approx(1.83 * 0.99 / 1.01)
+    assert best.speedups.over_first_high == pytest.approx(1.83 * 1.01 / 0.99)
+    assert best.speedups.over_rung == pytest.approx(1.5)
+    assert best.speedups.over_library == pytest.approx(1.1)
+    assert best.times and best.times.spread == pytest.approx(0.01)
+    assert best.times.samples == 40
+    assert best.times.bytes_per_s == pytest.approx(0.91 * 4e12)
+    assert found["vec4[BLOCK=512]"].speedups.over_rung == pytest.approx(1.25)
     assert found["vec4[BLOCK=512]"].warnings == ("noisy",)
 
 
@@ -58,14 +60,14 @@ def test_only_right_cases_have_a_rank_or_a_speedup() -> None:
     found = by_name(relu_run())
     for name in ("racy", "typo", "wgmma", "cheat"):
         assert found[name].rank is None
-        assert found[name].speedup_over_library is None
+        assert found[name].speedups.over_library is None
     assert found["cheat"].time_s == 1e-6, "the impossible time is kept, as evidence"
 
 
 def test_precision_classes_are_ranked_apart() -> None:
     found = by_name(matmul_run((1024,)))
     assert found["tf32_mma"].rank == "1" and found["cublas"].rank == "1"
-    assert found["tf32_mma"].speedup_over_library is None
+    assert found["tf32_mma"].speedups.over_library is None
     assert found["tf32_mma"].roof_share is None, "the fp32 roof is none of tf32"
     assert found["cublas"].roof_share == pytest.approx(0.92)
     assert found["cublas"].bound == "compute"
@@ -82,8 +84,8 @@ def test_a_first_variant_that_rounds_more_is_no_start() -> None:
             ]
         )
     )
-    assert found["corrected"].speedup_over_first is None and found["corrected"].speedup_over_rung == 0.5
-    assert found["bf16"].speedup_over_first == 2.0
+    assert (found["corrected"].speedups.over_first, found["corrected"].speedups.over_rung) == (None, 0.5)
+    assert found["bf16"].speedups.over_first == 2.0
 
 
 def test_resources_are_the_worst_of_all_kernels() -> None:
@@ -99,18 +101,12 @@ def test_resources_are_the_worst_of_all_kernels() -> None:
         "b": {"registers": 90, "shared_bytes": 0, "local_bytes": 16, "occupancy": 0.25, "limiter": "shared memory"},
     }
     row = rows(run([result("two_pass", 1.0, resources=kernels)]))[0]
-    assert (row.registers, row.shared_bytes, row.local_bytes, row.occupancy, row.limiter) == (
-        90,
-        128,
-        16,
-        0.25,
-        "shared memory",
-    )
+    assert row.resources == CompiledResources(90, 128, 16, 0.25, "shared memory")
 
 
 def test_missing_is_nan_or_none_and_never_zero() -> None:
     table = frame(run([result("naive", status="failed", reason="no", resources={}, verdict=None)], ceilings={}))
-    assert list(table.columns) == COLUMNS
+    assert list(table.columns) == list(COLUMNS)
     for column in (
         "time_s",
         "roof_share",
@@ -122,20 +118,20 @@ def test_missing_is_nan_or_none_and_never_zero() -> None:
         "worst_error",
     ):
         assert math.isnan(table[column][0]), column
-    assert rows_of_frame(table)[0].time_s is None
-    assert rows_of_frame(table)[0].rank is None
+    assert table["rank"][0] is None and table["mode"][0] is None
 
 
 def test_without_ceilings_there_is_no_share() -> None:
     row = rows(run([result("naive", 1.0)], ceilings={}))[0]
-    assert row.roof_share is None and row.bound is None and row.bytes_per_s == 8e9
+    assert row.roof_share is None and row.bound is None and row.times and row.times.bytes_per_s == 8e9
 
 
 def test_a_cpu_run_predicts_and_has_no_time() -> None:
     for row in rows(cpu_run(), gpu="rtx4090"):
-        assert row.time_s is None and row.roof_share is None and row.bytes_per_s is None and row.rank is None
-        assert row.predicted_best_s is not None
-    assert rows(cpu_run(), gpu="rtx4090")[0].predicted_best_s == pytest.approx(128e6 / 1008e9)
+        assert row.times is None and row.roof_share is None and row.rank is None
+        assert row.predicted
+    first = rows(cpu_run(), gpu="rtx4090")[0].predicted
+    assert first and first.best_s == pytest.approx(128e6 / 1008e9)
 
 
 def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,17 +140,31 @@ def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module, "committed", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
     row = rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0]
-    assert (row.predicted_best_s, row.bound) == (2e-6, "launch")
+    assert row.predicted and (row.predicted.best_s, row.bound) == (2e-6, "launch")
 
 
-def test_the_rows_survive_the_frame() -> None:
-    found = rows(matmul_run((1024,)))
-    assert rows_of_frame(frame(matmul_run((1024,)))) == found
+@pytest.mark.parametrize("made", [relu_run, cpu_run, counted_run])
+def test_the_frame_has_what_the_rows_have(made: Callable[[], Run]) -> None:
+    table = frame(made())
+    assert list(table.columns) == list(COLUMNS)
+    for (_, line), row in zip(table.iterrows(), rows(made()), strict=True):
+        assert (line["case"], line["status"], line["warnings"]) == (row.case, row.status, row.warnings)
+        for part, columns in (
+            (row, ("rank", "flops", "memory_level")),
+            (row.times, ("time_s", "time_low_s", "time_high_s", "samples", "mode", "kernel_s", "bytes_per_s")),
+            (row.peak, ("bound", "roof_share")),
+            (row.resources, ("registers", "shared_bytes", "local_bytes", "occupancy", "spill_bytes")),
+            (row.traffic, ("moved_bytes", "asked_bytes", "bank_conflict_share")),
+            (row.predicted_traffic, ("l2_bytes", "dram_bytes")),
+        ):
+            for column in columns:
+                value = getattr(part, column, None)
+                assert line[column] == value or (value is None and pandas.isna(line[column])), column
 
 
 def test_an_empty_run_has_every_column() -> None:
     table = frame(run([]))
-    assert len(table) == 0 and list(table.columns) == COLUMNS
+    assert len(table) == 0 and list(table.columns) == list(COLUMNS)
 
 
 def test_first_variant_stops_at_what_the_run_holds_and_at_cycles() -> None:
@@ -166,20 +176,22 @@ def test_first_variant_stops_at_what_the_run_holds_and_at_cycles() -> None:
 def test_counted_traffic_becomes_columns() -> None:
     found = by_name(counted_run())
     naive, shared, summing = (found[name] for name in ("naive", "shared", "summing"))
-    assert (naive.sectors_per_request_load, naive.ideal_sectors_per_request_load) == (4, 4)
-    assert (naive.sectors_per_request_store, naive.ideal_sectors_per_request_store) == (32, 4)
-    assert (naive.moved_bytes, naive.asked_bytes) == (36 * 100 * 32, 2 * 3200 * 4)
-    assert shared.bank_conflict_share == pytest.approx(31 / 32) and shared.barriers_per_block == 1
-    assert summing.atomic_collision_share == pytest.approx(3100 / 3200)
-    assert (naive.traffic_source, naive.resources_source) == ("counted", "compiled for sm_90 by NVRTC 13.5")
-    assert (found["spilling"].spill_bytes, naive.spill_bytes) == (64, 0)
+    assert naive.traffic and shared.traffic and summing.traffic and naive.resources and found["spilling"].resources
+    assert (naive.traffic.sectors_per_load, naive.traffic.ideal_sectors_per_load) == (4, 4)
+    assert (naive.traffic.sectors_per_store, naive.traffic.ideal_sectors_per_store) == (32, 4)
+    assert (naive.traffic.moved_bytes, naive.traffic.asked_bytes) == (36 * 100 * 32, 2 * 3200 * 4)
+    assert shared.traffic.bank_conflict_share == pytest.approx(31 / 32) and shared.traffic.barriers_per_block == 1
+    assert summing.traffic.atomic_collision_share == pytest.approx(3100 / 3200)
+    assert (naive.traffic.source, naive.resources.source) == ("counted", "compiled for sm_90 by NVRTC 13.5")
+    assert (found["spilling"].resources.spill_bytes, naive.resources.spill_bytes) == (64, 0)
 
 
 def test_what_a_kernel_has_none_of_has_no_ratio() -> None:
     found = by_name(counted_run())
-    assert found["naive"].bank_conflict_share is None and found["naive"].atomic_collision_share is None
-    assert found["padded"].bank_conflict_share == 0, "counted, and there are none"
-    assert found["summing"].sectors_per_request_store is None
+    naive, padded, summing = (found[name].traffic for name in ("naive", "padded", "summing"))
+    assert naive and naive.bank_conflict_share is None and naive.atomic_collision_share is None
+    assert padded and padded.bank_conflict_share == 0, "counted, and there are none"
+    assert summing and summing.sectors_per_store is None
     table = frame(counted_run()).set_index("variant")
     for column in ("sectors_per_request_load", "moved_bytes", "asked_bytes", "barriers_per_block", "registers"):
         assert math.isnan(table[column]["uncounted"]), column
@@ -190,22 +202,19 @@ def test_counts_of_some_blocks_stand_for_all_and_are_called_predicted() -> None:
     run_of_one = run([result("naive", backend="cpu")], backend="cpu")
     case = run_of_one.results[0].case
     run_of_one.traffic[case] = traffic(access("load"), counted_blocks=2, barriers=6)
-    row = rows(run_of_one)[0]
-    assert (row.traffic_source, row.asked_bytes, row.sectors_per_request_load) == ("predicted", 2 * 3200 * 4, 4)
-    assert row.barriers_per_block == 3
+    counts = rows(run_of_one)[0].traffic
+    assert counts and (counts.source, counts.asked_bytes, counts.sectors_per_load) == ("predicted", 2 * 3200 * 4, 4)
+    assert counts.barriers_per_block == 3
     run_of_one.traffic[case] = traffic(access("load"), complete=False)
-    assert rows(run_of_one)[0].traffic_source is None, "an abandoned launch tells nothing of the whole"
+    assert rows(run_of_one)[0].traffic is None, "an abandoned launch tells nothing of the whole"
     run_of_one.traffic[case] = traffic()
-    assert (rows(run_of_one)[0].sectors_per_request_load, rows(run_of_one)[0].moved_bytes) == (None, 0)
-
-
-def test_the_rows_of_a_cpu_run_survive_the_frame() -> None:
-    assert rows_of_frame(frame(counted_run())) == rows(counted_run())
+    counts = rows(run_of_one)[0].traffic
+    assert counts and (counts.sectors_per_load, counts.moved_bytes) == (None, 0)
 
 
 def test_a_row_says_how_its_time_was_taken_and_the_kernels_own() -> None:
     made = measured("a", noisy(1))
     row = rows(run([remeasured(made, kernel_s=5e-4, throttled=((1, 2.0, 3.0),))]))[0]
-    assert (row.mode, row.kernel_s, row.throttled) == ("cold", 5e-4, 1)
-    older = rows(run([made]))[0]
-    assert (older.kernel_s, older.throttled) == (None, 0)
+    assert row.times and (row.times.mode, row.times.kernel_s, row.times.throttled) == ("cold", 5e-4, 1)
+    older = rows(run([made]))[0].times
+    assert older and (older.kernel_s, older.throttled) == (None, 0)

@@ -101,7 +101,7 @@ def test_a_long_run_is_cut_short_and_says_so() -> None:
 def test_the_frame_is_what_load_gives(folder: Path) -> None:
     found = opbench.read_run(folder)
     pandas.testing.assert_frame_equal(found.frame(), opbench.load(folder))
-    assert list(found.frame().columns) == COLUMNS and len(found.frame()) == len(found.results)
+    assert list(found.frame().columns) == list(COLUMNS) and len(found.frame()) == len(found.results)
     Cells(shown(found))
 
 

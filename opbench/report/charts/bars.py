@@ -81,7 +81,9 @@ def _name(row: Row) -> str:
 
 def _rate(row: Row, by_bytes: bool) -> float:
     """Return the row's rate in GB/s or TFLOP/s."""
-    return (row.bytes_per_s or 0) / 1e9 if by_bytes else (row.flops_per_s or 0) / 1e12
+    if row.times is None:
+        return 0.0
+    return (row.times.bytes_per_s or 0) / 1e9 if by_bytes else (row.times.flops_per_s or 0) / 1e12
 
 
 def _roof(row: Row, by_bytes: bool) -> float | None:
@@ -94,12 +96,12 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
     rate = _rate(row, by_bytes)
     axes.barh(place, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
-    if row.time_low_s and row.time_high_s and row.time_s:
-        ends = [rate * row.time_s / end for end in (row.time_high_s, row.time_low_s)]
+    if row.times and row.times.interval_s:
+        ends = [rate * row.times.time_s / end for end in row.times.interval_s]
         axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
     axes.annotate(
-        (units.byte_rate(row.bytes_per_s) if by_bytes else units.flop_rate(row.flops_per_s))
+        (units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12))
         + share
         + (" ^" if row.above_roof else ""),
         (1.0, place),

@@ -60,12 +60,13 @@ class ChartFrame:
 
 def row_sentence(row: Row) -> str:
     """Return the tooltip of a point: name, time with interval, rates, and percentage of peak."""
-    known = row.time_low_s is not None and row.time_high_s is not None
-    ends = f" [{units.interval(row.time_low_s, row.time_high_s)}]" if known else ""
-    rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
+    times = row.times
+    ends = f" [{units.interval(*times.interval_s)}]" if times and times.interval_s else ""
+    rates = [units.byte_rate(times.bytes_per_s)] if times and times.bytes_per_s else []
+    rates += [units.flop_rate(times.flops_per_s)] if times and times.flops_per_s else []
     share = [f"{units.percent(row.roof_share)} of the measured peak"] if row.roof_share is not None else []
     share += [row.above_roof] if row.above_roof else []
-    mode = f" ({mode_text(row.mode)})" if row.mode else ""
+    mode = f" ({mode_text(times.mode)})" if times and times.mode else ""
     return f"{row.name}: {units.time(row.time_s)}{ends}{mode}, {', '.join([*rates, *share])}"
 
 

@@ -35,9 +35,8 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
     roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     furthest = max(counted.values(), default=0.0)
     labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
-    figure, axes = new_axes(
-        labels, [_intensity(rows[0]), *counted.values()], [row.flops_per_s for row in rows if row.flops_per_s], roofs
-    )
+    rates = [row.times.flops_per_s for row in rows if row.times and row.times.flops_per_s]
+    figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, roofs)
     draw_matrix_roofs(axes, roofs, {row.unit for row in best}, max(map(_intensity, best)))
     intensity = _intensity(best[0])
     busy = any(_rate(row) > roof(c, intensity) for c in roofs for row in best) and intensity > ridge(roofs[0])
@@ -82,7 +81,7 @@ def _intensity(row: Row) -> float:
 
 
 def _rate(row: Row) -> float:
-    return row.flops_per_s or 1.0
+    return (row.times.flops_per_s if row.times else None) or 1.0
 
 
 def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | None:
@@ -97,8 +96,8 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
     for i, row in enumerate(best):
         colour, shape = scene.looks[row.variant]
         x, rate = _intensity(row), _rate(row)
-        if row.time_low_s and row.time_high_s and row.flops:
-            axes.plot([x, x], [row.flops / row.time_high_s, row.flops / row.time_low_s], "-", color=colour, lw=1.4)
+        if row.times and row.times.interval_s and row.flops:
+            axes.plot([x, x], [row.flops / end_s for end_s in row.times.interval_s], "-", color=colour, lw=1.4)
         axes.plot(x, rate, shape, color=colour, markersize=7.5, gid=f"p{i}", zorder=3)
         points[f"p{i}"] = row_sentence(row)
         if row.case in counted:

@@ -47,9 +47,9 @@ def _launch(resources: Mapping[str, LaunchResources], sm_count: int | None) -> I
 
 
 def _spills(row: Row) -> Iterator[str]:
-    if row.local_bytes:
+    if row.resources and row.resources.local_bytes:
         yield (
-            f"{row.local_bytes} bytes of local memory a thread: registers spill, or an array is indexed by a "
+            f"{row.resources.local_bytes} bytes of local memory a thread: registers spill, or an array is indexed by a "
             "run-time value; use constant indices or a smaller tile per thread."
         )
 
@@ -94,10 +94,13 @@ def _stalls(counters: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _occupancy(row: Row) -> Iterator[str]:
-    if row.occupancy is not None and row.occupancy < 0.5 and row.roof_share is not None and row.roof_share < 0.6:
-        by = f", limited by {row.limiter}" if row.limiter else ""
+    used = row.resources
+    if used is None or used.occupancy is None or row.roof_share is None:
+        return
+    if used.occupancy < 0.5 and row.roof_share < 0.6:
+        by = f", limited by {used.limiter}" if used.limiter else ""
         yield (
-            f"Occupancy is {units.percent(row.occupancy)}{by}, at {units.percent(row.roof_share)} of peak: "
+            f"Occupancy is {units.percent(used.occupancy)}{by}, at {units.percent(row.roof_share)} of peak: "
             "more warps, or more independent work per thread, would hide more latency."
         )
 

@@ -10,15 +10,14 @@ from opbench.results.rows import Row
 
 def predicted_words(rows: Iterable[Row]) -> str:
     """Return such as "lower bound on an H200: 2.94 µs (launch); memory alone 1.05 µs"; empty without a prediction."""
-    row = next((row for row in rows if row.predicted_roof_s is not None), None)
-    if row is None:
+    found = next((row.predicted for row in rows if row.predicted), None)
+    if found is None:
         return ""
-    limit = "arithmetic" if row.predicted_limit == "compute" else "memory"
-    gpu = with_article(row.predicted_on or "GPU")
-    if row.bound != "launch":
-        return f"lower bound on {gpu}: {units.time(row.predicted_best_s)} ({limit})"
-    alone = f"{limit} alone {units.time(row.predicted_roof_s)}"
-    return f"lower bound on {gpu}: {units.time(row.predicted_best_s)} (launch); {alone}"
+    limit = "arithmetic" if found.limit == "compute" else "memory"
+    gpu = with_article(found.gpu or "GPU")
+    if found.best_s == found.roof_s:
+        return f"lower bound on {gpu}: {units.time(found.best_s)} ({limit})"
+    return f"lower bound on {gpu}: {units.time(found.best_s)} (launch); {limit} alone {units.time(found.roof_s)}"
 
 
 def with_article(name: str) -> str:

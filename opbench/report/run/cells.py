@@ -15,7 +15,7 @@ from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
-from opbench.report.terminal import error, rate, time_heading
+from opbench.report.terminal import by_arithmetic, errors, rate, time_heading
 from opbench.results.result import Result
 from opbench.results.rows import Row
 
@@ -65,13 +65,14 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
 
 def rate_unit(rows: Iterable[Row]) -> str:
     """Return the title of the rate column."""
-    kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
+    kinds = {"FLOP/s" if by_arithmetic(row) else "B/s" for row in rows if row.times}
     return " or ".join(sorted(kinds)) or "rate"
 
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
     """Return a table row as text, with the numbers to sort by."""
-    samples = result.samples_s
+    samples, times, used = result.samples_s, row.times, row.resources
+    worst, allowed = errors(row.verdict)
     return {
         "rank": rank,
         "variant": row.variant,
@@ -80,12 +81,12 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "case": row.case,
         "library": row.library,
         "median": units.time(row.time_s),
-        "interval": units.interval(row.time_low_s, row.time_high_s),
-        "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
+        "interval": units.interval(*(times and times.interval_s) or (None, None)),
+        "kernel": units.time(times.kernel_s) if times and times.kernel_s is not None else "",
         "histogram": Markup(histogram(samples)),
         "samples": _samples(row, result),
         "device": row.device,
-        "count": f"n = {row.samples}" if row.samples else "",
+        "count": f"n = {times.samples}" if times and times.samples else "",
         "range": _range(samples, row),
         "rate": rate(row),
         "share": units.percent(row.roof_share),
@@ -93,14 +94,14 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "roof": "",
         "above": row.above_roof or "",
         "impossible": row.above_roof == Above.IMPOSSIBLE,
-        "previous": units.ratio(row.speedup_over_rung),
-        "over_library": units.ratio(row.speedup_over_library),
-        "registers": "–" if row.registers is None else str(row.registers),
-        "spills": row.local_bytes or "",
-        "occupancy": units.percent(row.occupancy),
-        "limiter": (row.limiter or "").replace(" and ", ", "),
-        "error": error(row.worst_error),
-        "allowed": error(row.allowed_error),
+        "previous": units.ratio(row.speedups.over_rung),
+        "over_library": units.ratio(row.speedups.over_library),
+        "registers": str(used.registers) if used else "–",
+        "spills": (used.local_bytes if used else 0) or "",
+        "occupancy": units.percent(used.occupancy if used else None),
+        "limiter": ((used and used.limiter) or "").replace(" and ", ", "),
+        "error": worst,
+        "allowed": allowed,
         "builds_on": row.builds_on,
         "warned": bool(row.warnings),
         "warnings": "\n".join(map(sentences.advised, row.warnings)),
@@ -109,17 +110,24 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
             k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
             for k, v in {
                 "median": row.time_s,
-                "spread": row.spread,
-                "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
+                "spread": times.spread if times else None,
+                "rate": _rate(row),
                 "share": row.roof_share,
-                "previous": row.speedup_over_rung,
-                "library": row.speedup_over_library,
-                "registers": row.registers,
-                "occupancy": row.occupancy,
-                "error": row.worst_error,
+                "previous": row.speedups.over_rung,
+                "library": row.speedups.over_library,
+                "registers": used.registers if used else None,
+                "occupancy": used.occupancy if used else None,
+                "error": row.verdict.worst_error if row.verdict else None,
             }.items()
         },
     }
+
+
+def _rate(row: Row) -> float | None:
+    """Return the rate that the table shows, in FLOP/s or bytes/s."""
+    if row.times is None:
+        return None
+    return row.times.flops_per_s if by_arithmetic(row) else row.times.bytes_per_s
 
 
 def _roof(row: Row) -> str:
@@ -135,13 +143,13 @@ def _roof(row: Row) -> str:
 def _samples(row: Row, result: Result) -> str:
     """Describe the number of samples, the reason for stopping, and how many were discarded at a throttled clock."""
     measurement = result.measurement
-    if not row.samples or not measurement:
+    if not row.times or not row.times.samples or not measurement:
         return ""
     reason = measurement.stop_reason.replace("_", " ")
-    aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
+    aside = f"; {row.times.throttled} more at a throttled clock set aside" if row.times.throttled else ""
     count = len(set(measurement.processes))
     processes = f" in {count} processes" if count else ""
-    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
+    return f"{row.times.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
 
 
 def _range(samples: Sequence[float], row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from opbench import units
 from opbench.insight.diagnosis import CONFLICTS, UNCOALESCED
 from opbench.insight.levels import LIMIT_NAMES
 from opbench.report.run.sections import best_configs
-from opbench.results.rows import Row
+from opbench.results.rows import CompiledResources, PredictedTraffic, Row
 
 COLLISIONS = 0.25
 """Share of colliding lanes of an atomic from which a finding is reported."""
@@ -45,9 +46,12 @@ def excess(row: Row, kind: str) -> float | None:
 
 def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
     """Return the actual and the ideal sectors per request of "load" or "store"."""
+    found = row.traffic
+    if found is None:
+        return None, None
     if kind == "load":
-        return row.sectors_per_request_load, row.ideal_sectors_per_request_load
-    return row.sectors_per_request_store, row.ideal_sectors_per_request_store
+        return found.sectors_per_load, found.ideal_sectors_per_load
+    return found.sectors_per_store, found.ideal_sectors_per_store
 
 
 def wasteful(row: Row, kind: str) -> bool:
@@ -58,12 +62,22 @@ def wasteful(row: Row, kind: str) -> bool:
 
 def conflicting(row: Row) -> bool:
     """Return whether the share of bank conflicts is large enough to report."""
-    return row.bank_conflict_share is not None and row.bank_conflict_share >= CONFLICTS
+    return (conflict_share(row) or 0.0) >= CONFLICTS
 
 
 def colliding(row: Row) -> bool:
     """Return whether lanes of atomics often update the same address."""
-    return row.atomic_collision_share is not None and row.atomic_collision_share >= COLLISIONS
+    return (collision_share(row) or 0.0) >= COLLISIONS
+
+
+def conflict_share(row: Row) -> float | None:
+    """Return the share of bank conflicts; None if it was not counted or there is no shared memory."""
+    return row.traffic.bank_conflict_share if row.traffic else None
+
+
+def collision_share(row: Row) -> float | None:
+    """Return the share of colliding lanes; None if it was not counted or there are no atomics."""
+    return row.traffic.atomic_collision_share if row.traffic else None
 
 
 # Cells ------------------------------------------------------------------------------------------------------------
@@ -71,20 +85,19 @@ def colliding(row: Row) -> bool:
 
 def figures(row: Row) -> dict[str, CountedFigure]:
     """Return the cells of one row, by column."""
+    predicted = row.predicted_traffic
     return {
-        "registers": _registers(row),
-        "occupancy": CountedFigure(
-            units.percent(row.occupancy), (row.limiter or "").replace(" and ", ", "), value=row.occupancy
-        ),
+        "registers": _registers(row.resources),
+        "occupancy": _occupancy(row.resources),
         "load": _sectors(row, "load"),
         "store": _sectors(row, "store"),
         "moved": _moved(row),
-        "conflicts": _share(row.bank_conflict_share, conflicting(row), "bank conflicts", "of wavefronts"),
-        "atomics": _share(row.atomic_collision_share, colliding(row), "lanes of a warp update one address", "of lanes"),
-        "l2": _level(row.l2_bytes, row),
-        "dram": _level(row.dram_bytes, row),
-        "least": _least(row),
-        "barriers": CountedFigure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
+        "conflicts": _share(conflict_share(row), conflicting(row), "bank conflicts", "of wavefronts"),
+        "atomics": _share(collision_share(row), colliding(row), "lanes of a warp update one address", "of lanes"),
+        "l2": _level(predicted.l2_bytes, row) if predicted else CountedFigure(),
+        "dram": _level(predicted.dram_bytes, row) if predicted else CountedFigure(),
+        "least": _least(predicted) if predicted else CountedFigure(),
+        "barriers": _barriers(row.traffic.barriers_per_block if row.traffic else None),
     }
 
 
@@ -107,34 +120,46 @@ HEADS = {
 
 def columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns that these rows need: no columns without data, and none that apply to no kernel."""
-    compiled = any(row.registers is not None or row.occupancy is not None for row in rows)
-    traffic = any(row.traffic_source for row in rows)
+    compiled, traffic = any(row.resources for row in rows), any(row.traffic for row in rows)
     found = [*(COMPILED if compiled else ()), *(TRAFFIC if traffic else ())]
     absent = {
-        "conflicts": all(row.bank_conflict_share is None for row in rows),
-        "atomics": all(row.atomic_collision_share is None for row in rows),
-        **dict.fromkeys(("l2", "dram", "least"), all(row.l2_bytes is None for row in rows)),
+        "conflicts": all(conflict_share(row) is None for row in rows),
+        "atomics": all(collision_share(row) is None for row in rows),
+        **dict.fromkeys(("l2", "dram", "least"), not any(row.predicted_traffic for row in rows)),
     }
     return [name for name in found if not absent.get(name, False)]
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
     """Sort the rows of the user's own files first, then by global bytes moved and by bank conflicts."""
-    unknown = max((row.moved_bytes or 0 for row in rows), default=0) + 1
-    return sorted(rows, key=lambda row: (not row.own, row.moved_bytes or unknown, row.bank_conflict_share or 0.0))
+
+    def moved(row: Row) -> float:
+        return (row.traffic.moved_bytes if row.traffic else 0) or math.inf
+
+    return sorted(rows, key=lambda row: (not row.own, moved(row), conflict_share(row) or 0.0))
 
 
-def _one_decimal(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+def _barriers(value: float | None) -> CountedFigure:
+    if value is None:
+        return CountedFigure()
+    return CountedFigure(f"{value:.0f}" if value == int(value) else f"{value:.1f}", value=value)
 
 
-def _registers(row: Row) -> CountedFigure:
-    text = "–" if row.registers is None else str(row.registers)
-    if row.spill_bytes:
-        return CountedFigure(text, f"{row.spill_bytes} B spilled", "registers spill to local memory", row.registers)
-    if row.local_bytes:
-        return CountedFigure(text, f"{row.local_bytes} B local", "an array lies in local memory", row.registers)
-    return CountedFigure(text, "no spills" if row.spill_bytes == 0 else "", value=row.registers)
+def _registers(used: CompiledResources | None) -> CountedFigure:
+    if used is None:
+        return CountedFigure()
+    below, bad = "no spills" if used.spill_bytes == 0 else "", ""
+    if used.spill_bytes:
+        below, bad = f"{used.spill_bytes} B spilled", "registers spill to local memory"
+    elif used.local_bytes:
+        below, bad = f"{used.local_bytes} B local", "an array lies in local memory"
+    return CountedFigure(str(used.registers), below, bad, used.registers)
+
+
+def _occupancy(used: CompiledResources | None) -> CountedFigure:
+    if used is None:
+        return CountedFigure()
+    return CountedFigure(units.percent(used.occupancy), (used.limiter or "").replace(" and ", ", "), "", used.occupancy)
 
 
 def _sectors(row: Row, kind: str) -> CountedFigure:
@@ -146,12 +171,13 @@ def _sectors(row: Row, kind: str) -> CountedFigure:
 
 
 def _moved(row: Row) -> CountedFigure:
-    if row.moved_bytes is None or not row.asked_bytes:
+    found = row.traffic
+    if found is None or not found.asked_bytes:
         return CountedFigure()
-    ratio = row.moved_bytes / row.asked_bytes
+    ratio = found.moved_bytes / found.asked_bytes
     bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED and any(_strays(row)) else ""
     moved, asked = (
-        units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (row.moved_bytes, row.asked_bytes)
+        units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (found.moved_bytes, found.asked_bytes)
     )
     below = f"{moved}\u00a0÷ {asked}"
     return CountedFigure(units.ratio(ratio), below, bad, ratio)
@@ -164,21 +190,20 @@ def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
     return CountedFigure(text, "", f"{text} {of}: {why}" if bad else "", share)
 
 
-def _least(row: Row) -> CountedFigure:
+def _least(predicted: PredictedTraffic) -> CountedFigure:
     """Return the lower bound and its limit; under a launch limit, also the time of the tightest other limit."""
-    if row.least_s is None:
+    least, alone = predicted.least, predicted.least_alone
+    if least is None:
         return CountedFigure()
-    below = LIMIT_NAMES.get(row.least_limit or "", "")
-    if row.least_limit == "launch" and row.least_alone_s is not None:
-        below += f"; {LIMIT_NAMES[row.least_alone_limit or '']} alone {units.time(row.least_alone_s)}"
+    below = LIMIT_NAMES[least.limit]
+    if least.limit == "launch" and alone:
+        below += f"; {LIMIT_NAMES[alone.limit]} alone {units.time(alone.time_s)}"
     # Cases limited by the launch have equal bounds; their next limit orders them.
-    return CountedFigure(units.time(row.least_s), below, value=row.least_s + (row.least_alone_s or 0.0))
+    return CountedFigure(units.time(least.time_s), below, value=least.time_s + (alone.time_s if alone else 0.0))
 
 
-def _level(moved: int | None, row: Row) -> CountedFigure:
+def _level(moved: int, row: Row) -> CountedFigure:
     """Return the bytes at a memory level and the arithmetic intensity there."""
-    if moved is None:
-        return CountedFigure()
     below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
     return CountedFigure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
 
@@ -186,14 +211,14 @@ def _level(moved: int | None, row: Row) -> CountedFigure:
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     """Return the source of the columns for the table's caption; `missing` says why resources are unknown."""
     parts = []
-    compilers = listed_once(row.resources_source for row in rows)
+    compilers = listed_once(row.resources.source for row in rows if row.resources)
     if compilers:
         parts.append(f"registers and occupancy: {compilers}")
     elif why := listed_once(missing):
         parts.append(f"registers unknown: {why}")
-    if counted := listed_once(row.traffic_source for row in rows):
+    if counted := listed_once(row.traffic.source for row in rows if row.traffic):
         parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
-    if any(row.l2_bytes is not None for row in rows):
+    if any(row.predicted_traffic for row in rows):
         parts.append("bytes at L2 and DRAM: predicted, from cold caches")
     if any(figure.bad for row in rows for figure in figures(row).values()):
         parts.append(f"{FLAG} marks what is bad")
@@ -210,16 +235,16 @@ def listed_once(words: Iterable[str | None]) -> str:
 
 def told(rows: Sequence[Row]) -> str:
     """Summarise the traffic of a problem's variants in one sentence; "" when nothing was counted."""
-    counted = [row for row in best_configs(rows) if row.traffic_source]
+    counted = [row for row in best_configs(rows) if row.traffic]
     if not counted:
         return ""
     faults = [*_uncoalesced(counted), *_conflicts(counted), *_collisions(counted)]
     bad = {row.variant for row in counted if any((*_strays(row), conflicting(row), colliding(row)))}
     clean = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in bad]
-    label = listed_once(row.traffic_source for row in counted).capitalize()
+    label = listed_once(row.traffic.source for row in counted if row.traffic).capitalize()
     if not faults:
         every = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
-        none = " and nothing conflicts" if any(row.bank_conflict_share is not None for row in counted) else ""
+        none = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""
         return f"{label}: {every} loads and stores are coalesced{none}."
     last = f"; {_some(clean)} {'has' if len(clean) == 1 else 'have'} none of this" if clean else ""
     return f"{label}: {'; '.join(faults)}{last}."
@@ -255,12 +280,12 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if conflicting(r)), key=lambda r: -(r.bank_conflict_share or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(row.bank_conflict_share)} of wavefronts)" for row in found]
+    found = sorted((r for r in rows if conflicting(r)), key=lambda r: -(conflict_share(r) or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in found]
     return [f"bank conflicts in {_some(phrases)}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if colliding(r)), key=lambda r: -(r.atomic_collision_share or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(row.atomic_collision_share)} of lanes)" for row in found]
+    found = sorted((r for r in rows if colliding(r)), key=lambda r: -(collision_share(r) or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in found]
     return [f"atomics collide in {_some(phrases)}"] if phrases else []

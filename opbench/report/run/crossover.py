@@ -6,7 +6,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ from opbench import units
 from opbench.report.charts.chart import Chart, row_sentence, shortened
 from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread
 from opbench.report.run.sections import Section, best_configs
-from opbench.results.rows import Row, ranks
+from opbench.results.rows import Row, Times, ranks
 
 STEPS = 240
 """Number of sizes between the smallest and the largest problem at which the winner is computed."""
@@ -129,8 +129,10 @@ def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
 
 
 def _times(row: Row) -> tuple[float, float, float]:
-    time_s = row.time_s or math.nan
-    return time_s, row.time_low_s or time_s, row.time_high_s or time_s
+    if row.times is None:
+        return math.nan, math.nan, math.nan
+    time_s = row.times.time_s
+    return time_s, *(row.times.interval_s or (time_s, time_s))
 
 
 def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
@@ -157,9 +159,7 @@ def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
     for variant, line in lines.items():
         if times := at_size(line, size):
             row = line[0][1]
-            stand_in = Row(row.operator, variant, "", "", variant, "right", "", row.precision, row.backend, row.library)
-            stand_in.time_s, stand_in.time_low_s, stand_in.time_high_s = times
-            rows.append(stand_in)
+            rows.append(replace(row, variant=variant, config="", case=variant, times=Times(*times)))
     ranked = ranks(rows)
     return tuple(row.variant for row, rank in ranked if rank == ranked[0][1])
 

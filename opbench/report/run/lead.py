@@ -19,11 +19,11 @@ def first_and_next(group: Group) -> tuple[list[Row], Row | None]:
 
 def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
     """Return the other row's time over this row's with its 95 % interval; None where an interval is missing."""
-    ends = [end for r in (row, other) for end in (r.time_low_s, r.time_s, r.time_high_s) if end]
-    if len(ends) < 6:
+    mine, others = row.times, other.times
+    if not (mine and mine.interval_s and others and others.interval_s):
         return None
-    mine, others = stats.Interval(ends[0], ends[2], 0.95), stats.Interval(ends[3], ends[5], 0.95)
-    return stats.interval_ratio(ends[4], others, ends[1], mine)
+    over, under = stats.Interval(*others.interval_s, 0.95), stats.Interval(*mine.interval_s, 0.95)
+    return stats.interval_ratio(others.time_s, over, mine.time_s, under)
 
 
 def by_how_much(row: Row, other: Row) -> str:

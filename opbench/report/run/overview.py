@@ -16,7 +16,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
     """Return one line of the table."""
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []
-    predicted = next((row for row in part.rows if row.predicted_best_s is not None), None)
+    predicted = next((row for row in part.rows if row.predicted), None)
     moving, computing = roof_times(predicted, predicting)
     return {
         "anchor": anchor,
@@ -31,7 +31,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "bar": bar_width(winner),
         "above": (winner.above_roof or "") if winner else "",
         "first": _over_first(part, own),
-        "library": units.ratio(own.speedup_over_library if own else None),
+        "library": units.ratio(own.speedups.over_library if own else None),
         "from_library": bool(winner and winner.library),
         "right": part.count("right"),
         "total": len(part.rows) - part.count("unsupported"),
@@ -42,7 +42,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "intensity": intensity(first).removesuffix(" FLOP/B"),
         "moving": units.time(moving),
         "computing": units.time(computing),
-        "limit": predicted.predicted_limit if predicted else "",
+        "limit": predicted.predicted.limit if predicted and predicted.predicted else "",
         "sort": {
             "time": number(winner.time_s if winner else None),
             "share": number(winner.roof_share if winner else None),
@@ -75,7 +75,7 @@ def _over_first(part: Section, own: Row | None) -> str:
     """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first itself."""
     if own is None or own.builds_on not in {row.variant for row in part.rows}:
         return "–"
-    return units.ratio(own.speedup_over_first)
+    return units.ratio(own.speedups.over_first)
 
 
 def bar_width(row: Row | None) -> str:
@@ -102,7 +102,7 @@ def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
         intensity(row) if row.flops else "",
     ]
     facts += [f"on {' and '.join(part.devices)}"] if part.devices else []
-    predicted = next((r for r in part.rows if r.predicted_best_s is not None), None)
+    predicted = next((row for row in part.rows if row.predicted), None)
     if predicting is not None and predicted is not None:
         facts.append(predicted_words([predicted]))
     return [fact for fact in facts if fact]

@@ -199,27 +199,25 @@ def _called(row: Row) -> str:
 def _best_own(section: Section, group: Group, winner: Row) -> str:
     """Return, when a library wins, a sentence on the best variant that is not a library; otherwise ""."""
     own = next((row for row, _ in group.rows if not row.library), None)
-    if not winner.library or own is None or own.speedup_over_library is None:
+    if not winner.library or own is None or own.speedups.over_library is None:
         return ""
     facts = [fact for fact in (_over_first(section, own), _share(own)) if fact]
     rest = f": {', '.join(facts)}" if facts else ""
-    reaches = units.percent(own.speedup_over_library)
+    reaches = units.percent(own.speedups.over_library)
     return f" {code(own.variant)}, the best without a library, reaches {reaches} of {code(winner.variant)}{rest}."
 
 
 def _over_first(section: Section, winner: Row) -> str:
     below = {row.variant: row.builds_on for row in section.rows}
     first = first_variant(winner.variant, below)
-    if first == winner.variant or winner.speedup_over_first is None:
+    found = winner.speedups
+    if first == winner.variant or found.over_first is None:
         return ""
     interval = ""
-    if winner.speedup_over_first_low and winner.speedup_over_first_high:
-        ends = [
-            units.ratio(end).removesuffix("×")
-            for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)
-        ]
+    if found.over_first_low and found.over_first_high:
+        ends = [units.ratio(end).removesuffix("×") for end in (found.over_first_low, found.over_first_high)]
         interval = f" [{', '.join(ends)}]"
-    return f"{units.ratio(winner.speedup_over_first)} the first variant {code(first)}{interval}"
+    return f"{units.ratio(found.over_first)} the first variant {code(first)}{interval}"
 
 
 def _share(winner: Row) -> str:
@@ -234,9 +232,9 @@ def _over_library(section: Section, winner: Row) -> str:
         (r for r in section.rows if r.library and r.ranked and r.precision == winner.precision),
         key=lambda r: r.time_s or 0.0,
     )
-    if not libraries or winner.library or winner.speedup_over_library is None:
+    if not libraries or winner.library or winner.speedups.over_library is None:
         return ""
-    return f"{units.ratio(winner.speedup_over_library)} the library {code(libraries[0].variant)}"
+    return f"{units.ratio(winner.speedups.over_library)} the library {code(libraries[0].variant)}"
 
 
 def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:

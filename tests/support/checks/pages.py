@@ -11,7 +11,7 @@ from rich.console import Console
 
 from opbench.report import print_table, write_report
 from opbench.results.files import Run
-from opbench.results.rows import frame
+from opbench.results.rows import rows
 
 
 def page(found: Run, folder: Path) -> str:
@@ -59,5 +59,5 @@ def words(html: str) -> str:
 def printed(found: Run, width: int = 80, terminal: bool = False) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
-    print_table(frame(found), console)
+    print_table(rows(found), console)
     return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()
