@@ -227,7 +227,7 @@ def _launch(code: Sequence[Token], index: int) -> Parts | None:
         return None
     configuration = split(code[index + 1 : ends], ",")
     arguments = split(code[ends + 2 : closing(code, ends + 1)], ",")
-    return code[:index], configuration, arguments
+    return (code[:index], configuration, arguments) if len(configuration) > 1 else None
 
 
 def _called(code: Sequence[Token], index: int) -> Parts | None:
@@ -337,12 +337,29 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     A value from the command line does not count where the variable has another: it is an option, the other its default.
     """
     found: dict[str, Sequence[Token]] = {}
+    limits = _limits(code)
     for name, given in _assignments(code):
         value = _last(_default(given))
+        if name in found and (limit := limits.get((name, *(token.text for token in given)))):
+            value = [*tokens_of(f"{limit}("), *found[name], *tokens_of(","), *given, *tokens_of(")")]
         changed = any(token.text == name for token in value)  # counts on from what it was
         if name not in found or not (changed or _is_option(value)):
             found[name] = value
     return found | _shapes_by_sides(code)
+
+
+def _limits(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
+    """The assignments `if (name > value) name = value;`, as name and value, with the function that says the same."""
+    found: dict[tuple[str, ...], str] = {}
+    for index, token in enumerate(code[:-3]):
+        if token.text == "if" and code[index + 1].text == "(" and code[index + 3].text in "<>":
+            ends = closing(code, index + 1)
+            name, *value = (one.text for one in (code[index + 2], *code[index + 4 : ends]))
+            value = value[1:] if value[:1] == ["="] else value
+            after = [one.text for one in code[ends + 1 : ends + 5 + len(value)] if one.text != "{"]
+            if after[: len(value) + 3] == [name, "=", *value, ";"]:
+                found[(name, *value)] = "min" if code[index + 3].text == ">" else "max"
+    return found
 
 
 def _shapes_by_sides(code: Sequence[Token]) -> dict[str, Sequence[Token]]:

@@ -314,10 +314,19 @@ def _order_matmul(found: Match, facts: KernelFacts) -> None:
     if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
         found.contradictions.append(Contradiction("layout", "out", text))
-    elif axis in ("k", "m") and len(set(found.axes.values())) == 3:
-        swapped = {axis: "n", "n": axis}
+    elif axis and len(set(found.axes.values())) == 3:
+        inner = {_stride(i, found.axes)[1] for p, t in found.names.items() if t == "a" for i in facts.loaded.get(p, ())}
+        inner -= {""}
+        inner = inner if len(inner) == 1 and name not in inner else set()
         why = f"the output's rows are {name} apart"
-        _set_axes(found, {number: (swapped.get(own, own), why) for number, own in found.axes.items()})
+        if inner:
+            why += f", a's {', '.join(inner)}"
+            _set_axes(
+                found, {size: ("n" if size == name else "k" if size in inner else "m", why) for size in found.axes}
+            )
+        else:
+            swapped = {axis: "n", "n": axis}
+            _set_axes(found, {size: (swapped.get(own, own), why) for size, own in found.axes.items()})
     column = set(re.findall(r"\w+", index)) - {row, name}
     for pointer, tensor in found.names.items() if row and len(column) == 1 else ():
         for loaded in facts.loaded.get(pointer, ()):
@@ -394,8 +403,8 @@ def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs
         if tensor not in by_tensor and tensor not in updated and pointers and not spare:
             add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
     for name in found.extra:
-        if name not in facts.stored:
-            add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}"))
+        if name not in facts.stored or name in facts.read_first:
+            add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it"))
     for name, tensor in found.names.items() if facts.names else ():
         is_updated = tensor in updated or bool(found.in_place and tensor in problem.outputs)
         found.contradictions += _of_direction(facts, problem, name, tensor, is_updated)

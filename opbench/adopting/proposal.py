@@ -13,7 +13,7 @@ from opbench.adopting.host_program import HostProgram, plain_name, product
 from opbench.adopting.host_structs import GivenParameter, grouped, typed
 from opbench.adopting.host_textures import HostTexture
 from opbench.adopting.kernel_facts import KernelFacts, facts_of
-from opbench.adopting.matching import PLAIN, Contradiction, Guess, Match, fields_with_defaults, tensor_axes
+from opbench.adopting.matching import NO_NUMBER, PLAIN, Contradiction, Guess, Match, fields_with_defaults, tensor_axes
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import dtype_of
@@ -386,10 +386,10 @@ class SizesRead:
         self._contradict_grid(_listed(grid), axes)
         named = {word for text in _listed(grid) + _listed(block) for word in re.findall(r"[A-Za-z_]\w*", text)}
         if not loops:
-            for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)", " ".join(_listed(grid))):
+            for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)", f"{grid} {block}"):
                 if axis in axes and axis not in self.fixed:
                     self._require(f"{axis} % {divisor} == 0")
-                    why = f"the grid divides {axis} by {divisor} without rounding up"
+                    why = f"the launch divides {axis} by {divisor} without rounding up"
                     self.proposal.guesses.append(Guess(axis, f"a multiple of {divisor}", (why,)))
         if self.read.launch is None or named & set(axes) or loops or len(self.fixed) == len(tensor_axes(match.problem)):
             return
@@ -462,6 +462,7 @@ class SizesRead:
             return
         sizes = self._sizes_there(launch)
         known = {**self.program.known, **launch.known}
+        self._contradict_sides_of_elements(launch, known)
         tensors = {one.name: one for one in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())}
         for parameter, argument in self._given():
             tensor = tensors.get(self.match.names.get(parameter.name, ""))
@@ -508,6 +509,17 @@ class SizesRead:
             if self.match.axes.get(parameter.name) and [token.text for token in argument] in written:
                 text = f"a buffer has {plain_name(argument[0].text)} elements, and {self.match.operator}'s are squares"
                 self._contradict("sizes", parameter.name, text)
+
+    def _contradict_sides_of_elements(self, launch: HostLaunch, known: Mapping[str, Sequence[Token]]) -> None:
+        """Contradict rows and columns that a kernel is given and that are fewer than the elements."""
+        given = [g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type))]
+        if self.match.axes or len(given) < 2 or len(self.fixed) != 1:
+            return
+        with contextlib.suppress(Unreadable):
+            numbers = [number_of(argument, known) for argument in given]
+            if math.prod(numbers) < (needed := next(iter(self.fixed.values()))):
+                text = f"the kernel is given {' x '.join(map(str, numbers))} elements, and the buffers have {needed}"
+                self._contradict("sizes", "", text)
 
     def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
         """The axes whose numbers the program says."""

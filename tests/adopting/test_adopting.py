@@ -462,6 +462,10 @@ def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
     assert sorted((one.what, one.value) for one in found.guesses) == [("K", "n"), ("N", "k")]
     path.write_text(MATRICES.replace("C[row * K + col] =", "int at = row * K + col; C[at] ="))
     assert propose(path, ALL_OPERATORS).args == found.args
+    path.write_text(
+        MATRICES.replace("int M, int N, int K", "int n, int m, int k").translate(str.maketrans("MNK", "nmk"))
+    )
+    assert propose(path, ALL_OPERATORS).args == found.args
     for index in ("col * M + row", "M * col + row", "row + M * col"):
         path.write_text(MATRICES.replace("C[row * K + col]", f"C[{index}]"))
         assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
@@ -629,6 +633,7 @@ void run(const float* x, float* out, int n) { totals<<<(n + 255) / 256, 256>>>(x
         ("(x, y, z, count)", "(count % 2 ? x : y, y, z, count)", "launch", "a"),
         ("out[i] = a[i] + b[i]", "float v = sinf(a[i] + b[i]); out[i] = v", "formula", "sinf"),
         ("(count + 127) / 128", "ceil(count / 512)", "launch", "grid"),
+        ("int n) {", "int n, int* last) { if (n > *last) *last = n;", "tensors", "last"),
         (CALL, "once(left, right, both, 2 * total);", "sizes", "a"),
     ],
 )
@@ -684,6 +689,8 @@ def test_rows_and_columns_of_elements_are_numbers_of_the_host(tmp_path: Path) ->
     found = propose(path, ALL_OPERATORS)
     assert found.contradictions == [] and found.requires == ["n == 3840"]
     assert found.args == ['"a"', '"b"', '"out"', '"48"', '"80"']
+    path.write_text(path.read_text().replace("(a, b, c, height, width)", "(a, b, c, 1, 1)"))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["sizes"]
 
 
 def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) -> None:
@@ -691,6 +698,8 @@ def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) ->
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil(count / 128)"))
     found = propose(path, ALL_OPERATORS)
     assert found.requires == ["n % 128 == 0"] and 'grid = ["n // 128"]' in launch_line(found)
+    path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128, 128", "32, count / 32"))
+    assert propose(path, ALL_OPERATORS).requires == ["n % 32 == 0"]
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil((float)count / 128)"))
     found = propose(path, ALL_OPERATORS)
     assert found.requires == [] and 'grid = ["cdiv(n, 128)"]' in launch_line(found)
@@ -771,6 +780,13 @@ def test_a_grid_whose_sides_are_assigned_is_read(tmp_path: Path) -> None:
     sides = "dim3 block(16, 16); dim3 grid; grid.x = (wide + 15) / 16; grid.y = (rows + 15) / 16;"
     path.write_text(GEMM.replace("dim3 block(16, 16), grid((wide + 15) / 16, (rows + 15) / 16);", sides))
     assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)", "1"]' in launch_line(propose(path, ALL_OPERATORS))
+
+
+def test_a_limit_of_the_grid_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.cu"
+    limited = "int blocks = (count + 127) / 128; if (blocks > 64) { blocks = 64; }\n    vector_add<<<blocks, 128>>>"
+    path.write_text(SUM_OF_PAIRS.replace("vector_add<<<(count + 127) / 128, 128>>>", limited))
+    assert 'grid = ["min(' in launch_line(propose(path, ALL_OPERATORS))
 
 
 def test_a_grid_that_is_the_same_for_all_sizes_is_no_header(tmp_path: Path) -> None:
