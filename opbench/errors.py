@@ -53,6 +53,29 @@ class Reason:
         return Reason(f"{words}{self.message}", self.location)
 
 
+@dataclass(frozen=True)
+class UnknownName:
+    """A name that is none of the known ones; as text, it names the nearest known name, or lists all of them."""
+
+    what: str
+    """The kind of name, such as "operator"."""
+    seen: str
+    known: tuple[str, ...]
+    hint: str = ""
+    where: str = ""
+    """What holds the name, such as a file or a node."""
+
+    @property
+    def nearest(self) -> str:
+        """Return the known name that the user probably meant, or ""."""
+        return next(iter(difflib.get_close_matches(self.seen, self.known, n=1)), "")
+
+    def __str__(self) -> str:
+        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known)}"
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}unknown {self.what} '{self.seen}'; {tail}" + (f" ({self.hint})" if self.hint else "")
+
+
 class OpbenchError(Exception):
     """An error with a message for the user: what is wrong, the value seen, what is allowed, the next command.
 
@@ -61,10 +84,12 @@ class OpbenchError(Exception):
 
     exit_code = EXIT_WRONG
 
-    def __init__(self, message: str = "", location: Location | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str | UnknownName = "", location: Location | None = None) -> None:
+        super().__init__(str(message))
+        self.message = str(message)
         self.location = location
+        self.unknown = message if isinstance(message, UnknownName) else None
+        """The name that is not known, if this is the whole error."""
 
     def __str__(self) -> str:
         return str(self.reason)
@@ -109,12 +134,9 @@ def located(locate: Callable[[], Location | None]) -> Iterator[None]:
         raise
 
 
-def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
-    """Return a message: `seen` is no known `what`; it names the nearest known name, or lists the known names."""
-    names = sorted(known)
-    near = difflib.get_close_matches(seen, names, n=1)
-    tail = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    return f"unknown {what} '{seen}'; {tail}" + (f" ({hint})" if hint else "")
+def unknown(what: str, seen: str, known: Iterable[str], hint: str = "", where: str = "") -> UnknownName:
+    """Return what to say about `seen`, which is no known `what`; `where` names what holds it."""
+    return UnknownName(what, seen, tuple(sorted(known)), hint, where)
 
 
 def writing_remedy(error: OSError) -> str:

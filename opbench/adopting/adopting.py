@@ -193,7 +193,7 @@ def _chosen(
 ) -> tuple[str, list[str]]:
     """The kernel that is meant, and the others."""
     if wanted and wanted not in kernels:
-        raise UsageError(f"{path}: {unknown('kernel', wanted, kernels)}")
+        raise UsageError(unknown("kernel", wanted, kernels, where=str(path)))
     launched = [name for name in dict.fromkeys(one.kernel for one in launches) if name in kernels]
     chosen = wanted or next(iter(launched or kernels))
     return chosen, [name for name in kernels if name != chosen]

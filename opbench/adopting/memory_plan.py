@@ -178,7 +178,7 @@ class _Planner:
         for step in self.launches:
             name = plain_kernel(step.kernel)
             if name not in kernels:
-                raise UsageError(f"{self.header.path}: launch: {unknown('kernel', name, kernels)}")
+                raise UsageError(unknown("kernel", name, kernels, where=f"{self.header.path}: launch"))
             self.reads.append(read_kernel(kernels[name], None, structs, functions))
 
     @property

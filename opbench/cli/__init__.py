@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         completing = ctx.resilient_parsing  # a shell requests completions
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not completing:
-            raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))
+            raise click.UsageError(str(unknown("command", args[0], self.list_commands(ctx), "opbench --help")))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -388,7 +388,7 @@ def _value(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuAr
 
 def _buffer(buffers: Mapping[str, CpuArray], name: str, kernel: str) -> CpuArray:
     if name not in buffers:
-        raise LaunchError(f"kernel {kernel}: {unknown('buffer', name, buffers)}")
+        raise LaunchError(unknown("buffer", name, buffers, where=f"kernel {kernel}"))
     return buffers[name]
 
 

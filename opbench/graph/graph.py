@@ -133,7 +133,7 @@ class Graph:
 
     def _known(self, where: str, name: str) -> Value:
         if name not in self.values:
-            raise UsageError(f"{where}: {unknown('value', name, self.values)}")
+            raise UsageError(unknown("value", name, self.values, where=where))
         return self.values[name]
 
     def _check_ends(self) -> None:
@@ -187,7 +187,7 @@ class Graph:
         tied = {**node.inputs, **node.outputs}
         tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
         if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
-            raise UsageError(f"{node.name}: {unknown('tensor', extra[0], [t.name for t in tensors])}")
+            raise UsageError(unknown("tensor", extra[0], [t.name for t in tensors], where=node.name))
         layouts = node.layouts
         images: list[Value] = []
         for tensor in tensors:
@@ -298,14 +298,14 @@ class Graph:
         """Return a node by name; raises UsageError for an unknown one."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
-            raise UsageError(f"{self.name}: {unknown('node', name, nodes)}")
+            raise UsageError(unknown("node", name, nodes, where=self.name))
         return nodes[name]
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
         """Return the same network with other weights; all must be given, in the right shapes."""
         for name in weights:
             if name not in self.weights:
-                raise UsageError(f"{self.name}: {unknown('weight', name, self.weights)}")
+                raise UsageError(unknown("weight", name, self.weights, where=self.name))
         missing = [name for name in self.weights if name not in weights]
         if missing:
             raise UsageError(f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})")
@@ -318,7 +318,7 @@ class Graph:
                 raise UsageError(f"{self.name}: input '{name}' {self.values[name].shape} is missing")
         for name, array in inputs.items():
             if name not in self.inputs:
-                raise UsageError(f"{self.name}: {unknown('input', name, self.inputs)}")
+                raise UsageError(unknown("input", name, self.inputs, where=self.name))
             if array.shape != self.values[name].shape:
                 wanted = self.values[name].shape
                 raise UsageError(f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}")

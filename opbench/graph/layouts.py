@@ -147,7 +147,7 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     for name, layout in layouts.items():
         node = graph.node(name)
         if layout not in LAYOUTS:
-            raise UsageError(f"{name}: {unknown('layout', layout, LAYOUTS)}")
+            raise UsageError(unknown("layout", layout, LAYOUTS, where=name))
         if layout not in allowed_layouts(graph, node):
             raise UsageError(f"{name}: {node.operator} works in nchw only, not in {layout}")
 

@@ -66,7 +66,7 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
     known = inspect.signature(NETWORKS[name]).parameters
     for key, value in sizes.items():
         if key not in known:
-            raise UsageError(f"{name}: {unknown('size', key, known)}")
+            raise UsageError(unknown("size", key, known, where=name))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
 

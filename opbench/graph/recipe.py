@@ -72,7 +72,7 @@ class Recipe(OptimiserOptions):
             ("dtype", self.dtype, STORED),
         ):
             if value not in known:
-                raise UsageError(f"{flag}: {unknown(flag.removeprefix('--'), value, known)}")
+                raise UsageError(unknown(flag.removeprefix("--"), value, known, where=flag))
         if self.steps < 1:
             raise UsageError(f"{self.steps} steps are not allowed; at least 1")
         for flag, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
@@ -84,7 +84,7 @@ class Recipe(OptimiserOptions):
             raise UsageError(f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit")
         for name in self.without:
             if name not in (*TRAINING_PASSES, RECOMPUTE):
-                raise UsageError(f"--without: {unknown('pass', name, (*TRAINING_PASSES, RECOMPUTE))}")
+                raise UsageError(unknown("pass", name, (*TRAINING_PASSES, RECOMPUTE), where="--without"))
 
     @property
     def micro(self) -> int:

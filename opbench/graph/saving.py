@@ -152,7 +152,7 @@ def _value(where: str, name: str, entry: Any) -> Value:
     modes = {key: _take(where, entry, key, str, PLAIN[key]) for key in ("dtype", "layout", "of")}
     for key, known in (("dtype", tuple(DTYPES)), ("layout", LAYOUTS)):
         if modes[key] not in known:
-            raise UsageError(f"{where}.{key}: {unknown(key, modes[key], known)}")
+            raise UsageError(unknown(key, modes[key], known, where=f"{where}.{key}"))
     return Value(name, tuple(shape), **modes)
 
 
@@ -193,7 +193,7 @@ def _only(where: str, table: object, keys: tuple[str, ...]) -> None:
         raise UsageError(f"{where}: {table!r} is not allowed; it is a table")
     for key in table:
         if key not in keys:
-            raise UsageError(f"{where}: {unknown('key', key, keys)}")
+            raise UsageError(unknown("key", key, keys, where=where))
 
 
 def _file_name(where: str, table: Mapping[str, object]) -> str:

@@ -146,7 +146,7 @@ class Case:
                 for name, known in ((new, outputs), (old, inputs)):
                     if name not in known:
                         location = self.variant.location("in_place", new)
-                        raise UsageError(f"in_place: {unknown('tensor', name, known)}", location)
+                        raise UsageError(unknown("tensor", name, known, where="in_place"), location)
                 here, there = outputs[new], inputs[old]
                 if (here.shape, here.dtype) != (there.shape, there.dtype):
                     raise UsageError(
@@ -170,7 +170,7 @@ class Case:
         key = ("constants", constant.name)
         with self._located(*key):
             if constant.tensor and constant.tensor not in tensors:
-                raise UsageError(f"constants.{constant.name}: {unknown('tensor', constant.tensor, tensors)}")
+                raise UsageError(unknown("tensor", constant.tensor, tensors, where=f"constants.{constant.name}"))
             content = b"".join(value.bound(scope).packed() for value in constant.values)
         return KernelLaunch(
             "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content,

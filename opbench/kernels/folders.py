@@ -114,7 +114,7 @@ class Catalog:
         variants = {v.name: v for v in self.variants(operator)}
         if name not in variants:
             hint = self.command("list variants", operator)
-            raise UsageError(f"{operator}: {unknown('variant', name, variants, hint)}")
+            raise UsageError(unknown("variant", name, variants, hint, where=operator))
         return variants[name]
 
     def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
@@ -168,7 +168,7 @@ class Catalog:
         variants = {v.name: v for v in self.variants_in(path, operator)}
         name = name or next(iter(variants))
         if name not in variants:
-            raise UsageError(f"{path}: {unknown('variant', name, variants)}")
+            raise UsageError(unknown("variant", name, variants, where=str(path)))
         return variants[name]
 
 

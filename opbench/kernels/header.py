@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import Location, UsageError, unknown
+from opbench.errors import Location, UnknownName, UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.header_text import ADDED, HeaderText, header_location, header_table, split_header
 from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
@@ -181,7 +181,7 @@ class _HeaderReader:
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
 
-    def refuse(self, key: KeyPath, message: str) -> UsageError:
+    def refuse(self, key: KeyPath, message: str | UnknownName) -> UsageError:
         """Return an error with the location of a key or list item."""
         return UsageError(message, header_location(self.path, self.text, key, self.own_table))
 
@@ -284,11 +284,11 @@ class _HeaderReader:
         known = {*self.table.get("tune", {}), *self.table.get("define", {})}
         for key in self.table.get("tile", {}):
             if key not in TILE_KEYS:
-                raise self.refuse(("tile", key), f"tile: {unknown('key', key, TILE_KEYS)}")
+                raise self.refuse(("tile", key), unknown("key", key, TILE_KEYS, where="tile"))
         tile = self._named_expressions("tile")
         for key, text in tile.items():
             for name in expression.names(text) - known:
-                raise self.refuse(("tile", key), f"tile.{key}: {unknown('tunable or macro', name, known)}")
+                raise self.refuse(("tile", key), unknown("tunable or macro", name, known, where=f"tile.{key}"))
         return tile
 
     def _precision(self) -> str:
@@ -411,7 +411,7 @@ class _MemoryReader(_HeaderReader):
                 )
         for key in entry:
             if key not in BUFFER_KEYS:
-                raise self.refuse(("buffers", name, key), f"buffers.{name}: {unknown('key', key, BUFFER_KEYS)}")
+                raise self.refuse(("buffers", name, key), unknown("key", key, BUFFER_KEYS, where=f"buffers.{name}"))
         elements = ""
         if "elements" in entry:
             elements = self.expression("buffers", entry["elements"], ("buffers", name, "elements"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UnknownName, UsageError, unknown
 from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Part, Scalar, Struct
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.kernels.texture import CHANNELS, CHOICES, TextureTemplate
@@ -33,7 +33,7 @@ class Reader(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """Return the kernel's file and its headers."""
 
-    def refuse(self, key: KeyPath, message: str) -> UsageError:
+    def refuse(self, key: KeyPath, message: str | UnknownName) -> UsageError:
         """Return an error with the location of a key or list item."""
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
@@ -50,7 +50,7 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         raise reader.refuse(here, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block")
     for key in entry:
         if key not in LAUNCH_KEYS:
-            raise reader.refuse((*here, key), f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
+            raise reader.refuse((*here, key), unknown("key", key, LAUNCH_KEYS, where=f"launch[{index}]"))
     if filled := {"zero", "fill"} & entry.keys():
         return _filled(reader, index, entry, filled.pop())
     for key in ("kernel", "grid", "block"):
@@ -134,7 +134,7 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         *((k, v, IM2COL_KEYS) for k, v in walk.items()),
     ):
         if key not in known:
-            raise reader.refuse(within[key], f"{where}: {unknown('key', key, known)}")
+            raise reader.refuse(within[key], unknown("key", key, known, where=where))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(within[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions")
     for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
@@ -178,7 +178,7 @@ def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTempl
         raise reader.refuse(here, f"{where} = {entry!r} is not allowed; a table such as {example}")
     for key, value in entry.items():
         if key not in known:
-            raise reader.refuse((*here, key), f"{where}: {unknown('key', key, known)}")
+            raise reader.refuse((*here, key), unknown("key", key, known, where=where))
         allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             listed = ", ".join(str(one).lower() for one in allowed)

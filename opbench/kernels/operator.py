@@ -239,10 +239,10 @@ class Operator:
                 if not axis.isdigit() and not isinstance(scope.get(axis), int):
                     known = [key for key, value in scope.items() if isinstance(value, int)]
                     file = sys.modules[type(self).__module__].__file__
-                    raise UsageError(f"{file}: {self.name}: '{name}' = '{axes}': {unknown('axis', axis, known)}")
+                    raise UsageError(unknown("axis", axis, known, where=f"{file}: {self.name}: '{name}' = '{axes}'"))
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
             if (dtype := self.tensor_dtype(name)) not in DTYPES:
-                raise UsageError(f"{self.name}: '{name}': {unknown('dtype', dtype, DTYPES)}")
+                raise UsageError(unknown("dtype", dtype, DTYPES, where=f"{self.name}: '{name}'"))
             tensors.append(Tensor(name, shape, dtype))
         return tensors
 
@@ -395,7 +395,7 @@ class Operator:
         fields = {f.name: f for f in dataclasses.fields(cls)}
         for key in axes:
             if key not in fields:
-                raise UsageError(f"{cls.name}: {unknown('axis', key, fields)}")
+                raise UsageError(unknown("axis", key, fields, where=cls.name))
         missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in axes]
         if missing:
             raise UsageError(f"{cls.name}: axis '{missing[0]}' has no value; needed: {', '.join(fields)}")

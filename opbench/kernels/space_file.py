@@ -22,13 +22,13 @@ def with_space(variant: Variant, path: Path) -> Variant:
     table = read_toml(path)
     tune, where = table.get("tune", {}), table.get("where", [])
     if odd := table.keys() - {"tune", "where"}:
-        raise UsageError(f"{path}: {unknown('key', min(odd), ('tune', 'where'))}")
+        raise UsageError(unknown("key", min(odd), ("tune", "where"), where=str(path)))
     if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
         raise UsageError(f"{path}: holds a table tune and a list where, as a header has; one of them at least")
     given = dict(variant.tune)
     for name, value in tune.items():
         if name not in given:
-            raise UsageError(f"{path}: {unknown('tunable', name, given, f'of {variant.id}')}")
+            raise UsageError(unknown("tunable", name, given, f"of {variant.id}", where=str(path)))
         given[name] = _values(path, name, value)
     _require_rules(path, where)
     found = replace(variant, tune=given, where=(*variant.where, *where), searched=True)

@@ -66,7 +66,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
     asked = [kind for kinds in problem.special_inputs.values() for kind in kinds]
     for kind in asked:
         if kind not in SPECIAL_INPUTS:
-            raise UsageError(f"{problem.name}: special_inputs: {unknown('kind', kind, SPECIAL_INPUTS)}")
+            raise UsageError(unknown("kind", kind, SPECIAL_INPUTS, where=f"{problem.name}: special_inputs"))
     return [kind for kind in (WHOLE if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in asked]
 
 

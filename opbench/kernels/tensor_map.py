@@ -185,15 +185,15 @@ class TensorMapTemplate:
         """Return the map with all numbers evaluated; raise UsageError for an unknown tensor, type or name."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:
-            raise UsageError(f"tensor map '{self.name}': {unknown('tensor', self.tensor, found)}")
+            raise UsageError(unknown("tensor", self.tensor, found, where=f"tensor map '{self.name}'"))
         tensor = found[self.tensor]
         named = self.type or tensor.dtype
         kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
         if kind not in ELEMENT_BYTES:
-            raise UsageError(f"tensor map '{self.name}': {unknown('type', kind, ELEMENT_BYTES)}")
+            raise UsageError(unknown("type", kind, ELEMENT_BYTES, where=f"tensor map '{self.name}'"))
         swizzle = self.swizzle if self.swizzle in SPANS else str(expression.evaluate(self.swizzle, scope))
         if swizzle not in SPANS:
-            raise UsageError(f"tensor map '{self.name}': {unknown('swizzle', swizzle, SPANS)}")
+            raise UsageError(unknown("swizzle", swizzle, SPANS, where=f"tensor map '{self.name}'"))
         size = ELEMENT_BYTES[kind]
         if not self.dims and size * tensor.elements != tensor.nbytes:
             raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {kind}")

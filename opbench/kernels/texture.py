@@ -93,7 +93,7 @@ class TextureTemplate:
         """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:
-            raise UsageError(f"texture '{self.name}': {unknown('tensor', self.tensor, found)}")
+            raise UsageError(unknown("tensor", self.tensor, found, where=f"texture '{self.name}'"))
         dtype = found[self.tensor].dtype
         if dtype not in TYPES:
             raise UsageError(f"texture '{self.name}': '{self.tensor}' holds {dtype}; known: {', '.join(TYPES)}")

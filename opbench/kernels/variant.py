@@ -168,7 +168,7 @@ class Variant:
         modes = problem.modes()
         for mode in self.supports:
             if mode not in modes:
-                raise UsageError(f"supports: {unknown('mode', mode, modes)}", self.location("supports", mode))
+                raise UsageError(unknown("mode", mode, modes, where="supports"), self.location("supports", mode))
         for mode, default in modes.items():
             allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
             if seen not in allowed:

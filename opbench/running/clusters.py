@@ -115,7 +115,7 @@ class SlurmFile:
         table, known = read_toml(path), [f.name for f in fields(cls)]
         for key in table:
             if key not in known:
-                raise UsageError(f"{path}: {unknown('key', key, known)}")
+                raise UsageError(unknown("key", key, known, where=str(path)))
         try:
             return from_json(cls, table)
         except ValueError as error:

@@ -351,7 +351,7 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, fo
     every = [variant for ladder in ladders.values() for variant in ladder]
     if odd := next((p for p in patterns if not any(_is_meant(variant, p) for variant in every)), None):
         known = {variant.id if "/" in odd else variant.name for variant in every}
-        raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
+        raise UsageError(unknown("variant", odd, known, where=str(chosen["network"])))
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
         able = [v for v in variants if v.precision in ALLOWED[precision]]
@@ -385,7 +385,7 @@ def _choose_variants(
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
             names = [v.name for v in variants]
-            raise UsageError(f"{operator}: {unknown('variant', pattern, names, listing)}")
+            raise UsageError(unknown("variant", pattern, names, listing, where=operator))
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 

@@ -14,6 +14,7 @@ from opbench.graph.passes import PASSES, apply_passes, to_dtype
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan.memory import plan_memory
 from support.builders.random_networks import assert_same_outputs, inputs_of, networks
+from support.checks.errors import refuses_name
 
 
 def operators(graph: Graph) -> list[str]:
@@ -190,5 +191,5 @@ def test_a_relu_that_nothing_fuses_is_stored_in_bf16_too() -> None:
 
 
 def test_a_pass_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UsageError, match="unknown pass 'fuse_rulu'; did you mean 'fuse_relu'"):
+    with refuses_name("pass", "fuse_rulu", "fuse_relu"):
         apply_passes(NETWORKS["lenet"](), ["fuse_rulu"])

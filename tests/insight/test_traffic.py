@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.backend.counts import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
-from opbench.errors import UsageError
+from support.checks.errors import refuses_name
 
 LOAD = LineTraffic(
     "k", "a.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=80, ideal_sectors=40, upper_requests=12
@@ -56,7 +56,7 @@ def test_selection_and_totals() -> None:
     assert TRAFFIC.total("bytes") == 1280 + 1024
     assert TRAFFIC.total("moved_bytes", space="global", kind="load") == 2560
     assert TRAFFIC.kernel("k") == KERNEL
-    with pytest.raises(UsageError, match="unknown kernel 'kk'; did you mean 'k'"):
+    with refuses_name("kernel", "kk", "k"):
         TRAFFIC.kernel("kk")
 
 

@@ -14,6 +14,7 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.zoo import lenet
 from opbench.networks.plan.inputs import PHOTOGRAPHS, digits, held_out_digits, photograph, photographs, trained_lenet
+from support.checks.errors import refuses_name
 
 
 def test_digits_are_what_scikit_learn_has_enlarged() -> None:
@@ -75,7 +76,7 @@ def test_photographs_fill_a_batch() -> None:
     np.testing.assert_array_equal(camera[0], camera[2])
     with pytest.raises(UsageError, match=r"photographs of shape \(1, 2, 8, 8\) are not there"):
         photographs((1, 2, 8, 8))
-    with pytest.raises(UsageError, match="unknown photograph 'camara'; did you mean 'camera'"):
+    with refuses_name("photograph", "camara", "camera"):
         photograph("camara", 1, (8, 8))
 
 

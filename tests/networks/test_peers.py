@@ -17,6 +17,7 @@ from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import peers as module_under_test
 from opbench.networks.plan.peers import WAYS, peers, require_known
 from opbench.networks.plan.torch_module import to_module
+from support.checks.errors import refuses_name
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
@@ -114,7 +115,7 @@ def test_what_pytorch_is_not_given_is_named() -> None:
         to_module(net.graph(net.node("drop", "dropout", axes, {"x": x}, shape=x.shape)))
     with pytest.raises(UsageError, match="conv1: it works in nhwc; PyTorch is given a network as it was built"):
         to_module(with_layouts(NETWORKS["lenet"](), {"conv1": "nhwc"}))
-    with pytest.raises(UsageError, match="unknown peer 'jax'"):
+    with refuses_name("peer", "jax"):
         require_known(("torch", "jax"))
 
 

@@ -22,6 +22,7 @@ from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pai
 from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
+from support.checks.errors import refuses_name
 from support.common import CATALOG, CHEATS, Cli
 from support.fakes.simulated_gpu import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
@@ -281,7 +282,7 @@ def test_the_parts_chosen_share_the_whole_budget() -> None:
     selftest.run_parts({n: part_named(n) for n in names}, names, outcome(), lambda found, part: None)
     assert names == ["aa", "slowdown"] and sum(given.values()) == pytest.approx(10.0)
     assert selftest.chosen_parts("") == list(selftest.PARTS)
-    with pytest.raises(UsageError, match="unknown part 'slowdwn'; did you mean 'slowdown'"):
+    with refuses_name("part", "slowdwn", "slowdown"):
         selftest.chosen_parts("slowdwn")
 
 

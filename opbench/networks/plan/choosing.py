@@ -59,7 +59,7 @@ def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """Return the graph after the enabled passes, and what each pass changed."""
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE)):
-            raise UsageError(f"--without: {unknown('pass', name, known)}")
+            raise UsageError(unknown("pass", name, known, where="--without"))
     said = []
     for name, apply in PASSES.items():
         words: list[str] = []

@@ -74,7 +74,7 @@ class ChoosingOptions:
         """Raise UsageError for options that exclude each other."""
         set_types(self)
         if self.precision not in ALLOWED:
-            raise UsageError(f"--precision: {unknown('precision', self.precision, ALLOWED)}")
+            raise UsageError(unknown("precision", self.precision, ALLOWED, where="--precision"))
         if self.plan and self.memory_bytes:
             raise UsageError("--memory decides what is chosen, and --plan has chosen; give one of them")
         if self.plan and self.tune:

@@ -71,7 +71,7 @@ def require_known(names: Sequence[str]) -> None:
     """Raise UsageError for an unknown peer."""
     for name in names:
         if name not in NAMES:
-            raise UsageError(f"--compare: {unknown('peer', name, NAMES)}")
+            raise UsageError(unknown("peer", name, NAMES, where="--compare"))
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ def use(
     """
     global _settings  # noqa: PLW0603 (one process has one way to choose)
     if missing not in MISSING:
-        raise UsageError(f"missing={missing!r}: {unknown('way', missing, MISSING)}")
+        raise UsageError(unknown("way", missing, MISSING, where=f"missing={missing!r}"))
     if precision not in (None, "f32", "tf32"):
         raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
     found = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())

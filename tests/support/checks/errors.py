@@ -1,0 +1,29 @@
+"""Demand the fields of an error rather than its words, which tests/test_errors.py holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from opbench.errors import OpbenchError, UsageError
+
+
+@contextmanager
+def refuses_name(
+    what: str,
+    seen: str,
+    nearest: str | None = None,
+    *,
+    where: str | None = None,
+    hint: str | None = None,
+    error: type[OpbenchError] = UsageError,
+) -> Iterator[None]:
+    """Demand an error about an unknown name; a field that is None may have any value."""
+    with pytest.raises(error) as raised:
+        yield
+    name = raised.value.unknown
+    assert name is not None, f"no error about a name: {raised.value}"
+    assert (name.what, name.seen) == (what, seen)
+    assert nearest in (None, name.nearest) and where in (None, name.where) and hint in (None, name.hint)
