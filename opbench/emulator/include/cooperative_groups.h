@@ -1,4 +1,4 @@
-// Cooperative groups: the grid, blocks, tiles of a warp and of several, and the lanes that happen to run together.
+// Implements cooperative groups: grid, cluster, block, tiles of a warp or of several warps, and coalesced threads.
 #pragma once
 #include "opbench_cpu/lanes.hpp"
 
@@ -13,7 +13,7 @@ class thread_block : public opb_block {
   static dim3 thread_index() { return threadIdx; }
   static dim3 group_dim() { return blockDim; }
   static dim3 dim_threads() { return blockDim; }
-  // Arriving orders nothing by itself here: all meet where they wait.
+  // Arriving orders nothing by itself here: the barrier is where the threads wait.
   struct arrival_token {};
   arrival_token barrier_arrive() const { return {}; }
   OPB_CONVERGENT void barrier_wait(arrival_token, OPB_SITE) const { opb_syncthreads(file, line); }
@@ -29,7 +29,7 @@ static inline thread_block this_thread_block(block_tile_memory<Threads>&) {
   return {};
 }
 
-// Blocks that read each other's shared memory, which is ordinary memory to a generic pointer.
+// Blocks of a cluster access each other's shared memory by generic pointers to ordinary memory.
 class cluster_group {
  public:
   static void sync() { barrier_arrive(), barrier_wait(); }
@@ -49,7 +49,7 @@ class cluster_group {
 };
 static inline cluster_group this_cluster() { return {}; }
 
-// All blocks of a cooperative launch, which is a cluster here.
+// The grid of a cooperative launch, which the runtime runs like one cluster.
 class grid_group {
  public:
   static void sync(OPB_SITE) {
@@ -88,7 +88,7 @@ OPB_CONVERGENT static inline coalesced_group coalesced_threads(OPB_SITE) {
   return coalesced_group(__activemask(file, line));
 }
 
-// Of several warps: a named barrier, of which numbers are taken from above, and values told by where they lie.
+// A tile of several warps synchronises by a named barrier, numbered from 15 down, and exchanges values by pointers.
 template <unsigned Size>
 class opb_large_tile {
  public:
@@ -105,7 +105,7 @@ class opb_large_tile {
   OPB_CONVERGENT int all(int predicate, OPB_SITE) const { return count(predicate != 0, file, line) == Size; }
 
  private:
-  // Where each thread of the tile keeps its value, until all have met again.
+  // The address of each thread's value; valid until the next barrier of the tile.
   OPB_CONVERGENT void* const* tell(const void* value, const char* file, unsigned line) const {
     void* const* told = opb_share_pointers(const_cast<void*>(value), file, line);
     sync();
@@ -166,7 +166,7 @@ static inline thread_block_tile<Size, thread_block> tiled_partition(const thread
   return {};
 }
 
-// A group whose kind the program decides: the block, or lanes of a warp.
+// A group whose kind is known only at run time: the block, or lanes of a warp.
 class thread_group {
  public:
   thread_group(const thread_block&) : lanes_(0) {}

@@ -1,4 +1,4 @@
-// Everything that this header of the toolkit declares for kernels is in the forced include already.
+// Empty: the forced include cuda_cpu.hpp declares everything that kernels take from this header of the toolkit.
 #pragma once
 
 // What a launch passes by value: opb_tensor_map of opbench_cpu/abi.hpp.

@@ -1,4 +1,4 @@
-// bfloat16: the names of CUDA's header over opbench_cpu/float16.hpp.
+// Declares the names of CUDA's bfloat16 header with the types of opbench_cpu/float16.hpp.
 #pragma once
 #include "opbench_cpu/float16.hpp"
 

@@ -1,4 +1,4 @@
-// The forced include that makes an unchanged .cu file plain C++17 for g++ and clang.
+// Forced include that makes an unchanged .cu file valid C++17 for g++ and clang.
 #pragma once
 #define OPB_MACROS_SHOWN 1  // macros.py hides the host's macros behind this header
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-// CUDA's clock() is another one than libc's, which a standard header may bring later.
+// CUDA's clock() differs from libc's, which a standard header may declare later.
 #define clock opb_clock_of_libc
 #include <time.h>
 #undef clock

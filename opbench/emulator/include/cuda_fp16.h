@@ -1,4 +1,4 @@
-// IEEE half precision: the names of CUDA's header over opbench_cpu/float16.hpp.
+// Declares the names of CUDA's half-precision header with the types of opbench_cpu/float16.hpp.
 #pragma once
 #include "opbench_cpu/float16.hpp"
 

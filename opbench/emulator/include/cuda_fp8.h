@@ -1,4 +1,4 @@
-// 8-bit floats: the names of CUDA's header, and conversions that round to nearest even and saturate.
+// Declares the names of CUDA's 8-bit float header, with conversions that round to nearest even and saturate.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -34,7 +34,7 @@ static inline unsigned char opb_narrow_fp8(double value, __nv_saturation_t satur
   int exponent = 0;
   frexp(value, &exponent);
   exponent = exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
-  // Digits carry into the exponent as integers do.
+  // A carry out of the mantissa increments the exponent, as in an integer addition.
   const int scaled = (int)nearbyint(ldexp(value, digits - exponent));
   const int bits = scaled < 1 << digits ? scaled : ((exponent + bias) << digits) + scaled - (1 << digits);
   return sign | (bits > largest ? beyond : (unsigned char)bits);

@@ -1,3 +1,3 @@
-// What kernels take of it are its primitives.
+// Kernels use only the primitives of this header.
 #pragma once
 #include "cuda_pipeline_primitives.h"

@@ -1,4 +1,4 @@
-// Copies into shared memory by the primitives of CUDA C++: cp.async and its groups by other names.
+// Implements the pipeline primitives of CUDA C++: cp.async and its groups under other names.
 #pragma once
 #include "cuda_cpu.hpp"
 

@@ -1,2 +1,2 @@
-// Everything that this header of the toolkit declares for kernels is in the forced include already.
+// Empty: the forced include cuda_cpu.hpp declares everything that kernels take from this header of the toolkit.
 #pragma once

@@ -1,4 +1,4 @@
-// The constants of CUDA's header of this name.
+// Defines the constants of CUDA's header of this name.
 #pragma once
 #define CUDART_INF_F __builtin_inff()
 #define CUDART_NAN_F __builtin_nanf("")

@@ -1,5 +1,5 @@
-// WMMA. A fragment's layout is opaque in CUDA, so it is free here: element e lies in lane e % 32, slot e / 32. A trace
-// sees the accesses of the hardware all the same.
+// Implements WMMA. CUDA leaves a fragment's layout open; here element e is in lane e % 32, slot e / 32. A trace records
+// the accesses of the hardware nevertheless.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"

@@ -1,4 +1,4 @@
-// Copies that a group makes together: each thread's share lands where it waits.
+// Implements collective copies: the part of each thread lands when the thread waits.
 #pragma once
 #include "../cooperative_groups.h"
 
@@ -30,7 +30,7 @@ template <class Group, class To, class From>
 static inline void memcpy_async(const Group& group, To* to, const From* from, unsigned long long bytes) {
   opb_copy_share(group, (char*)to, (const char*)from, bytes);
 }
-// Elements of both sides, of which the fewer are copied.
+// Source and destination sizes in elements; the smaller number is copied.
 template <class Group, class T>
 static inline void memcpy_async(const Group& group, T* to, unsigned long long room, const T* from,
                                 unsigned long long count) {

@@ -1,4 +1,4 @@
-// Reductions and scans over the threads of a tile or a coalesced group, in the order of their ranks.
+// Implements reductions and scans over the threads of a tile or coalesced group, in the order of their ranks.
 #pragma once
 #include "../cooperative_groups.h"
 

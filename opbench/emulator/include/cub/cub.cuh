@@ -1,3 +1,3 @@
-// The parts of CUB that a block or a warp does together.
+// Includes the block-wide and warp-wide parts of CUB.
 #pragma once
 #include "../opbench_cpu/ranking.hpp"

@@ -1,11 +1,11 @@
-// What a compiled kernel and the runtime agree on. Included by both sides, so it needs no other header.
+// Declares the interface between compiled kernels and the runtime. Both include it, so it needs no other header.
 #pragma once
 
 struct uint3 {
   unsigned x, y, z;
 };
 
-// The coordinates of the CUDA thread that runs on this operating-system thread at the moment.
+// The coordinates of the CUDA thread that currently runs on this operating-system thread.
 struct opb_coordinates {
   uint3 thread, block, block_size, grid_size;
 };
@@ -25,9 +25,9 @@ enum opb_warp_kind : unsigned {
   OPB_WARP_OR,
   OPB_WARP_XOR,
   OPB_WARP_ACTIVE,
-  OPB_WARP_MATRIX,  // of the whole warp, such as ldmatrix and mma.sync: its lanes meet, which orders no memory
+  OPB_WARP_MATRIX,  // whole-warp instructions such as ldmatrix and mma.sync, which do not order memory accesses
 };
-// Above a kind: which instruction it is, as those of one kind do not meet.
+// In the bits above a kind: the instruction, because different instructions of one kind do not synchronise.
 enum opb_warp_form : unsigned {
   OPB_FORM_INDEX = 1 << 8,
   OPB_FORM_UP = 2 << 8,
@@ -38,7 +38,7 @@ enum opb_warp_form : unsigned {
 };
 
 enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_ATOMIC };
-// Added to a kind, and to a fence: the memory order and scope. Without a scope it is that of the device.
+// Flags of an access or fence: the memory order and scope. Without a scope flag, the scope is the device.
 enum opb_access_word : unsigned {
   OPB_STRONG = 4,  // a load or store that is an atomic operation: .relaxed, .acquire, .release
   OPB_VOLATILE = 8,
@@ -46,19 +46,19 @@ enum opb_access_word : unsigned {
   OPB_RELEASES = 32,
   OPB_BLOCK_SCOPE = 64,
   OPB_CLUSTER_SCOPE = 128,
-  OPB_COUNTS = 256,  // an atomic addition, whose result depends on how many there were
+  OPB_COUNTS = 256,  // an atomic addition, such as on a counter
 };
 
 enum opb_barrier_kind : unsigned { OPB_BARRIER_COUNT, OPB_BARRIER_AND, OPB_BARRIER_OR };
 
-// CUtensorMap on a CPU: the description itself, in the same 128 bytes. Filled by Python; dimensions innermost first.
+// CUtensorMap on a CPU: a description in the same 128 bytes. Python fills it; dimensions are innermost first.
 struct opb_tensor_map {
   unsigned magic;
   unsigned char im2col, rank, bytes, swizzle;  // swizzle: 0 none, 1 32 bytes, 2 64, 3 128, as cuda.h counts
   unsigned long long address;
   unsigned dims[5];
   unsigned short box[5];
-  unsigned char steps[5], type;  // of elements: an opb_type
+  unsigned char steps[5], type;  // type of the elements: an opb_type
   unsigned padding;
   unsigned long long strides[4];
   short lower[3], upper[3];
@@ -66,7 +66,7 @@ struct opb_tensor_map {
 };
 constexpr unsigned opb_tensor_map_magic = 0x70616d54u;
 
-// A texture or surface on a CPU: the description to which the object is a pointer. Filled by Python.
+// A texture or surface on a CPU: the object is a pointer to this description. Python fills it.
 struct opb_texture {
   unsigned magic;
   unsigned char surface, dimensions, type, channels, filter, address, read, memory;
@@ -78,7 +78,7 @@ constexpr unsigned opb_texture_magic = 0x78657462u;
 enum opb_texel_type : unsigned { OPB_TEXEL_F32, OPB_TEXEL_I32, OPB_TEXEL_U8, OPB_TEXEL_F16 };
 enum opb_address_mode : unsigned { OPB_ADDRESS_CLAMP, OPB_ADDRESS_BORDER, OPB_ADDRESS_WRAP, OPB_ADDRESS_MIRROR };
 
-// Where a bulk tensor copy begins: coordinates, and a filter's position in an im2col copy.
+// The start of a bulk tensor copy: coordinates, and the filter offsets of an im2col copy.
 struct opb_place {
   unsigned rank;
   int at[5], offsets[3];
@@ -95,18 +95,18 @@ enum opb_bulk_kind : unsigned {
   OPB_REDUCE_MAX,
 };
 
-// One wgmma: 64 x n x k, its sums in registers whose addresses are listed unless they are neighbours.
+// One wgmma: 64 x n x k. The addresses of the accumulator registers are listed unless they are contiguous.
 struct opb_product {
   opb_type a_type, b_type;
   unsigned n, k;
   bool a_in_registers, a_transposed, b_transposed, add;
-  bool half_sums;  // f16, two in a register of 32 bits
+  bool half_sums;  // accumulators are f16, two in a 32-bit register
   int scale_a, scale_b;
   unsigned long long a, b;  // matrix descriptors
   unsigned a_registers[4];
 };
 
-// Blocking: the wait of a class, which asks again itself. All others may answer false before the phase is over.
+// Blocking: the wait of a class such as cuda::barrier, which tries again itself. Others may return false too early.
 enum opb_mbarrier_wait : unsigned { OPB_WAIT_PARITY, OPB_WAIT_STATE, OPB_WAIT_BLOCKING };
 
 // A duplicated or moved barrier would be a different barrier.
@@ -124,21 +124,21 @@ OPB_API OPB_CONVERGENT void opb_syncthreads(const char* file, unsigned line);
 OPB_API OPB_CONVERGENT int opb_syncthreads_reduce(unsigned kind, int predicate, const char* file, unsigned line);
 OPB_API OPB_CONVERGENT unsigned long long opb_warp(unsigned mask, unsigned kind, unsigned long long value,
                                                    int source_lane, const char* file, unsigned line);
-// An instruction that all 32 lanes of a warp have to execute. Each posts a pointer; the result is the warp's table of 32,
-// valid until the warp's next operation.
+// A warp operation of all 32 lanes. Each lane passes a pointer; the result is the table of the 32 pointers, valid until
+// the warp's next operation.
 OPB_API OPB_CONVERGENT void* const* opb_share_pointers(void* pointer, const char* file, unsigned line);
-// Report a block whose threads do not fill its last tile.
+// Reports a block whose threads do not fill its last tile.
 OPB_API void opb_require_whole_tiles(unsigned size, const char* file, unsigned line);
-// mma.sync, 16 x 8 x k: four sums of 32 bits and the registers of a lane.
+// mma.sync, 16 x 8 x k: the four 32-bit accumulators and the operand registers of a lane.
 OPB_API OPB_CONVERGENT void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b,
                                          const char* file, unsigned line);
 OPB_API char* opb_shared_base(void);
-// Asynchronous copies into shared memory: they land at the wait of the thread that started them.
+// cp.async: copies into shared memory land when the thread that started them waits.
 OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);
 OPB_API void opb_commit_copies(void);
 OPB_API void opb_wait_for_copies(unsigned pending);
-// Asynchronous work. `at` is the kernel's instruction behind the call. Addresses are offsets into shared memory, with
-// the number of the block in its cluster, plus one, in the upper byte where it is another's; or generic pointers.
+// Asynchronous work. `at` is the return address in the kernel. An address is an offset into shared memory, with the
+// block's rank in its cluster plus one in the upper byte for another block's memory; or a generic pointer.
 OPB_API char* opb_shared_pointer(unsigned long long address);
 OPB_API unsigned opb_shared_address(const void* pointer);
 OPB_API void opb_mbarrier_init(unsigned long long address, unsigned count, const void* at);
@@ -172,10 +172,10 @@ OPB_API unsigned opb_cluster_rank(void);
 OPB_API void opb_cluster_arrive(bool releases, const void* at);
 OPB_API void opb_cluster_wait(const void* at);
 OPB_API void opb_wait_for_launches(void);
-// Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
-// thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
+// Traced builds only: accesses and fences that the compiler does not instrument, and coordinates of the current thread.
+// opb_coordinate is const because a thread's coordinates never change, so that reading one is not an access.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);
-// Copies of any number of bytes; `room` is the size of the variable behind a pointer from there on, as far as it is known.
+// Copies of any size; `room` is the number of bytes from the pointer to the end of its variable, if it is known.
 OPB_API void* opb_trace_memcpy(void* to, const void* from, unsigned long bytes, unsigned long room,
                                unsigned long room_from);
 OPB_API void* opb_trace_memmove(void* to, const void* from, unsigned long bytes, unsigned long room,
@@ -184,9 +184,9 @@ OPB_API void* opb_trace_memset(void* to, int value, unsigned long bytes, unsigne
 OPB_API int opb_trace_memcmp(const void* left, const void* right, unsigned long bytes, unsigned long room,
                              unsigned long room_right);
 OPB_API void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter);
-OPB_API void opb_trace_order(unsigned word);  // of the next access
+OPB_API void opb_trace_order(unsigned word);  // the order and scope of the next access
 OPB_API void opb_trace_fence(unsigned word);
-OPB_API void opb_trace_bypass_l1(void);  // the next access goes straight to the L2 cache
+OPB_API void opb_trace_bypass_l1(void);  // the next access bypasses L1
 OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);
 OPB_API unsigned long long opb_clock(void);

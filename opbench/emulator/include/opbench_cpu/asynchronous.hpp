@@ -1,6 +1,6 @@
-// Barriers that count bytes, bulk copies, wgmma, named barriers, clusters: doors into the runtime, which does the work.
+// Declares mbarriers, bulk copies, wgmma, named barriers and clusters as calls of the runtime, which does the work.
 //
-// Each is a function of its own, never inlined: it returns to the place in the kernel that a finding will name.
+// None of these functions is inlined: the return address is the position that a finding names.
 #pragma once
 
 namespace opb_ptx {
@@ -115,7 +115,7 @@ OPB_EVENT void wgmma_wait_group_sync_aligned(unsigned pending, OPB_PTX_SITE) {
   opb_product_wait(pending, file, line, OPB_AT);
 }
 
-// ---- barriers of some warps, a warp's leader, registers
+// ---- named barriers, elect.sync, setmaxnreg
 OPB_EVENT void named_barrier(unsigned barrier, unsigned threads) { opb_named_barrier(barrier, threads, true, OPB_AT); }
 // Barrier 0 of all threads is __syncthreads().
 OPB_CONVERGENT __forceinline__ void bar_sync(unsigned barrier, OPB_PTX_SITE) {
@@ -136,7 +136,7 @@ OPB_CONVERGENT OPB_UNSEEN_INLINE void elect_sync(T&& leader, bool& elected, unsi
 OPB_EVENT void setmaxnreg_inc_sync_aligned_u32(unsigned count) { opb_set_registers(count, OPB_AT); }
 OPB_EVENT void setmaxnreg_dec_sync_aligned_u32(unsigned count) { opb_set_registers(count, OPB_AT); }
 
-// Launches follow each other here; whether a kernel waits where it must, a trace knows.
+// Launches run one after another here; a trace finds a missing wait for the previous launch.
 OPB_EVENT void griddepcontrol_wait() { opb_wait_for_launches(); }
 
 // ---- clusters

@@ -1,4 +1,4 @@
-// Atomic operations: real ones, because blocks run on several operating-system threads.
+// Implements atomic operations by the host's, because blocks run on several operating-system threads.
 #pragma once
 
 template <unsigned Bytes>
@@ -31,7 +31,7 @@ OPB_UNSEEN_INLINE T opb_atomic_loop(T* address, Update update) {
   }
 }
 
-// `word` holds the memory order and scope: opb_access_word.
+// `word` contains the memory order and scope (opb_access_word).
 template <class T, class Update>
 static OPB_UNSEEN T opb_atomic_update(T* address, unsigned word, Update update) {
   OPB_SEE_ATOMIC(address, sizeof(T), OPB_ACCESS_ATOMIC | word);
@@ -54,7 +54,7 @@ static OPB_UNSEEN void opb_atomic_store(T* address, T value, unsigned word) {
   __atomic_store_n((typename opb_word<sizeof(T)>::type*)address, bits, __ATOMIC_RELEASE);
 }
 
-// What an atomic operation stores; opb_add and so on, and CUDA's functions of each scope.
+// Defines CUDA's atomic functions of each scope from the value that each stores (opb_add and so on).
 #define OPB_ATOMIC(NAME, WORD, AFTER)                                                            \
   template <class T>                                                                             \
   __forceinline__ T opb_##NAME(T* address, opb_identity<T> value, unsigned word) {               \

@@ -1,6 +1,6 @@
-// CUB's reductions and scans of a block or a warp, its loads and stores: what they give, in the plainest way.
+// Implements CUB's reductions, scans, loads and stores of a block or warp, in the simplest way.
 //
-// As in CUB, nothing waits at the end: storage that is used again without a barrier between is a race.
+// As in CUB, there is no barrier at the end: reusing the temporary storage without a barrier is a race.
 #pragma once
 
 namespace cub {
@@ -83,7 +83,7 @@ class BlockScan {
   };
   explicit BlockScan(TempStorage& storage) : storage_(storage) {}
 
-  // The combination of all threads before this one, of at least one; and of all.
+  // The combination of the values of all threads before this one, at least one; and of all threads.
   template <class Operation>
   OPB_CONVERGENT T opb_before(T own, Operation operation, T& all, const char* file, unsigned line) {
     const int rank = opb_rank();
@@ -144,7 +144,7 @@ class BlockScan {
     }
   }
 
-  // Of several items a thread; `prefix` is told all of the block's and says what comes before it.
+  // A scan of several items per thread; `prefix` receives the block's total and returns the value before the block.
   template <int Items, class Operation>
   OPB_CONVERGENT void InclusiveScan(T (&in)[Items], T (&out)[Items], Operation operation, OPB_SITE) {
     T own = in[0], all;

@@ -1,8 +1,8 @@
-// memcpy, memmove, memset and memcmp of a traced build, as far as the compiler's -fsanitize=thread does not see them.
+// Declares memcpy, memmove, memset and memcmp of a traced build where -fsanitize=thread does not instrument them.
 //
-// GCC sees none; clang calls __tsan_memcpy and the like by itself, but leaves memcmp alone. Calls of the __builtin_ forms
-// become calls of these functions in the preprocessed text (ptx.py), and -fno-builtin-memcpy (toolchain.py) keeps the
-// compiler from expanding a call into instructions that nothing looks at.
+// GCC instruments none; clang calls __tsan_memcpy and the like, but does not instrument memcmp. ptx.py replaces calls of
+// the __builtin_ forms by calls of these functions, and -fno-builtin-memcpy (toolchain.py) keeps the compiler from
+// expanding a call into instructions that are not instrumented.
 #pragma once
 
 #ifdef OPB_TRACE

@@ -1,7 +1,7 @@
-// The door into a compiled module: one function per kernel that unpacks `void**`, as cuLaunchKernel does.
+// Defines the exported functions of a module: one per kernel, which unpacks `void**` as cuLaunchKernel does.
 #pragma once
 
-// One letter per parameter: p pointer, b bool, c, s, i and l integers of 1, 2, 4 and 8 bytes, f float, d double, ? else.
+// One letter per parameter: p pointer, b bool, c, s, i and l integers of 1, 2, 4 and 8 bytes, f float, d double, ? any other.
 template <class T>
 struct opb_letter {
   static constexpr char value = '?';

@@ -1,4 +1,4 @@
-// The 16-bit floats: one template for both formats, because CUDA's functions share their names between them.
+// Implements the 16-bit floats by one template, because CUDA's functions have the same names for both formats.
 //
 // Arithmetic goes through float and rounds once more to the storage type. For + - * / and sqrt that second rounding is
 // innocuous (float has more than 2p + 2 digits of either format), so every operation is correctly rounded.
@@ -105,8 +105,8 @@ OPB_EITHER opb_float16<F> __hfma(opb_float16<F> a, OPB_OTHER b, OPB_OTHER c) {
 OPB_EITHER opb_float16x2<F> __hfma2(opb_float16x2<F> a, OPB_OTHER2 b, OPB_OTHER2 c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-// The larger or smaller by IEEE 754-2008's maxNum and minNum, as the GPU's: a NaN yields to a number, also a signalling
-// one, which the host's fmaxf would keep; +0 is larger than -0.
+// IEEE 754-2008's maxNum and minNum, as on the GPU: of a NaN (also a signalling one, which the host's fmaxf would return)
+// and a number, the number; +0 is larger than -0.
 OPB_EITHER opb_float16<F> opb_larger(opb_float16<F> a, opb_float16<F> b) {
   if (a != a) return b != b ? opb_float16<F>::from_bits(0x7fff) : b;
   if (b != b || a > b) return a;

@@ -1,4 +1,4 @@
-// The bits of 16-bit floats, for kernels and for the runtime: it needs no other header.
+// Converts the bits of 16-bit floats, for kernels and for the runtime; needs no other header.
 #pragma once
 
 template <class To, class From>

@@ -1,4 +1,4 @@
-// The less frequent of CUDA's intrinsics: integer extremes, directed rounding, bytes of a word, further functions.
+// Implements CUDA's rarer intrinsics: integer extremes, directed rounding, bytes of a word, special functions.
 #pragma once
 
 #define OPB_EXTREMES(PREFIX, T)                                              \
@@ -8,8 +8,8 @@ OPB_EXTREMES(u, unsigned)
 OPB_EXTREMES(ll, long long)
 OPB_EXTREMES(ull, unsigned long long)
 
-// ---- directed rounding: the result to nearest, moved by one place where it lies on the wrong side. Sums and products
-// of floats are exact in double, or as good as that, so that the side is known; quotients are multiplied back.
+// ---- directed rounding: the result to nearest, moved by one unit in the last place if it is on the wrong side. Sums and
+// products of floats are (almost) exact in double, which shows the side; quotients are multiplied back.
 template <class T>
 static inline T opb_next(T value, bool up) {
   if (!(value - value == 0)) return value;
@@ -62,7 +62,7 @@ static inline double rhypot(double x, double y) { return 1.0 / hypot(x, y); }
 static inline double normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 static inline void sincospif(float x, float* sine, float* cosine) { *sine = sinpif(x), *cosine = cospif(x); }
 static inline float erfcxf(float x) { return (float)(exp((double)x * x) * erfc((double)x)); }
-// Newton's steps from Winitzki's start: to the last place of a double but one.
+// Newton's method from Winitzki's approximation: exact up to the second last digit of a double.
 static inline double erfinv(double x) {
   if (!(x > -1 && x < 1)) return x == 1 ? __builtin_inf() : x == -1 ? -__builtin_inf() : __builtin_nan("");
   const double log_part = log((1 - x) * (1 + x)), first = 2 / (3.14159265358979323846 * 0.147) + log_part / 2;

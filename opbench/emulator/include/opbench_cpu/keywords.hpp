@@ -1,4 +1,4 @@
-// CUDA's keywords and built-in variables, as plain C++.
+// Defines CUDA's keywords and built-in variables in C++.
 #pragma once
 #include "formats.hpp"
 
@@ -12,20 +12,20 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 #define __managed__
-// An attribute that no compiler knows: build.py reads the names of the variables that have it.
+// An attribute that no compiler knows; constant_variables() of ptx.py reads the names of the variables with it.
 #define __constant__ __attribute__((opb_constant))
 #define __inline__ inline
 
 // At block scope thread_local implies static, so `__shared__ float tile[32][33]` is one array for all fibers of a
 // worker; `extern __shared__ T s[]` stays a legal declaration, which the link step aliases to the dynamic array.
-// Constant initialisation spares the call of a wrapper at each use.
+// Constant initialisation avoids the call of a wrapper at each use.
 #ifdef __clang__
 #define OPB_CONSTINIT __attribute__((require_constant_initialization))
 #else
 #define OPB_CONSTINIT __constinit
 #endif
-// Without a macro of the shim in it, as kernels do not see those. `used`: as if something else might write to it, for the
-// compiler of a traced build takes an array that no line writes for zeros, and its reads away.
+// Contains no macro of the shim, because those are hidden from kernels. `used`: without it, the compiler of a traced build
+// replaces reads of an array that no line writes by zeros.
 #if defined(OPB_TRACE) && defined(__clang__)
 #define __shared__ __attribute__((require_constant_initialization)) __attribute__((used)) thread_local
 #elif defined(OPB_TRACE)
@@ -38,8 +38,8 @@
 // A gap before the first array: an index below 0 must not reach the heap, where thread-local memory comes from.
 asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 
-// In a traced build the compiler's instrumentation calls the runtime at every access of code that it may see. These
-// functions do their accesses unseen, and say themselves what a GPU would do at the place that called them.
+// In a traced build, the compiler instruments every access. These functions are excluded, and record themselves the
+// accesses that a GPU would make, with the position of their caller.
 #ifdef OPB_TRACE
 #ifdef __clang__
 #define OPB_UNSEEN __attribute__((noinline, no_sanitize("thread", "coverage")))
@@ -96,7 +96,7 @@ static inline unsigned opb_warp_id() {
   return (thread.x + size.x * (thread.y + size.y * thread.z)) / 32;
 }
 
-// The few templates of <type_traits> and <utility> that the shim needs: those headers would double a compile.
+// The few templates of <type_traits> and <utility> that the shim needs: those headers would double the compile time.
 template <class T>
 struct opb_identity_t {
   using type = T;

@@ -1,9 +1,9 @@
-// What tiles of a warp and coalesced groups share: a mask of lanes, and ranks counted within it.
+// Defines the common part of tiles of a warp and coalesced groups: a mask of lanes and the ranks within it.
 #pragma once
 
 namespace cooperative_groups {
 
-// A value of any size, by shuffles of 8 bytes.
+// Shuffles a value of any size in pieces of 8 bytes.
 template <class T>
 OPB_CONVERGENT static inline T opb_shuffle_whole(unsigned mask, const T& value, int lane, const char* file,
                                                  unsigned line) {
@@ -77,7 +77,7 @@ class opb_lanes {
   unsigned mask_;
 };
 
-// Of groups that know the place of their call, and of those that need none.
+// For groups that store the source position of their call, and for those that need none.
 template <class Group>
 OPB_CONVERGENT static inline auto opb_meet(const Group& group, const char* file, unsigned line)
     -> decltype(group.sync(file, line)) {

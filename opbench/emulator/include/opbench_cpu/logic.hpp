@@ -1,9 +1,9 @@
-// The small change of inline PTX: what blocks compute with between the instructions that they are written for.
+// Implements the arithmetic, logic and conversion instructions of inline PTX.
 #pragma once
 
 namespace opb_ptx {
 
-struct sink {  // `_`: a result that nobody wants
+struct sink {  // `_`: an ignored result
   template <class T>
   sink& operator=(const T&) {
     return *this;
@@ -14,7 +14,7 @@ OPB_UNSEEN_INLINE void nothing(T&... results) {
   ((results = 0), ...);
 }
 
-// Registers have bits, not types: what is as wide is copied bit by bit.
+// PTX registers are untyped: values of the same width are copied bit by bit.
 template <class To, class From>
 OPB_UNSEEN_INLINE void move(To& to, const From& from) {
   if constexpr (sizeof(To) == sizeof(From)) {
@@ -114,7 +114,7 @@ template <class T>
 using wide = opb_choose<width<T> == 64, opb_choose<is_signed<T>, __int128, unsigned __int128>,
                         opb_choose<width<T> == 32, opb_choose<is_signed<T>, long long, unsigned long long>,
                                    opb_choose<is_signed<T>, int, unsigned>>>;
-// Of 32 bits at least, so that C++ does not make it an int.
+// At least 32 bits wide, so that C++ does not promote the value to int.
 template <class T>
 OPB_UNSEEN_INLINE auto bits(T value) {
   return (opb_choose<width<T> == 64, unsigned long long, unsigned>)value;
@@ -132,7 +132,7 @@ OPB_UNSEEN_INLINE T saturated(wide<T> value) {
   constexpr T most = (T)~((unsigned long long)1 << (width<T> - 1)), least = ~most;
   return value > most ? most : value < least ? least : (T)value;
 }
-// By 0 as a GPU divides, by -1 without the overflow that stops a CPU.
+// Division by 0 as on a GPU, and by -1 without the overflow trap of a CPU.
 template <class T>
 OPB_UNSEEN_INLINE T quotient(T a, T b) {
   if (is_signed<T> && b == T(-1)) return (T)(0 - bits(a));
@@ -217,7 +217,7 @@ template <class T, class To, class A>
 OPB_UNSEEN_INLINE void real_sqrt(To& to, const A& a) {
   move(to, (T)sqrt((double)taken<T>(a)));
 }
-// Of pairs of 16-bit floats in a register, and of one.
+// Operations on pairs of 16-bit floats in a register, and on single ones.
 #define OPB_NARROW_REAL(NAME, EXPRESSION)                                                              \
   template <class F, class To, class A, class B>                                                       \
   OPB_UNSEEN_INLINE void pair_##NAME(To& to, const A& first, const B& second) {                        \

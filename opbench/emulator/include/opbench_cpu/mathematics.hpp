@@ -1,7 +1,7 @@
-// CUDA's arithmetic intrinsics. Approximate ones are libm's: more exact than a GPU's.
+// Implements CUDA's arithmetic intrinsics. Approximate ones are libm's, which are more exact than a GPU's.
 #pragma once
 
-// ---- min and max: for floats a NaN operand loses, as on the GPU
+// ---- min and max: of a float NaN and a number, the number, as on the GPU
 static inline float min(float a, float b) { return __builtin_fminf(a, b); }
 static inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 static inline double min(double a, double b) { return __builtin_fmin(a, b); }
@@ -17,7 +17,7 @@ static constexpr auto max(A a, B b) -> decltype(A() + B()) {
   return Common(a) < Common(b) ? Common(b) : Common(a);
 }
 
-// ---- glibc declares functions of these names: macros keep out of their way
+// ---- glibc declares functions of these names; macros avoid the conflict
 #define __expf(x) ::expf(x)
 #define __exp10f(x) ::powf(10.0f, x)
 #define __logf(x) ::logf(x)

@@ -1,7 +1,7 @@
-// Inline PTX: ptx.py rewrites each instruction of an asm statement into a call of the function of its name here.
+// Defines a function for each PTX instruction; ptx.py rewrites each instruction of an asm statement into a call of it.
 //
 // Operands come in the instruction's order, braces flattened; `[address]` comes as a 64-bit number; cache qualifiers
-// (.nc, .cg, .L2::128B, ...) are dropped from the name. What has no function here is refused at build time.
+// (.nc, .cg, .L2::128B, ...) are dropped from the name. An instruction without a function is refused at build time.
 #pragma once
 
 namespace opb_ptx {
@@ -96,7 +96,7 @@ OPB_MEMORY_TYPES(b64)
 OPB_MEMORY_TYPES(u16)
 OPB_MEMORY_TYPES(b16)
 
-// The order and scope of the next access.
+// Sets the memory order and scope of the next access.
 #ifdef OPB_TRACE
 OPB_UNSEEN_INLINE void order_next(unsigned word) { opb_trace_order(word); }
 #else

@@ -1,10 +1,10 @@
-// CUB's sorts of a warp, ranks of digits and shuffles of a block, in the plainest way.
+// Implements CUB's sorts of a warp, and radix ranks and shuffles of a block, in the simplest way.
 #pragma once
 #include "sorting.hpp"
 
 namespace cub {
 
-// Items in a blocked arrangement over the threads of a part of a warp.
+// Sorts items in a blocked arrangement over the threads of a logical warp.
 template <class Key, int Items, int Threads = 32, class Value = NullType, int = 1>
 class WarpMergeSort {
   static_assert(Threads >= 1 && Threads <= 32 && !(Threads & (Threads - 1)), "a part of a warp has 1, 2, 4 ... 32 threads");
@@ -67,7 +67,7 @@ class WarpMergeSort {
   int rank_;
 };
 
-// Bits of a key as an unsigned number.
+// Returns a range of the bits of a key as an unsigned number.
 template <class Key>
 struct BFEDigitExtractor {
   unsigned first, count;
@@ -82,7 +82,7 @@ struct ShiftDigitExtractor : BFEDigitExtractor<Key> {
   using BFEDigitExtractor<Key>::BFEDigitExtractor;
 };
 
-// A place for each key, ordered by a digit; equal digits stay in the order of threads and items.
+// Computes a rank for each key by a digit; equal digits keep the order of threads and items.
 template <int X, int Bits, bool Descending, bool = true, int = 0, int = 0, int Y = 1, int Z = 1>
 class BlockRadixRank {
   static constexpr int threads = X * Y * Z, digits = 1 << Bits;
@@ -130,7 +130,7 @@ class BlockRadixRank {
   TempStorage& storage_;
 };
 
-// What other threads hold, by their rank; out of the block's range the output stays as it is.
+// Reads the values of other threads by rank; outside of the block the output does not change.
 template <class T, int X, int Y = 1, int Z = 1>
 class BlockShuffle {
   static constexpr int threads = X * Y * Z;

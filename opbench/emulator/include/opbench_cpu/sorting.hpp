@@ -1,6 +1,6 @@
-// CUB's sorts, exchanges, histograms and comparisons with neighbours of a block, in the plainest way.
+// Implements CUB's sorts, exchanges, histograms and differences of a block, in the simplest way.
 //
-// As in CUB, nothing waits at the end: storage that is used again without a barrier between is a race.
+// As in CUB, there is no barrier at the end: reusing the temporary storage without a barrier is a race.
 #pragma once
 #include "collectives.hpp"
 
@@ -29,7 +29,7 @@ struct KeyValuePair {
   Value value;
 };
 
-// Numbers whose order is that of the keys.
+// Converts keys to unsigned numbers of the same order.
 static inline unsigned long long opb_key_bits(float key) {
   const unsigned bits = opb_bit_cast<unsigned>(key == 0.0f ? 0.0f : key);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -45,7 +45,7 @@ static inline unsigned long long opb_key_bits(T key) {
   return ((unsigned long long)key & all) ^ sign;
 }
 
-// By one thread while all others wait: it keeps the order of equals, and nobody looks on.
+// A stable sort, by one thread while all others wait. Not instrumented.
 template <class Key, class Value, class Less>
 OPB_UNSEEN static void opb_sort(Key* keys, Value* values, int count, Less less) {
   for (int next = 1; next < count; ++next) {
@@ -227,7 +227,7 @@ class BlockHistogram {
   }
 };
 
-// What each thread knows of the items before its first and after its last.
+// The item before the first and after the last item of each thread.
 template <class T, int Threads>
 class opb_neighbours {
  public:

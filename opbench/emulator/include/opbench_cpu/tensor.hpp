@@ -1,10 +1,10 @@
-// ldmatrix, stmatrix and mma.sync: each lane reads the fragments that the other lanes of its warp hold.
+// Implements ldmatrix, stmatrix and mma.sync: each lane reads the fragments of the other lanes of its warp.
 #pragma once
 #include "float16.hpp"
 
 namespace opb_ptx {
 
-// Long, and called hundreds of times where a compiler unrolls: inlined they would take it seconds a kernel.
+// Never inlined: unrolled code calls them hundreds of times, and inlining would take seconds per kernel.
 #define OPB_WARP_WIDE __attribute__((noinline)) OPB_INSTRUCTION
 
 // Lane l of matrix m gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4, whose address lane 8 m + l / 4 gave.
@@ -77,7 +77,7 @@ OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long l
 OPB_MATRIX_MOVES(_shared_b16, false)
 OPB_MATRIX_MOVES(_trans_shared_b16, true)
 
-// ---- mma.sync: the runtime multiplies, out of the sight of what is compiled with the kernel
+// ---- mma.sync: the runtime multiplies, so that the product is not compiled with each kernel
 #define OPB_MMA_4_2(NAME, TYPE, K, SUM, WORD)                                                                       \
   OPB_WARP_WIDE void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
                           SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \

@@ -1,4 +1,4 @@
-// Textures and surfaces of one and two dimensions over the memory of a tensor.
+// Implements one- and two-dimensional textures and surfaces in the memory of a tensor.
 #pragma once
 
 typedef unsigned long long cudaTextureObject_t, cudaSurfaceObject_t;
@@ -36,8 +36,8 @@ OPB_TEXEL(unsigned, uint)
 OPB_TEXEL(unsigned char, uchar)
 #undef OPB_TEXEL
 
-// A copy of the description behind an object, if it is one of this kind that such a function may read: no GPU has it in
-// the memory that kernels see.
+// Returns a copy of the description of an object, if the object is of this kind. A copy, because on a GPU kernels cannot
+// access the description.
 OPB_UNSEEN static opb_texture opb_texture_of(unsigned long long object, bool surface, unsigned dimensions,
                                                 unsigned memory, const char* what, const char* file, unsigned line) {
   const opb_texture* texture = (const opb_texture*)object;
@@ -67,7 +67,7 @@ static inline T opb_texel_at(const opb_texture& texture, long column, long row, 
   }
 }
 
-// A texel's number along one dimension, -1 beyond a border.
+// Returns a texel's index along one dimension; -1 beyond a border.
 static inline long opb_texel_place(long place, long size, unsigned address) {
   if (place >= 0 && place < size) return place;
   if (address == OPB_ADDRESS_BORDER) return -1;
@@ -86,7 +86,7 @@ static inline T opb_texel_or_zero(const opb_texture& texture, long column, long 
   return column < 0 || row < 0 ? T() : opb_texel_at<T>(texture, column, row, channel);
 }
 
-// Weights of a filter have eight bits behind the point.
+// The weights of a filter have eight fractional bits.
 static inline float opb_texel_weight(float fraction) { return floorf(fraction * 256.0f + 0.5f) / 256.0f; }
 
 template <class T>
@@ -143,7 +143,7 @@ OPB_TEXTURE_TO(tex2D, cudaTextureObject_t o OPB_COMMA float x OPB_COMMA float y,
 #undef OPB_COMMA
 #undef OPB_TEXTURE_TO
 
-// Where a surface's texel lies, columns counted in bytes; null where nothing is to be read or written.
+// Returns the address of a surface's texel, with columns counted in bytes; null if there is nothing to access.
 template <class T>
 static inline T* opb_surface_place(cudaSurfaceObject_t object, int x, int y, unsigned dimensions,
                                    cudaSurfaceBoundaryMode mode, const char* what, const char* file, unsigned line) {
@@ -190,7 +190,7 @@ static inline void surf2Dread(T* to, cudaSurfaceObject_t o, int x, int y,
                               cudaSurfaceBoundaryMode mode = cudaBoundaryModeTrap, OPB_SITE) {
   *to = surf2Dread<T>(o, x, y, mode, file, line);
 }
-// Writes beyond the surface are left out where the mode is neither to trap nor to clamp.
+// Writes beyond the surface are ignored unless the mode is trap or clamp.
 template <class T>
 static inline void surf1Dwrite(T value, cudaSurfaceObject_t o, int x, cudaSurfaceBoundaryMode mode = cudaBoundaryModeTrap,
                                OPB_SITE) {

@@ -1,4 +1,4 @@
-// What <cuda/barrier>, <cuda/pipeline> and <cuda/atomic> share.
+// Defines the common parts of <cuda/barrier>, <cuda/pipeline> and <cuda/atomic>.
 #pragma once
 #include "../cooperative_groups.h"
 

@@ -1,8 +1,8 @@
-// CUDA's vector types with their alignments, and loads and stores with cache hints.
+// Defines CUDA's vector types with their alignments, and loads and stores with cache hints.
 #pragma once
 
-// LLVM splits the copy of a structure into its members before anything counts accesses; a copy through one wide word
-// stays the one access that it is on a GPU. GCC keeps copies whole when told to, and aggregates stay aggregates.
+// LLVM splits the copy of a structure into its members before instrumentation; a copy through one wide word stays one
+// access, as on a GPU. GCC keeps copies whole with an option, and the types stay aggregates.
 #if defined(OPB_TRACE) && defined(__clang__)
 template <unsigned Bytes>
 struct opb_wide_word {

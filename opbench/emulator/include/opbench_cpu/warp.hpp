@@ -1,4 +1,4 @@
-// Barriers, votes, shuffles, matches and reductions. Each call carries its place in the .cu for the runtime's reports.
+// Declares barriers, votes, shuffles, matches and reductions. Each call passes its position in the .cu for reports.
 #pragma once
 
 #define OPB_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
