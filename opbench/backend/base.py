@@ -207,7 +207,7 @@ class Trace:
     """False if a launch was abandoned; then the buffers' content is meaningless."""
     accesses: int
     """The number of checked accesses, per thread."""
-    cut_short: int = 0
+    unfinished: int = 0
     """Of a sample: one bit for each block that was stopped early."""
     notes: tuple[Finding, ...] = ()
     """Notes about allowed behaviour; they are not findings."""
@@ -234,14 +234,14 @@ class Traced(Backend, Protocol):
         request: BuildRequest,
         launches: Sequence[KernelLaunch],
         buffers: Mapping[str, Buffer],
-        leave_out: int = 0,
+        skip_blocks: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch of a huge problem on sparse buffers; skip those with a bit in `leave_out`."""
+        """Run some blocks of each launch of a huge problem on sparse buffers, without those in the bits `skip_blocks`."""
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
         """Return a poisoned buffer that uses memory only for pages that are written."""
 
-    def doubts(self, request: BuildRequest) -> Sequence[Finding]:
+    def compiler_warnings(self, request: BuildRequest) -> Sequence[Finding]:
         """Return compiler warnings about uninitialised reads: hints that may explain a wrong result."""
 
     def trace(

@@ -240,7 +240,7 @@ class Session:
     def _explained(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
         """Add possible causes to a wrong result."""
         if isinstance(self.backend, Traced) and not case.variant.is_library:
-            hints += tuple(self.backend.doubts(case.request()))
+            hints += tuple(self.backend.compiler_warnings(case.request()))
         if not hints:
             return outcome
         verdict, hint = outcome.verdict, hints[0]

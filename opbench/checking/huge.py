@@ -123,17 +123,17 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
         which = written(case, slices, buffers)
         if isinstance(which, str):
             return _only_where(verdict, which)
-        leave_out = 0
+        skip_blocks = 0
         for _ in range(2):
             load(case, slices, buffers, which)
-            verdict, cut_short = _run(backend, case, launches, buffers, leave_out)
+            verdict, unfinished = _run(backend, case, launches, buffers, skip_blocks)
             if not verdict.right:
                 return verdict
             values = judged(case, slices, buffers, which)
-            if not values.mismatch or not cut_short:
+            if not values.mismatch or not unfinished:
                 break
-            leave_out = cut_short  # a block that was cut short may have written only part of a sum
-        if not values.count or (values.mismatch and cut_short):
+            skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
+        if not values.count or (values.mismatch and unfinished):
             return _only_where(verdict, "no block came to its end in time")
         said = f"a sample of blocks, {values.count} elements judged"
         return replace(
@@ -154,13 +154,13 @@ def _only_where(verdict: Verdict, why: Slices | str) -> Verdict:
 
 
 def _run(
-    backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], leave_out: int = 0
+    backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], skip_blocks: int = 0
 ) -> tuple[Verdict, int]:
     """Return the verdict on memory accesses, and a bit mask of the blocks that were cut short."""
     try:
-        trace = backend.trace_sample(case.request(), launches, buffers, leave_out)
+        trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
     except LaunchError as refused:
         return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
     found = tuple(f for f in trace.findings if not f.hint)
     reason = headline(found[0]) if found else ""
-    return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.cut_short
+    return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.unfinished

@@ -141,7 +141,7 @@ class LaunchArguments(ctypes.Structure):
         ("padding", ctypes.c_uint32),
         ("samples", ctypes.c_uint64 * MAX_SAMPLES),
         ("sample", ctypes.c_uint32),
-        ("cut_short", ctypes.c_uint32),
+        ("unfinished", ctypes.c_uint32),
         ("undefined_line", ctypes.c_uint32),
         ("undefined_fill", ctypes.c_uint32),
         ("trace", ctypes.c_void_p),

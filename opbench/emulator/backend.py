@@ -18,7 +18,7 @@ from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
 from opbench.backend.rules import NOTES, UNINITIALISED_LOCAL
 from opbench.emulator.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
-from opbench.emulator.build import ARCHITECTURE_MACRO, NEWEST_CAPABILITY, KernelBuilder, doubts_of
+from opbench.emulator.build import ARCHITECTURE_MACRO, NEWEST_CAPABILITY, KernelBuilder, warnings_of
 from opbench.emulator.elf import imported_symbols
 from opbench.emulator.features import MissingFeature
 from opbench.emulator.findings import LaunchLog, to_findings
@@ -205,19 +205,19 @@ class CpuBackend:
         request: BuildRequest,
         launches: Sequence[KernelLaunch],
         buffers: Mapping[str, Buffer],
-        leave_out: int = 0,
+        skip_blocks: int = 0,
     ) -> Trace:
         """Run some blocks of each launch; check their accesses for bounds and their arithmetic for `int` overflow.
 
-        Bit n of `leave_out` excludes the n-th sampled block of each launch.
+        Bit n of `skip_blocks` excludes the n-th sampled block of each launch.
         """
         path = KernelBuilder(self._toolchain, self._folder, HUGE, self.capability).module(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
-            completed = program.trace(launches, buffers, tracing, sampled=True, leave_out=leave_out)
+            completed = program.trace(launches, buffers, tracing, sampled=True, skip_blocks=skip_blocks)
             found, traffic = tuple(self.synchronize()), tracing.traffic(completed)
-            return Trace(found, traffic, completed, tracing.accesses, tracing.cut_short)
+            return Trace(found, traffic, completed, tracing.accesses, tracing.unfinished)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
         """Allocate a poisoned buffer whose pages take memory only once written; raise UsageError if it is too large."""
@@ -226,10 +226,10 @@ class CpuBackend:
         except EnvironmentFault as refused:  # the problem is too large, not the machine too small: others may fit
             raise UsageError(str(refused)) from None
 
-    def doubts(self, request: BuildRequest) -> list[Finding]:
+    def compiler_warnings(self, request: BuildRequest) -> list[Finding]:
         """Return the compiler's warnings of uninitialised local variables, as hints because they may be wrong."""
         try:
-            noted = json.loads(doubts_of(self.compile(request)).read_text())
+            noted = json.loads(warnings_of(self.compile(request)).read_text())
         except (OSError, ValueError):
             return []
         return [

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from opbench.emulator import elf, macros
 from opbench.emulator.abi import CANARY_BYTES, MAX_DYNAMIC_BYTES
-from opbench.emulator.cutting import (
-    Cut,
-    cut_down,
+from opbench.emulator.device_source import (
+    DeviceSource,
     has_host_part_in,
     leaves_out,
     require_definitions,
     require_device_functions,
     require_names,
+    write_device_source,
 )
 from opbench.emulator.diagnostics import diagnosis, shortened
 from opbench.emulator.features import require_capability
@@ -63,7 +63,7 @@ from opbench.paths import publish, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
 from opbench.source.sources import closure
 
-DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
+UNINITIALISED_WARNING = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
 """A g++ warning about a local variable: file, line and message."""
 MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
 ASYNCHRONOUS_CALL = re.compile(
@@ -105,7 +105,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 @contextlib.contextmanager
-def alone(final: Path) -> Iterator[None]:
+def file_lock(final: Path) -> Iterator[None]:
     """Hold a file lock, so that no other process builds the same file; do nothing if the file system has no locks."""
     with (final.parent / f".{final.name}.lock").open("w") as lock:
         with contextlib.suppress(OSError):
@@ -231,23 +231,27 @@ class KernelBuilder:
             reduced = has_host_part_in(request)
         with scratch(self.folder) as folder:
             wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
-            cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
-            files = list(cut.originals) or [source.path for source in closure(request.source, request.include)]
+            reduced_file = write_device_source(request, folder) if reduced else DeviceSource(request.source.absolute())
+            files = list(reduced_file.originals) or [source.path for source in closure(request.source, request.include)]
             macros.write_switches(folder, self._hidden_macros)
             macros.write_stand_ins(folder, files)
-            wrapper.write_text(_wrapper(self._with_architecture(request), cut.source, cut.implied, folder))
+            wrapper.write_text(
+                _wrapper(self._with_architecture(request), reduced_file.source, reduced_file.implied, folder)
+            )
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             system = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
-            include = [*self._parsed_shim, *system, *own, *cut.flags]
+            include = [*self._parsed_shim, *system, *own, *reduced_file.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The key must not depend on the random name of the scratch folder.
             text = output.read_text().replace(str(wrapper), wrapper.name)
-            for written, original in cut.originals.items():
+            for written, original in reduced_file.originals.items():
                 text = text.replace(str(written), str(original.absolute()))
             text = macros.without_switches(text, folder)
             missing = tuple(
-                name for name in cut.empty if device_part.is_by_path(name) or f"{cut.flags[-1]}/{name}" in text
+                name
+                for name in reduced_file.empty
+                if device_part.is_by_path(name) or f"{reduced_file.flags[-1]}/{name}" in text
             )
             return Preprocessed(text, tuple(_user_files(text)), missing)
 
@@ -304,7 +308,7 @@ class KernelBuilder:
         """Build a missing file in one process at a time; return the compiler's messages if that fails, else ""."""
         if final.exists():
             return ""
-        with alone(final), scratch(self.folder) as folder:
+        with file_lock(final), scratch(self.folder) as folder:
             if final.exists():
                 return ""
             answer = self._call(["-o", str(folder / final.name), *arguments])
@@ -352,8 +356,8 @@ class KernelBuilder:
             link = (*self.toolchain.link_flags(self.build), *needed)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
             write_atomically(constants_of(final), json.dumps(constant_variables(text)).encode())
-            if doubts := DOUBT.findall(said):
-                write_atomically(doubts_of(final), json.dumps(doubts).encode())
+            if compiler_warnings := UNINITIALISED_WARNING.findall(said):
+                write_atomically(warnings_of(final), json.dumps(compiler_warnings).encode())
             publish(made, final)
 
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
@@ -388,9 +392,9 @@ def prepare(folder: Path) -> None:
         runtime.result()
 
 
-def doubts_of(module: Path) -> Path:
+def warnings_of(module: Path) -> Path:
     """Return the file of compiler warnings about a module's local variables."""
-    return module.with_suffix(".doubts")
+    return module.with_suffix(".compiler_warnings")
 
 
 def constants_of(module: Path) -> Path:

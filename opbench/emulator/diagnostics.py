@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opbench.emulator.cutting import no_kernel
+from opbench.emulator.device_source import no_kernel
 from opbench.emulator.toolchain import INCLUDE
 from opbench.errors import CompileError, Location
 from opbench.kernels.launch import BuildRequest

@@ -124,13 +124,13 @@ class CpuProgram:
         buffers: Mapping[str, Buffer],
         tracing: Tracing,
         sampled: bool = False,
-        leave_out: int = 0,
+        skip_blocks: int = 0,
         options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
     ) -> bool:
         """Run all launches of a traced module in order and collect counts; return False if one was abandoned.
 
         `sampled` runs only the first, the last and some random blocks of each launch, each for a limited time. Bit n
-        of `leave_out` excludes the n-th of these blocks.
+        of `skip_blocks` excludes the n-th of these blocks.
         """
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
@@ -149,13 +149,13 @@ class CpuProgram:
             native.workers, native.trace = 1, tracing.address
             native.undefined_line, native.undefined_fill = options.undefined_line, options.undefined_fill
             if sampled:
-                _sample(native, launch, leave_out)
+                _sample(native, launch, skip_blocks)
                 native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)
                 if not native.sample_count:
                     continue
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
-            tracing.cut_short |= native.cut_short
+            tracing.unfinished |= native.unfinished
             tracing.gather(launch, self._path)
             if not completed:
                 return False
@@ -239,14 +239,14 @@ class CpuProgram:
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 
 
-def _sample(native: LaunchArguments, launch: KernelLaunch, leave_out: int) -> None:
+def _sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> None:
     clusters = prod(launch.grid) // prod(launch.cluster)
     chance = random.Random(clusters)
     ends = {0, 1, clusters // 2, clusters - 2, clusters - 1}
     drawn = sorted(
         {p for p in ends if 0 <= p < clusters} | {chance.randrange(clusters) for _ in range(MAX_SAMPLES - 6)}
     )
-    drawn = [position for number, position in enumerate(drawn) if not leave_out >> number & 1]
+    drawn = [position for number, position in enumerate(drawn) if not skip_blocks >> number & 1]
     native.sample_count = len(drawn)
     native.samples[: len(drawn)] = drawn
 

@@ -38,7 +38,7 @@ static const SharedNumber kSharedNumbers[] = {
     FIELD(shared_bytes) FIELD(tag) FIELD(workers) FIELD(aborted) FIELD(order_multiplier) FIELD(order_offset)
     FIELD(block_count) FIELD(next_block) FIELD(module_base) FIELD(module_end) FIELD(cluster) FIELD(cooperative)
     FIELD(partial_barriers) FIELD(programmatic) FIELD(seed) FIELD(spins) FIELD(sample_count) FIELD(block_milliseconds)
-    FIELD(padding) FIELD(samples) FIELD(sample) FIELD(cut_short) FIELD(undefined_line) FIELD(undefined_fill)
+    FIELD(padding) FIELD(samples) FIELD(sample) FIELD(unfinished) FIELD(undefined_line) FIELD(undefined_fill)
     FIELD(trace)
 #undef FIELD
 #define FIELD(NAME) MEMBER(TraceBuffer, NAME, NAME)

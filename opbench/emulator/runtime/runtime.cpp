@@ -107,7 +107,7 @@ void opb_trap(const char* message, const char* file, unsigned line) {
 OPB_API LaunchResult opb_launch(Launch* launch) {
   launch->block_count = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
   launch->next_block = 0;
-  launch->aborted = launch->cut_short = 0;
+  launch->aborted = launch->unfinished = 0;
   uint64_t clusters = launch->sample_count ? launch->sample_count : launch->block_count / cluster_size(launch);
   if (launch->workers > clusters) launch->workers = (uint32_t)clusters;
   ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};

@@ -162,7 +162,7 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
   if (state.stack_pointer - (uintptr_t)worker->stacks >= (size_t)worker->stack_count * kStackBytes) return;
   // The block's time is over: skip its other threads and begin the next block.
   if (launch->block_milliseconds && worker->ticks > launch->block_milliseconds) {
-    worker->launch->cut_short |= 1u << launch->sample;
+    worker->launch->unfinished |= 1u << launch->sample;
     switch_to_main(worker);
   }
   if (!launch->spins || worker->trace) return;

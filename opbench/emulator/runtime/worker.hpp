@@ -87,7 +87,7 @@ struct Launch {
   // A sampled launch runs `sample_count` clusters (0: all), and a block at most `block_milliseconds` (0: no limit).
   uint32_t sample_count, block_milliseconds, padding;
   uint64_t samples[kMaxSamples];  // the positions of the sampled clusters
-  uint32_t sample, cut_short;  // the number of the running sample, and one bit for each sample that was stopped early
+  uint32_t sample, unfinished;  // the number of the running sample, and one bit for each sample that was stopped early
   uint32_t undefined_line, undefined_fill;  // shuffles at this line return other undefined values; 0: no line
   Trace* trace;                             // null for an untraced launch
 };

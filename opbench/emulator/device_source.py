@@ -80,7 +80,7 @@ def leaves_out(request: BuildRequest) -> bool:
 
 
 @dataclass(frozen=True)
-class Cut:
+class DeviceSource:
     """Describe the reduced file that is compiled instead of the user's."""
 
     source: Path
@@ -93,10 +93,12 @@ class Cut:
     """Standard headers to include before `source`."""
 
 
-def cut_down(request: BuildRequest, folder: Path) -> Cut:
+def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
     """Write the device part of a request's files into a folder and return what to compile."""
     read = closure(request.source, request.include)
     part = device_part.device_part(read, request.roots)
     written = device_part.write_texts(part, read, folder)
     flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
-    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()}, part.implied)
+    return DeviceSource(
+        written[read[0].path], flags, part.empty, {new: old for old, new in written.items()}, part.implied
+    )
