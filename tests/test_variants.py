@@ -18,6 +18,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.running import targets
+from support.builders.compiled import compile_all
 from support.common import CATALOG, kernel_variants
 from support.needs import needs_nvrtc
 
@@ -150,7 +151,7 @@ def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
     named = {request: nvrtc.architecture(have, request) for request in requests}
     compiled = {}
     for full in sorted(set(named.values())):
-        compiled |= nvrtc.compile_all([request for request in named if named[request] == full], full)
+        compiled |= compile_all([request for request in named if named[request] == full], full)
     assert {requests[r]: str(e) for r, e in compiled.items() if isinstance(e, Exception)} == {}
 
 
@@ -166,9 +167,9 @@ SPILLED_BYTES = {"conv2d/nhwc_wgmma_f16": 8}
 """By a variant of headers that may: two registers in tiles of 256 filters, once a tile, behind the last product."""
 
 
-def compile_all(variant: Variant, requests: set[BuildRequest], arch: str) -> None:
+def require_clean_compilation(variant: Variant, requests: set[BuildRequest], arch: str) -> None:
     """Demand that each module compiles without a warning, and spills no registers where it is made of headers."""
-    found = nvrtc.compile_all(requests, arch)
+    found = compile_all(requests, arch)
     assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
     assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
     if len(variant.sources) > 1 and variant.compute_capability:
@@ -178,7 +179,7 @@ def compile_all(variant: Variant, requests: set[BuildRequest], arch: str) -> Non
 
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
 def test_its_first_config_compiles_for_hopper(variant: Variant) -> None:
-    compile_all(variant, {fitting(variant)[0].request()}, "sm_90a")
+    require_clean_compilation(variant, {fitting(variant)[0].request()}, "sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -197,4 +198,4 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
         firsts += [case for case in cases if case.unmet() is None][:1]
     requests = {case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})}
     assert requests, "no example fits any config"
-    compile_all(variant, requests, arch)
+    require_clean_compilation(variant, requests, arch)

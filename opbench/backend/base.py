@@ -236,7 +236,7 @@ class Traced(Backend, Protocol):
         buffers: Mapping[str, Buffer],
         skip_blocks: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch of a huge problem on sparse buffers, without those in the bits `skip_blocks`."""
+        """Run some blocks of each launch of a huge problem on sparse buffers, without the bits in `skip_blocks`."""
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
         """Return a poisoned buffer that uses memory only for pages that are written."""

@@ -14,6 +14,7 @@ from opbench.gpu.driver.device import KERNELS
 from opbench.gpu.driver.driver import why_missing
 from opbench.kernels.launch import BuildRequest
 from support.builders import gpu_kernels
+from support.builders.compiled import compile_all
 
 LOG = """\
 ptxas info    : 0 bytes gmem
@@ -120,7 +121,7 @@ def test_many_at_once_each_with_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     good = [write(tmp_path, SCALE, "scale", macros=(("FACTOR", str(i)),)) for i in range(8)]
     bad = write(tmp_path / "bad", "nonsense", "scale")
-    done = nvrtc.compile_all([*good, bad, good[0]], "sm_80", workers=4)
+    done = compile_all([*good, bad, good[0]], "sm_80", workers=4)
     assert list(done) == [*good, bad] and isinstance(done[bad], CompileError)
     assert all(isinstance(done[request], nvrtc.Compiled) for request in good)
 

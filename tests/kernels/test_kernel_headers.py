@@ -13,6 +13,7 @@ from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.report.ladder import in_order
 from opbench.source.sources import closure, without_comments
+from support.builders.compiled import compile_all
 from support.common import CATALOG, ROOT, kernel_variants
 from support.needs import needs_nvrtc
 
@@ -100,7 +101,7 @@ def planned(variant: Variant) -> set[BuildRequest]:
 @needs_nvrtc
 @pytest.mark.parametrize("variant", [v for v in OVER_HEADERS if planned(v)], ids=lambda v: v.id)
 def test_what_networks_use_spills_nothing(variant: Variant) -> None:
-    compiled = nvrtc.compile_all(planned(variant), "sm_90")
+    compiled = compile_all(planned(variant), "sm_90")
     spilt = {
         request.macros: dict(found.spill_bytes) if isinstance(found, nvrtc.Compiled) else str(found)
         for request, found in compiled.items()

@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -325,23 +324,6 @@ def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
         return Compiled(cubin, arch, resources, record["spill_bytes"], warnings, names)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def compile_all(
-    requests: Iterable[BuildRequest], arch: str, workers: int = 0
-) -> dict[BuildRequest, Compiled | CompileError]:
-    """Compile many requests in parallel; an error becomes the result of its own request only."""
-
-    def attempt(request: BuildRequest) -> Compiled | CompileError:
-        try:
-            return compile_cubin(request, arch)
-        except CompileError as error:
-            return error
-
-    wanted = list(dict.fromkeys(requests))
-    include_options(arch)  # fill the cache once, not in every thread
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        return dict(zip(wanted, pool.map(attempt, wanted), strict=True))
 
 
 # The compiler's log -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from opbench import api
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
+from support.builders.compiled import compile_all
 from support.common import CATALOG, RELU
 from support.needs import needs_nvrtc
 
@@ -30,7 +31,7 @@ def test_compiles_for_a_gpu_as_it_is() -> None:
         variant = own_variants(path, catalog)[0]
         problem = catalog.operator(variant.operator).examples()[-1]
         requests.append(Case(variant, variant.configs[0], problem).request())
-    compiled = nvrtc.compile_all(requests, "sm_90")
+    compiled = compile_all(requests, "sm_90")
     assert {r.source.name: str(c) for r, c in compiled.items() if not isinstance(c, nvrtc.Compiled)} == {}
 
 
