@@ -243,6 +243,16 @@ def test_bytes_that_are_no_cubin_are_refused() -> None:
             sass.disassemble(data)
 
 
+@needs_tools
+def test_an_elf_file_for_another_machine_and_a_damaged_cubin_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(SOURCE)
+    cubin = nvrtc.compile_cubin(BuildRequest(tmp_path / "a.cu", ("scale",)), "sm_90").cubin.read_bytes()
+    assert set(read_cubin(cubin).kernels) == {"scale"}
+    for data in (cubin[:18] + b"\x3e\0" + cubin[20:], cubin[: len(cubin) // 2]):  # bytes 18 and 19: e_machine
+        with pytest.raises(BadCubin):
+            read_cubin(data)
+
+
 def test_without_nvdisasm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nvrtc, "wheel_roots", lambda: [tmp_path])
     monkeypatch.setattr(nvrtc, "toolkits", lambda: [tmp_path])
