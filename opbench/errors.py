@@ -106,6 +106,16 @@ class UsageError(OpbenchError):
     exit_code = EXIT_USAGE
 
 
+class SettingDiffers(UsageError):
+    """A folder holds results that were begun with another setting, so that new results do not belong to them."""
+
+    def __init__(self, file: Path, key: str, before: object, now: object) -> None:
+        super().__init__(f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR")
+        self.key = key
+        self.before = before
+        self.now = now
+
+
 class EnvironmentFault(OpbenchError):
     """The machine lacks what the command needs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbench.errors import LaunchError, Location, Reason, UsageError, unknown
+from opbench.errors import LaunchError, Location, Reason, SettingDiffers, UsageError, unknown
 from support.common import ROOT
 
 NAMES = ("relu", "matmul")
@@ -30,3 +30,9 @@ def test_a_location_stands_first_and_other_errors_have_no_name() -> None:
     error = UsageError("x is not allowed", Location(ROOT / "a.cu", 3))
     assert str(error) == f"{ROOT / 'a.cu'}:3: x is not allowed"
     assert error.reason == Reason("x is not allowed", Location(ROOT / "a.cu", 3)) and error.unknown is None
+
+
+def test_a_setting_that_differs_comes_with_both_values_and_the_way_out() -> None:
+    error = SettingDiffers(ROOT / "results.jsonl", "seed", 1, None)
+    assert str(error) == f"{ROOT / 'results.jsonl'}: was begun with seed = 1, not None; choose another --out DIR"
+    assert error.exit_code == UsageError.exit_code

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from opbench._version import __version__
 from opbench.backend.environment import Environment
-from opbench.errors import UsageError
+from opbench.errors import SettingDiffers, UsageError
 from opbench.kernels.case import Case
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
 from opbench.results.header import RecordedTiming, Revision, RunDevice, RunHeader
@@ -85,7 +85,7 @@ class RunFile:
         }
         for key, (before, wanted) in pairs.items():
             if before != wanted:
-                raise UsageError(f"{path}: was run with {key} = {before}, not {wanted}; choose another --out DIR")
+                raise SettingDiffers(path, key, before, wanted)
         return earlier
 
     def begin(self, environment: Environment) -> None:
@@ -97,10 +97,7 @@ class RunFile:
         drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # either may be unknown
         for key, before, here in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
             if before != here:
-                raise UsageError(
-                    f"{self._options.out / FILE}: was run on {key} = {before or None}, not {here or None}; "
-                    "choose another --out DIR"
-                )
+                raise SettingDiffers(self._options.out / FILE, key, before or None, here or None)
 
     def device(self, device: RunDevice) -> None:
         """Append the properties and peaks of one of several devices."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opbench._version import __version__
 from opbench.backend.environment import Environment
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault, SettingDiffers, UsageError
 from opbench.gpu.compile.fitting import GpuTarget
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
@@ -134,7 +134,7 @@ def _require_same(before: Begun, here: Begun, out: Path) -> None:
     pairs.append(("gpu", before.environment.gpu, here.environment.gpu))
     for what, then, now in pairs:
         if then != now:
-            raise UsageError(f"{out / FILE}: was begun with {what} = {then}, not {now}; choose another --out DIR")
+            raise SettingDiffers(out / FILE, what, then, now)
 
 
 def _target(environment: Environment) -> GpuTarget:

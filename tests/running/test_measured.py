@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opbench.backend.environment import Environment
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault
 from opbench.report import write_report
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Launched, Verdict, exit_code
@@ -26,6 +26,7 @@ from opbench.running.protocol import (
 from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import read_suite
 from opbench.running.worker import Worker, WorkerLost
+from support.checks.errors import refuses_setting
 from support.common import CATALOG
 from support.fakes.worker import ROOF, FakeWorker, run_fake
 
@@ -184,7 +185,7 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
     assert found and set(found.processes) == {0, 1, 2} and len(found.processes) == len(found.samples_s)
     assert results["vec4"].status == "wrong", "checked after the last"
     assert read_run(tmp_path / "out").header.timing.processes == 3
-    with pytest.raises(UsageError, match="was run with processes = 3, not 1"):
+    with refuses_setting("processes", 3, 1):
         run_fake(tmp_path, resume=True)
 
 
@@ -198,7 +199,7 @@ def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> Non
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     run_fake(tmp_path)
     fake.gpu = "Other GPU"
-    with pytest.raises(UsageError, match="gpu = Fake GPU, not Other GPU; choose another --out DIR"):
+    with refuses_setting("gpu", "Fake GPU", "Other GPU"):
         run_fake(tmp_path, resume=True)
 
 
@@ -208,7 +209,7 @@ def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> Non
     assert found and found.mode == "cold" and found.kernel_s == pytest.approx(found.median_s - 0.8e-6)
     suite = read_suite(tmp_path / "s.toml", CATALOG, "cuda")
     hot = replace(suite, timing=replace(suite.timing, mode="hot"))
-    with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
+    with refuses_setting("mode", "cold", "hot"):
         run_suite(hot, RunSetup("cuda", tmp_path / "out", resume=True))
     run = run_suite(hot, RunSetup("cuda", tmp_path / "hot"))
     assert {r.measurement.mode for r in run.results if r.measurement} == {"hot"}

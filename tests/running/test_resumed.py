@@ -12,6 +12,7 @@ from opbench.errors import UsageError
 from opbench.results.files import FILE, RunWriter
 from opbench.running.runner import Progress, RunSetup, run_suite
 from support.builders.two_problems import NAMES, SUITE, cases_on_disk, own_variant
+from support.checks.errors import refuses_setting
 from support.common import RELU, Cli
 
 
@@ -29,14 +30,14 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_f
         UsageError, match="holds a run already; add --resume to complete it or choose another --out DIR"
     ):
         api.run(suite_file, **arguments)
-    with pytest.raises(UsageError, match="was run with seed = 20260, not 7; choose another --out DIR"):
+    with refuses_setting("seed", 20260, 7):
         api.run(suite_file, **arguments, resume=True, seed=7)
     other = folder / "other.toml"
     other.write_text(SUITE)
-    with pytest.raises(UsageError, match="was run with suite = two, not other"):
+    with refuses_setting("suite", "two", "other"):
         api.run(other, **arguments, resume=True)
     suite, roots, _ = api.expand(suite_file, "cpu", (), [folder / "mine"])
-    with pytest.raises(UsageError, match="was run with backend = cpu, not cuda"):
+    with refuses_setting("backend", "cpu", "cuda"):
         run_suite(suite, RunSetup("cuda", folder / "out", resume=True, roots=roots))
     done = cli("run", suite_file, "--backend", "cpu", "--variants", "mine", "--out", "out")
     assert done.returncode == 2 and "add --resume" in done.stderr

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from opbench.errors import OpbenchError, UsageError
+from opbench.errors import OpbenchError, SettingDiffers, UsageError
 
 
 @contextmanager
@@ -27,3 +27,11 @@ def refuses_name(
     assert name is not None, f"no error about a name: {raised.value}"
     assert (name.what, name.seen) == (what, seen)
     assert nearest in (None, name.nearest) and where in (None, name.where) and hint in (None, name.hint)
+
+
+@contextmanager
+def refuses_setting(key: str, before: object, now: object) -> Iterator[None]:
+    """Demand an error about results that were begun with another setting."""
+    with pytest.raises(SettingDiffers) as raised:
+        yield
+    assert (raised.value.key, raised.value.before, raised.value.now) == (key, before, now)
