@@ -454,6 +454,10 @@ class _Writer:
             content = "zero"
             why = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
             self.proposal.guesses.append(Guess(f"the content of '{plain_name(name)}'", "zeros", (why,)))
+        if content == "zero" and dtype in FLOATS and self._is_only_read(name):
+            content = "random"
+            why = "the host only sets it to zero, and a race between equal values cannot be seen"
+            self.proposal.guesses.append(Guess(f"the content of '{plain_name(name)}'", "random numbers", (why,)))
         elements = "" if size is None else self._elements(name, buffer, max(1, size // ELEMENT_BYTES[dtype]), dtype)
         return BufferTemplate(self.names[name], dtype, elements, content)
 
@@ -493,6 +497,15 @@ class _Writer:
                     atomic = any(name.startswith("atomic") for name in read.facts.names)
                     return atomic or parameter.name in read.facts.read or parameter.name not in read.facts.stored
         return True
+
+    def _is_only_read(self, name: str) -> bool:
+        """Return whether every kernel that gets a buffer reads it, and none writes to it."""
+        return all(
+            parameter.name in read.facts.read and parameter.name not in read.facts.stored
+            for read in self.reads
+            for parameter, given in read.pairs
+            if parameter.is_pointer and self.program.pointer(given) == name
+        )
 
     def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
         """The buffer that an argument points to, one of its own where none is known, and the argument in the header."""

@@ -76,6 +76,16 @@ def test_launches_buffers_and_arguments_are_the_hosts(tmp_path: Path) -> None:
     assert found.notes == () and found.sizes == {"N": 1000, "BLOCK": 128, "first": 7, "blocks": 4}
 
 
+def test_numbers_that_are_only_read_are_random_where_the_host_sets_zero(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path,
+        "__global__ void k(const float* x, const int* at, float* y) { y[threadIdx.x] += x[at[threadIdx.x]]; }\n"
+        "int main() { float *x, *y; int* at; cudaMalloc(&x, 256); cudaMalloc(&y, 256); cudaMalloc(&at, 256);\n"
+        "cudaMemset(x, 0, 256); cudaMemset(y, 0, 256); cudaMemset(at, 0, 256); k<<<1, 64>>>(x, at, y); }\n",
+    )
+    assert {(b.name, b.content) for b in found.buffers} == {("x", "random"), ("at", "zero"), ("y", "zero")}
+
+
 LARGE = """\
 #define WIDTH 4096
 __global__ void add(const float* a, const float* b, float* c, int n) {
