@@ -159,7 +159,7 @@ def check_command(
     from opbench import api
 
     def on_note(words: str) -> None:
-        click.echo(f"note: {words}", err=True)
+        click.echo(f"note: {words}", file=sys.stderr)  # with err=True it would run into the progress bar
 
     if only_list:
         names = api.cases_checked(
