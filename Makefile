@@ -45,7 +45,7 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test test-all torch-tests check lint docs format bench networks winners mutants sizes clean
+.PHONY: quick test test-all torch-tests check lint docs picture format bench networks winners mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -78,6 +78,9 @@ lint: $(VENV)/.dev  ## Format, lint and types
 
 docs: $(VENV)/.dev  ## The guide as a site in build/site; a dead link or a page without a place is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+picture: $(VENV)/.quick  ## Record the terminal picture of README.md, docs/check.svg, from a run of this moment
+	$(BIN)/python docs/terminal_picture.py
 
 format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
 	$(BIN)/python tests/commands_page.py

@@ -13,7 +13,7 @@ import click
 from opbench.cli import FIRST_COMMANDS, OTHER_COMMANDS, cli
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
-WIDTH = 110
+WIDTH = 96
 HEAD = """# Commands
 
 Written from `--help` by `make format`. Tables go to stdout, progress and warnings to stderr; `--json` is for pipes.

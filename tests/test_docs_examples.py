@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.checks.documents import LINES, PAGES, README, WALKED, shell_lines
+from support.checks.documents import PAGES, README, WALKED, shell_lines
 from support.common import ROOT
 
 NEEDS_GPU = re.compile(
@@ -80,8 +80,8 @@ def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder
 
 
 def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
-    ran = 0
-    for tool, arguments in dict.fromkeys(line for page in UNRELATED for line in shell_lines(page.read_text())):
+    ran, lines = 0, dict.fromkeys(line for page in UNRELATED for line in shell_lines(page.read_text()))
+    for tool, arguments in lines:
         lacking = next((module for words, module in NEEDS_EXTRA.items() if words in arguments), None)
         if tool == "make" or NEEDS_GPU.search(arguments) or (lacking and not _has(lacking)):
             continue
@@ -89,7 +89,7 @@ def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
         assert done.returncode == 0, f"{tool} {arguments}\n{done.stdout}{done.stderr}"
         assert done.stdout or done.stderr
         ran += 1
-    assert ran >= len(LINES) // 2
+    assert ran >= len(lines) // 2
 
 
 def _has(module: str) -> bool:

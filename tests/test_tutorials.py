@@ -62,7 +62,7 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
                 for piece in pieces:
                     assert piece in printed[at:], f"$ {command}\n{piece}\nis not what is printed next:\n{done.stdout}"
                     at = printed.index(piece, at) + len(piece)
-                assert (done.returncode == 0) == (not re.search(r"\b\d+ wrong", printed)), (
+                assert (done.returncode == 0) == (not re.search(r"\b\d+ (?:wrong|failed)", printed)), (
                     f"{command}\n{done.stdout}{done.stderr}"
                 )
                 ran += 1

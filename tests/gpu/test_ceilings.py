@@ -89,13 +89,23 @@ def test_every_datasheet_names_its_source_and_is_plausible() -> None:
 @pytest.mark.parametrize(("name", "key"), [
     ("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA L4", "l4"),
     ("NVIDIA GeForce RTX 3080", "rtx3080"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("rtx4090", "rtx4090"),
+    ("NVIDIA GeForce GTX 1080 Ti", "gtx1080ti"), ("gtx1080ti", "gtx1080ti"),
 ])  # fmt: skip
 def test_a_device_finds_its_datasheet(name: str, key: str) -> None:
     assert product(name) is PRODUCTS[key] and datasheet(name) == SHEETS[key]
 
 
 @pytest.mark.parametrize(
-    "name", ["NVIDIA L40", "NVIDIA H100 PCIe", "NVIDIA GeForce RTX 3080 Ti", "NVIDIA A100-SXM4-40GB", "", "llvmpipe"]
+    "name",
+    [
+        "NVIDIA L40",
+        "NVIDIA H100 PCIe",
+        "NVIDIA GeForce RTX 3080 Ti",
+        "NVIDIA GeForce GTX 1080",
+        "NVIDIA A100-SXM4-40GB",
+        "",
+        "llvmpipe",
+    ],
 )
 def test_another_board_is_not_mistaken_for_it(name: str) -> None:
     assert datasheet(name) is None
@@ -115,7 +125,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["gtx9", "../quick", ""])
 def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
-    with pytest.raises(UsageError, match="known: a100, h100, h200"):
+    with pytest.raises(UsageError, match="known: a100, gtx1080ti, h100, h200"):
         committed(name)
 
 

@@ -132,7 +132,7 @@ def datasheet(gpu: str) -> Ceilings | None:
         fp32_flops_per_s=known.fp32_flops_per_s,
         dram_bytes_per_s=known.dram_bytes_per_s,
         l1_bytes_per_s=known.l1_bytes_per_s,
-        matrix_flops_per_s={"tf32": known.tf32_flops_per_s, "bf16": half, "f16": half},
+        matrix_flops_per_s={"tf32": known.tf32_flops_per_s, "bf16": half, "f16": half} if half else {},
         l2_bytes=known.l2_bytes,
     )
 

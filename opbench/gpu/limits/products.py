@@ -12,6 +12,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 MULTIPROCESSORS = {
+    (6, 1): DeviceLimits("", 0, 2048, 32, 65536, 96 * KIB, 48 * KIB, l1_bytes=144 * KIB),
     (8, 0): DeviceLimits("", 0, 2048, 32, 65536, 164 * KIB, 163 * KIB, l1_bytes=192 * KIB),
     (8, 6): DeviceLimits("", 0, 1536, 16, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB),
     (8, 9): DeviceLimits("", 0, 1536, 24, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB),
@@ -36,7 +37,7 @@ class GpuProduct:
     fp32_flops_per_s: float
     tf32_flops_per_s: float
     half_flops_per_s: float
-    """Of bf16 and of f16."""
+    """Of bf16 and of f16 on tensor cores; 0 without them, as for TF32."""
     dram_bytes_per_s: float
     boost_hz: float
     origin: str
@@ -62,9 +63,11 @@ A100 = "NVIDIA A100 Tensor Core GPU datasheet"
 H100, H200 = "NVIDIA H100 Tensor Core GPU datasheet", "NVIDIA H200 Tensor Core GPU datasheet"
 L4 = "NVIDIA L4 Tensor Core GPU datasheet"
 GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+GP102 = "NVIDIA GeForce GTX 1080 Ti specifications"
 
 PRODUCTS = {
     "a100": GpuProduct("A100 80GB SXM", (8, 0), 108, 40 * MIB, 19.5e12, 156e12, 312e12, 2039e9, 1410e6, A100),
+    "gtx1080ti": GpuProduct("GeForce GTX 1080 Ti", (6, 1), 28, 2816 * KIB, 11.3e12, 0.0, 0.0, 484e9, 1582e6, GP102),
     "h100": GpuProduct("H100 SXM", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 3350e9, 1980e6, H100),
     "h200": GpuProduct("H200", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 4800e9, 1980e6, H200),
     "l4": GpuProduct("L4", (8, 9), 58, 48 * MIB, 30.3e12, 60e12, 121e12, 300e9, 2040e6, L4),
@@ -81,10 +84,12 @@ _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile
 def product_key(gpu: str) -> str:
     """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if it is not known."""
     words = re.findall(r"[a-z0-9]+", gpu.lower())
-    if _OTHER_BOARDS & set(words):
-        return ""
-    candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
-    return next((key for key in PRODUCTS if key in candidates), "")
+    groups = [words[first:last] for first, last in itertools.combinations(range(len(words) + 1), 2)]
+    for key in PRODUCTS:
+        group = next((group for group in groups if "".join(group) == key), None)
+        if group is not None and not _OTHER_BOARDS & (set(words) - set(group)):
+            return key
+    return ""
 
 
 def product(gpu: str) -> GpuProduct | None:

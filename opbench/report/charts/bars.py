@@ -7,30 +7,41 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Ceilings
-from opbench.report.charts.chart import Chart, ChartFrame, row_sentence, shortened, to_the_roof
+from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, row_sentence, shortened, to_the_roof
 from opbench.report.charts.roofs import OFFSET, line_of, points_wide
-from opbench.report.charts.svg import INK
+from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section
 from opbench.results.rows import Row
+from opbench.source.precision import UNIT_ROUNDOFF
 
 BARS = 24
 REACH = 2.5
 """The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
 NAME = 32
 """Most characters of a variant's name."""
+OWN, LESS_PRECISE, LIBRARY = "own variants", "own variants of lower precision", "library"
+ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
+"""What the colours of the bars mean."""
 
 
 def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
     """Draw bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
     shown = rows[:BARS]
-    height = 1.1 + 0.3 * len(shown)
+    roundoff = min(UNIT_ROUNDOFF.get(row.precision, 0.0) for row in shown)
+    roles = [_role(row, roundoff) for row in shown]
+    legend = [Patch(color=colour, label=role) for role, colour in ROLES.items() if role in roles]
+    below = 0.55 + (0.3 if legend[1:] else 0)
+    height = 0.55 + below + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
     names = [_name(row) for row in shown]
     left = 0.03 + 0.0112 * max(map(len, names))
-    axes = figure.add_axes((left, 0.55 / height, 0.775 - left, 1 - 1.0 / height))
+    axes = figure.add_axes((left, below / height, 0.775 - left, 1 - (below + 0.45) / height))
+    if legend[1:]:
+        figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=3, frameon=False, fontsize=9)
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
     roofs = [found for row in shown if (found := _roof(row, by_bytes)) is not None]
     fastest = max(_rate(row, by_bytes) for row in shown)
@@ -38,14 +49,19 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     right = 1.03 * max([fastest, *(limit for limit in limits if limit <= REACH * fastest)]) or 1.0
     points = {}
     for i, row in enumerate(shown):
-        _draw_bar(axes, i, row, by_bytes, scene.looks[row.variant][0], f"p{i}", bold=row is section.winner)
+        _draw_bar(axes, i, row, by_bytes, ROLES[roles[i]], f"p{i}", bold=row is section.winner)
         points[f"p{i}"] = row_sentence(row)
     axes.set_xlim(0, right)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("compulsory bytes over time (GB/s)" if by_bytes else "FLOPs over time (TFLOP/s)")
+    axes.set_xlabel("compulsory bytes / time (GB/s)" if by_bytes else "FLOPs / time (TFLOP/s)")
     axes.grid(True, axis="x")
+    if roofs:
+        axes.annotate(
+            "rate, % of the peak |", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 2), textcoords="offset points",
+            ha="left", va="bottom", fontsize=9, color=MUTED, annotation_clip=False, parse_math=False,
+        )  # fmt: skip
     same = bool(roofs) and len(roofs) == len(shown) and max(roofs) < 1.001 * min(roofs)
     if same:
         _shared_roof(axes, section, shown, by_bytes, scene, right)
@@ -77,6 +93,13 @@ def _note(rows: Sequence[Row], roofs: Sequence[float], same: bool, right: float)
 
 def _name(row: Row) -> str:
     return shortened(row.variant, NAME) + ("" if row.precision == "f32" else f" ({row.precision})")
+
+
+def _role(row: Row, least_roundoff: float) -> str:
+    """Return what a bar's colour stands for, given the unit roundoff of the most precise row."""
+    if row.library:
+        return LIBRARY
+    return LESS_PRECISE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN
 
 
 def _rate(row: Row, by_bytes: bool) -> float:
