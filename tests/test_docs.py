@@ -159,7 +159,7 @@ def test_every_page_has_its_place_in_the_menu_of_the_guide() -> None:
     """`make docs` says so, too, where MkDocs is installed."""
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     assert sorted(re.findall(r": ([\w-]+\.md)$", menu, re.MULTILINE)) == sorted(
-        page.name for page in PAGES if page.parent.name == "docs"
+        page.name for page in PAGES if page.parent == ROOT / "docs"
     )
 
 
