@@ -289,12 +289,9 @@ def _coloured(status: str, text: str) -> str:
     return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
 
 
-REJECTED = "NVRTC rejects it"
-
-
 def _gpu_words(results: Sequence[Result]) -> str:
     """Return whether a variant's kernels compile for an absent GPU, for the end of its line; "" when unknown."""
-    if any(r.resources_missing.startswith(REJECTED) for r in results):
+    if any(r.rejected for r in results):
         return ", refused by NVRTC"
     compiled = [r for r in results if r.compiled_for]
     share = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
@@ -309,7 +306,7 @@ def _branch_words(results: Sequence[Result]) -> str:
 
 def _print_uncompiled(results: Sequence[Result]) -> None:
     """Print each reason why kernels were not compiled for a GPU once."""
-    missing = {r.resources_missing for r in results if not r.resources_missing.startswith(REJECTED)} - {""}
+    missing = {r.resources_missing for r in results if not r.rejected} - {""}
     for reason in sorted(missing):
         click.echo(f"note: not compiled for a GPU: {reason}", err=True)
 

@@ -49,8 +49,9 @@ def print_table(
                 for sentence in own_variants.sentences(comparison):
                     _line(console, Text("  " + sentence.replace("`", ""), style="bold"))
         _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
-    for problem in left_out.keys() - met:
-        _print_left_out(f"{problem}  ", left_out[problem], console)
+    for problem, reasons in left_out.items():
+        if problem not in met:
+            _print_left_out(f"{problem}  ", reasons, console)
     rows = [row for section in parts for row in section.rows]
     _line(console, Text())
     for warning, cases in _warned(rows).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from opbench.backend.findings import Finding
 from opbench.errors import EnvironmentFault, Reason
@@ -14,6 +14,9 @@ from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct
 from opbench.records import JSON, to_json
 from opbench.timing.measurement import Measurement
+
+if TYPE_CHECKING:
+    from opbench.kernels.case import Case
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
 """"no fault found" is the status of a run without a reference: memory and races were checked, results were not."""
@@ -114,6 +117,8 @@ class Result:
     """Resources by kernel; empty for a library."""
     resources_missing: str = ""
     """Why a cpu run has no `resources`: NVRTC is missing, or rejected the source with this message."""
+    rejected: bool = False
+    """Whether NVRTC rejected the source in a cpu run."""
     compiled_for: str = ""
     """The architecture for which NVRTC compiled a cpu run's kernels, such as "sm_90"; empty without NVRTC."""
     flops: int = 0
@@ -149,6 +154,36 @@ class Result:
             raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
         if self.status != "right" and not self.reason:
             raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+
+    @classmethod
+    def of_case(cls, case: Case, backend: str, status: Status, reason: str | Reason, **more: Any) -> Result:
+        """Return a result with the description of its case; `more` are further fields."""
+        variant, problem = case.variant, case.problem
+        return cls(
+            case=case.name,
+            operator=variant.operator,
+            variant=variant.name,
+            config=case.config,
+            problem=str(problem),
+            axes=problem.axes,
+            precision=case.precision,
+            unit=case.unit,
+            backend=backend,
+            status=status,
+            reason=str(reason),
+            **place_of(reason),
+            flops=problem.flops(),
+            compulsory_bytes=problem.bytes(),
+            written_bytes=sum(tensor.nbytes for tensor in problem.output_tensors()),
+            builds_on=variant.builds_on,
+            library=variant.is_library,
+            memory_level=problem.bandwidth(),
+            flops_are_a_floor=problem.flops_are_a_floor,
+            title=variant.title,
+            source_sha256=variant.source_sha256,
+            text_sha256=variant.text_sha256,
+            **more,
+        )
 
     @property
     def fault(self) -> str:

@@ -169,7 +169,7 @@ class _WorkerPool:
             self._report("lost", f"{worker.name or worker.address} is gone; its problem is measured again")
         if guilty is not None:
             reason = "two workers died while this case ran; the machine or the kernel ended them"
-            self._sink.record([(_failed(guilty, self._options.backend, reason), None)])
+            self._sink.record([(Result.of_case(guilty, self._options.backend, "failed", reason), None)])
             self._report("lost", f"{guilty.name} failed")
 
     def _handle_reply(self, worker: _RemoteWorker, strict: bool = False) -> None:
@@ -285,27 +285,3 @@ def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, place: st
 
     outbox = Queue(order.run)
     return remote.run_problem(order, problem, place, device, outbox.put)
-
-
-def _failed(case: Case, backend: str, reason: str) -> Result:
-    """Return the outcome of a case whose worker died."""
-    return Result(
-        case=case.name,
-        operator=case.variant.operator,
-        variant=case.variant.name,
-        config=case.config,
-        problem=str(case.problem),
-        axes=case.problem.axes,
-        precision=case.precision,
-        unit=case.unit,
-        backend=backend,
-        status="failed",
-        reason=reason,
-        flops=case.problem.flops(),
-        compulsory_bytes=case.problem.bytes(),
-        builds_on=case.variant.builds_on,
-        library=case.variant.is_library,
-        title=case.variant.title,
-        source_sha256=case.variant.source_sha256,
-        text_sha256=case.variant.text_sha256,
-    )

@@ -14,7 +14,7 @@ from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.floor import floor_s
 from opbench.kernels.case import Case
-from opbench.results.result import Result, Status, place_of
+from opbench.results.result import Result, Status
 from opbench.running.gpu_code import GpuCode
 from opbench.running.protocol import Check, Measure, Notification, PackedCase, Started, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
@@ -222,34 +222,17 @@ class ProblemRun:
         measurement: Measurement | None = None,
     ) -> Result:
         compiled = self._gpu_code_of(case)
-        return Result(
-            case=case.name,
-            operator=case.variant.operator,
-            variant=case.variant.name,
-            config=case.config,
-            problem=str(case.problem),
-            axes=case.problem.axes,
-            precision=case.precision,
-            unit=case.unit,
-            backend=self._settings.backend,
-            status=status,
-            reason=str(reason),
-            **place_of(reason),
+        return Result.of_case(
+            case,
+            self._settings.backend,
+            status,
+            reason,
             verdict=checked.verdict if checked else None,
             measurement=measurement,
             resources=(checked.resources if checked else {}) or compiled.kernels,
             resources_missing=compiled.missing,
+            rejected=compiled.rejected,
             compiled_for="" if compiled.refused or compiled.missing else compiled.arch,
-            flops=case.problem.flops(),
-            compulsory_bytes=case.problem.bytes(),
-            written_bytes=sum(tensor.nbytes for tensor in case.problem.output_tensors()),
-            builds_on=case.variant.builds_on,
-            library=case.variant.is_library,
-            memory_level=case.problem.bandwidth(),
-            flops_are_a_floor=case.problem.flops_are_a_floor,
-            title=case.variant.title,
-            source_sha256=case.variant.source_sha256,
-            text_sha256=case.variant.text_sha256,
             machine_code_sha256=(checked.machine_code_sha256 if checked else "") or compiled.machine_code_sha256,
             device=slot.device,
         )

@@ -33,6 +33,8 @@ class Resources:
     """The architecture of the compilation, also where the compiler rejected the source."""
     refused: Reason | None = None
     """The compiler's error; None if it accepted the source."""
+    rejected: bool = False
+    """Whether the compiler rejected the source, also for a header that is not installed."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Res
         return Resources(missing=str(error), arch=arch)
     except CompileError as error:
         lacking = _LACKING.search(str(error))
-        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused=None if lacking else error.reason)
+        refused = None if lacking else error.reason
+        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused=refused, rejected=True)
     except OpbenchError as error:
         return Resources(missing=f"NVRTC's cubin cannot be read: {error}")
     except OSError as error:

@@ -290,6 +290,7 @@ class Life:
     last: int
     nbytes: int
     offset: int
+    is_workspace: bool = False
 
 
 class Placed(Protocol):
@@ -340,7 +341,7 @@ def lives_of(
     ]
     numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
     found += [
-        Life(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset)
+        Life(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset, True)
         for name, own in memory.workspaces.items()
         if name in numbers
     ]

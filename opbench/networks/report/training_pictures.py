@@ -149,7 +149,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
     across = life.first < turn <= life.last
     colour = COLOURS[0] if across else COLOURS[4] if life.last < turn else COLOURS[1]
     colour = COLOURS[2] if AGAIN in life.value else colour
-    colour = MUTED if life.value.startswith("workspace of ") else colour
+    colour = MUTED if life.is_workspace else colour
     place = (life.first - 0.47, life.offset / unit)
     axes.add_patch(
         Rectangle(place, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,

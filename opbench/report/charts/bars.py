@@ -120,7 +120,7 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
     axes.barh(place, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
     if row.times and row.times.interval_s:
-        ends = [rate * row.times.time_s / end for end in row.times.interval_s]
+        ends = [rate * row.times.time_s / end for end in reversed(row.times.interval_s)]
         axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
     axes.annotate(

@@ -97,7 +97,9 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
         colour, shape = scene.looks[row.variant]
         x, rate = _intensity(row), _rate(row)
         if row.times and row.times.interval_s and row.flops:
-            axes.plot([x, x], [row.flops / end_s for end_s in row.times.interval_s], "-", color=colour, lw=1.4)
+            axes.plot(
+                [x, x], [row.flops / end_s for end_s in reversed(row.times.interval_s)], "-", color=colour, lw=1.4
+            )
         axes.plot(x, rate, shape, color=colour, markersize=7.5, gid=f"p{i}", zorder=3)
         points[f"p{i}"] = row_sentence(row)
         if row.case in counted:
