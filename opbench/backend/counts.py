@@ -8,7 +8,7 @@ from typing import Any
 
 from opbench.backend.findings import place_words
 from opbench.errors import UsageError, unknown
-from opbench.records import JSON
+from opbench.records import JSON, from_json
 
 SECTOR_BYTES = 32
 SPACES = ("global", "shared", "local", "module", "bulk", "operand")
@@ -301,14 +301,8 @@ class Traffic:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Traffic:
-        """Read what `to_json` wrote."""
-        return Traffic(
-            lines=tuple(LineTraffic(**{"line": 0, **entry}) for entry in data["lines"]),
-            kernels=tuple(_kernel(entry) for entry in data["kernels"]),
-            source=data["source"],
-            complete=data["complete"],
-            branches=tuple(BranchTraffic(**entry) for entry in data.get("branches", ())),
-        )
+        """Read what `to_json` wrote; raises TypeError or ValueError."""
+        return from_json(Traffic, {**data, "lines": [{"line": 0, **entry} for entry in data.get("lines", ())]})
 
 
 def gather(
@@ -338,11 +332,6 @@ def gather(
         complete,
         tuple(divergent[at] for at in sorted(divergent)),
     )
-
-
-def _kernel(entry: Mapping[str, Any]) -> KernelTraffic:
-    caches = entry.get("caches")
-    return KernelTraffic(**{**entry, "caches": CacheTraffic(**caches) if caches else None})
 
 
 def _ratio(part: float, whole: float) -> float:

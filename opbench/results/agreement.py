@@ -191,11 +191,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
         if reason:
             left_out[case] = reason
         else:
-            traffic, counters, compiled = (
-                Traffic.from_json(cpu.traffic[case]),
-                gpu.counters[case],
-                resources.get(case, {}),
-            )
+            traffic, counters, compiled = cpu.traffic[case], gpu.counters[case], resources.get(case, {})
             comparisons += compare_case(case, traffic, counters, _code(compiled))
             comparisons += compare_caches(case, levels(traffic, compiled), counters)
     if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
@@ -203,16 +199,15 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     return Agreement(tuple(comparisons), left_out)
 
 
-def _reason_to_leave_out(traffic: Mapping[str, object] | None, counters: Mapping[str, object] | None) -> str:
+def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object] | None) -> str:
     if traffic is None:
         return "no traffic in the cpu run"
     if counters is None:
         return "no counters in the GPU run"
-    counted = Traffic.from_json(traffic)
-    if not counted.complete:
+    if not traffic.complete:
         return "a launch was abandoned on the cpu"
     blocks = _blocks(counters)
-    ours = sum(kernel.blocks for kernel in counted.kernels)
+    ours = sum(kernel.blocks for kernel in traffic.kernels)
     if blocks is not None and blocks != ours:
         return f"launched differently: {ours} blocks on the cpu, {blocks} on the GPU (a grid sized by multiprocessors)"
     return ""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opbench.backend.counts import Traffic
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.records import from_json
@@ -246,7 +247,7 @@ class RunReader:
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
         elif kind == "traffic":
-            run.traffic[str(value.get("case"))] = value
+            run.traffic[str(value.get("case"))] = Traffic.from_json(value)
         elif kind == "end":
             run.finished = True
             self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))

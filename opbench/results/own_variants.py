@@ -52,7 +52,7 @@ def compare_own_variants(run: Run) -> list[VariantComparison]:
     return found
 
 
-def best_config(results: Sequence[Result], traffic: Mapping[str, Mapping[str, object]]) -> Result:
+def best_config(results: Sequence[Result], traffic: Mapping[str, Traffic]) -> Result:
     """Return the fastest config of a variant; without times the one with the least traffic."""
     timed = [result for result in results if result.samples_s]
     if timed:
@@ -63,17 +63,17 @@ def best_config(results: Sequence[Result], traffic: Mapping[str, Mapping[str, ob
     return min(known, key=lambda pair: (pair[0].moved_bytes, pair[0].shared_wavefronts))[1]
 
 
-def summary_of(result: Result, traffic: Mapping[str, Mapping[str, object]]) -> TrafficSummary | None:
+def summary_of(result: Result, traffic: Mapping[str, Traffic]) -> TrafficSummary | None:
     """Return the counted traffic of a case; None if there is none."""
     counted = traffic.get(result.case)
-    return summarise(Traffic.from_json(counted)) if counted is not None else None
+    return summarise(counted) if counted is not None else None
 
 
 def compare_results(
     base: Result,
     new: Result,
-    base_traffic: Mapping[str, Mapping[str, object]],
-    new_traffic: Mapping[str, Mapping[str, object]],
+    base_traffic: Mapping[str, Traffic],
+    new_traffic: Mapping[str, Traffic],
 ) -> VariantComparison:
     """Compare two results of one problem by time and by traffic, as far as both are known."""
     timed = bool(base.samples_s and new.samples_s) and min(*base.samples_s, *new.samples_s) > 0

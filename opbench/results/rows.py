@@ -205,7 +205,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
         row = _row(result, predicting if result.backend == "cpu" else limits[result.device])
         row = replace(row, own=f"{row.operator}/{row.variant}" in own, device=run.device_name(result))
         if row.case in run.traffic:
-            traffic = Traffic.from_json(run.traffic[row.case])
+            traffic = run.traffic[row.case]
             row = replace(
                 row,
                 traffic=summarise(traffic),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.results.header import LeftOut, RunDevice, RunHeader
 from opbench.results.result import Result
@@ -24,8 +25,8 @@ class RunData:
     """Hardware counters by case, from `opbench profile`."""
     devices: dict[str, RunDevice] = field(default_factory=dict)
     """Devices by UUID, in a run on several; `ceilings` are then those of the first."""
-    traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The traffic that the cpu backend counted, by case; see `opbench.backend.counts.Traffic.from_json`."""
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    """The traffic that the cpu backend counted, by case."""
     finished: bool = False
     wall_s: float | None = None
     """Wall time in seconds of the run and of its resumed parts, from the first process to the last result: with builds

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
 from opbench.checking.checking import trace_case
 from opbench.gpu.limits.ceilings import Ceilings
@@ -209,7 +208,7 @@ def test_the_command_annotates_and_keeps_the_traffic(cli: Cli, tmp_path: Path) -
     done = cli("explain", SHARED, "--run", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "31.0 bank conflicts (counted)" in done.stdout and "// 32-way conflict" in done.stdout
-    kept = Traffic.from_json(read_run(tmp_path / "run").traffic[SHARED])
+    kept = read_run(tmp_path / "run").traffic[SHARED]
     assert kept.total("conflicts") == 3968
 
 

@@ -134,9 +134,8 @@ def test_a_variant_of_the_users_own_is_found_where_the_run_had_it(tmp_path: Path
     old = found.results[0]
     found.results[0] = replace(old, variant=own.stem, case=old.case.replace(old.variant, own.stem))
     (counts,) = found.traffic.values()
-    for line in counts["lines"]:
-        line["file"] = str(own)
-    found.traffic = {found.results[0].case: counts}
+    moved = replace(counts, lines=tuple(replace(line, file=str(own)) for line in counts.lines))
+    found.traffic = {found.results[0].case: moved}
     html = page(found, tmp_path / "page")
     assert 'data-name="my_store[ROWS=4]"' in html and str(tmp_path) not in html
 

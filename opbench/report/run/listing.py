@@ -58,8 +58,7 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
             if (row.operator, row.variant) in seen or row.case not in run.traffic:
                 continue
             seen.add((row.operator, row.variant))
-            traffic = Traffic.from_json(run.traffic[row.case])
-            made = _listing(catalog, known, results[row.case], row, traffic)
+            made = _listing(catalog, known, results[row.case], row, run.traffic[row.case])
             if made is not None and len(made.body) <= room:
                 room -= len(made.body)
                 found.setdefault((part.operator, part.problem), []).append(made)

@@ -306,10 +306,10 @@ def access(kind: str, sectors: float = 4, ideal: float = 4, space: str = "global
     return LineTraffic(space=space, kind=kind, **(counts | found))
 
 
-def traffic(*lines: LineTraffic, barriers: int = 0, counted_blocks: int = 4, complete: bool = True) -> dict[str, Any]:
-    """Traffic of one kernel of four blocks, as the results file holds it."""
+def traffic(*lines: LineTraffic, barriers: int = 0, counted_blocks: int = 4, complete: bool = True) -> Traffic:
+    """Traffic of one kernel of four blocks."""
     kernel = KernelTraffic("k", 1, 4, counted_blocks, 128, barriers)
-    return Traffic(lines, (kernel,), COUNTED, complete).to_json()
+    return Traffic(lines, (kernel,), COUNTED, complete)
 
 
 def compiled(registers: int = 12, spill_bytes: int = 0, local_bytes: int = 0) -> dict[str, Any]:
@@ -334,7 +334,7 @@ def counted_run() -> Run:
     results = [result(name, resources=resources, **work) for name, (resources, _) in known.items()]
     results.append(result("uncounted", resources={}, resources_missing="no NVRTC here", **work))
     found = run(results, backend="cpu")
-    found.traffic = {r.case: {"case": r.case, **known[r.variant][1]} for r in results if r.variant in known}
+    found.traffic = {r.case: known[r.variant][1] for r in results if r.variant in known}
     return found
 
 
