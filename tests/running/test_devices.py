@@ -174,7 +174,7 @@ def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on
     for row, result in zip(rows(run), run.results, strict=True):
         assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[result.device]
         roof = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]
-        assert row.roof_share == pytest.approx((row.bytes_per_s or 0) / roof)
+        assert row.roof_share == pytest.approx(((row.times and row.times.bytes_per_s) or 0) / roof)
     page = write_report(run, tmp_path / "out")[0].read_text()
     assert "GPU-a" in page and "on GPU 1" in page and "Devices; each problem ran on one of them" in page
 
