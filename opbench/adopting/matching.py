@@ -49,7 +49,8 @@ FOREIGN = words(
     """
     leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
     spmv scan prefix depthwise masked causal backward bwd grad gradient gradients int8 quant quantized fp8 complex
-    leakyrelu prelu relu6 gelu bias scale scaled squared norm histogram segmented batched strided warmup oned threed
+    leakyrelu prelu relu6 gelu bias scale scaled square squared cube
+    mul multiply sub subtract div divide norm histogram segmented batched strided warmup oned threed
     """
 )
 """Words of a name that say something else than the operator that another word of it names."""
@@ -58,6 +59,8 @@ FOREIGN_TO: Mapping[str, frozenset[str]] = {
     "transpose": words("conv convolution"),
 }
 """The same for one operator."""
+FUSED = frozenset(("add", "relu", "softmax"))
+"""Operators that a kernel does together with another one if its name has both."""
 SIMPLE = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
 """Operators that one store which is another operator's whole formula rules out."""
 PLAIN = SIMPLE - {"softmax"}
@@ -327,15 +330,28 @@ def _order_matmul(found: Match, facts: KernelFacts) -> None:
         else:
             swapped = {axis: "n", "n": axis}
             _set_axes(found, {size: (swapped.get(own, own), why) for size, own in found.axes.items()})
-    column = set(re.findall(r"\w+", index)) - {row, name}
-    for pointer, tensor in found.names.items() if row and len(column) == 1 else ():
+    _contradict_columns(found, facts, index)
+
+
+def _contradict_columns(found: Match, facts: KernelFacts, index: str) -> None:
+    """Contradict a matrix that is read column by column, as the index of the output tells its row and column."""
+    factors = PRODUCT.findall(index)
+    column = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
+    if len(factors) != 1 or len(column) != 1:
+        return
+    row = {*factors[0]} - found.axes.keys()
+    for pointer, tensor in found.names.items():
         for loaded in facts.loaded.get(pointer, ()):
-            first, _ = _stride(loaded, found.axes)
-            reads_row = row in re.findall(r"\w+", loaded)
-            if (tensor == "b" and first in column) or (tensor == "a" and first not in ("", row) and reads_row):
+            strided = {*itertools.chain(*PRODUCT.findall(loaded))}
+            added = set(re.findall(r"[A-Za-z_]\w*", loaded)) - strided
+            if (tensor == "b" and column & strided) or (tensor == "a" and row & added and strided):
                 text = f"'{pointer}' is read at {loaded}: it lies column by column, and matmul's {tensor} row by row"
                 found.contradictions.append(Contradiction("layout", tensor, text))
                 break
+
+
+PRODUCT = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\*([A-Za-z_]\w*)(?![\w.])")
+"""Two names multiplied."""
 
 
 def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
@@ -487,6 +503,7 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
         foreign = [w for w in words_of(facts.name) if w in FOREIGN and w not in used and w not in name]
         foreign += [w for w in words_of(facts.name) if w in FOREIGN_TO.get(name, ())]
         foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
+        foreign += [w for w in words_of(facts.name) if w not in used and w in FUSED - {name}]
         if foreign:
             found.contradictions.append(
                 Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")

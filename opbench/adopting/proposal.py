@@ -307,7 +307,8 @@ class SizesRead:
                 return
         launch = self.read.launch
         first = launch.configuration[0] if launch and launch.configuration else ()
-        if axis in FIRST_SIZES and len(self.match.missing) == 1 and len(first) == 1:
+        by_blocks = len(tensor_axes(self.match.problem)) > 1 or "threadIdx" not in self.read.facts.names
+        if axis in FIRST_SIZES and len(self.match.missing) == 1 and len(first) == 1 and by_blocks:
             if first[0].kind == "name" and first[0].text not in self.known:
                 self.known[first[0].text] = axis
                 self.proposal.guesses.append(Guess(axis, first[0].text, ("the grid has so many blocks",)))
@@ -390,7 +391,8 @@ class SizesRead:
                 if axis in axes and axis not in self.fixed:
                     self._require(f"{axis} % {divisor} == 0")
                     why = f"the launch divides {axis} by {divisor} without rounding up"
-                    self.proposal.guesses.append(Guess(axis, f"a multiple of {divisor}", (why,)))
+                    guess = Guess(axis, f"a multiple of {divisor}", (why,))
+                    self.proposal.guesses += [guess] if guess not in self.proposal.guesses else []
         if self.read.launch is None or named & set(axes) or loops or len(self.fixed) == len(tensor_axes(match.problem)):
             return
         for parameter, argument in self._given():
@@ -418,6 +420,10 @@ class SizesRead:
                 self._require(f"{axis} == {named[0]}")
                 why = f"the grid has {named[0]} for both sides"
                 self.proposal.guesses.append(Guess(axis, named[0], (why,)))
+        code = [token.text for token in self.read.kernel.tokens]
+        for name in self.match.axes if len(sizes) == 1 else ():
+            if [name, "*", name] in (code[index : index + 3] for index in range(len(code))):
+                add(Contradiction("sizes", name, f"the kernel has {name} * {name} elements, not {name}"))
         if len(sizes) == 1 and len(several) > 1:
             text = f"the grid has {len(several)} sizes of elements, and {self.match.operator}'s tensors have one"
             add(Contradiction("grid", sizes[0], text))

@@ -15,7 +15,7 @@ _TOKENS = re.compile(
       |'(?:\\.|[^'\\\n])*'?)
   | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
   | (?P<name>[A-Za-z_$][\w$]*)
-  | (?P<mark><<<|>>>|::|->|\.\.\.|.)
+  | (?P<mark><<[ ]?<|>>[ ]?>|::|->|\.\.\.|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -59,7 +59,8 @@ def tokens(text: str) -> Iterator[Token]:
         if kind in ("space", "comment"):
             fresh = fresh or "\n" in match[0]
             continue
-        yield Token(kind, match[0], match.start())
+        written = match[0].replace(" ", "") if kind == "mark" else match[0]  # << <, as some editors write it
+        yield Token(kind, written, match.start())
         fresh = kind == "directive"
 
 

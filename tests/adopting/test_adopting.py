@@ -546,6 +546,36 @@ def test_a_helper_of_an_operator_is_not_the_operator(tmp_path: Path) -> None:
     assert adopt(path, CATALOG).operator == "none"
 
 
+@pytest.mark.parametrize("name", ["relu_square", "add_relu"])
+def test_a_name_that_says_more_than_the_operator_is_not_the_operator(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "fused.cu"
+    path.write_text(ONE_SIDE.replace("KERNEL", name).replace("out[n - 1 - i] = in[i]", "out[i] = in[i] > 0"))
+    with pytest.raises(NoOperator):
+        propose(path, ALL_OPERATORS)
+    path.write_text(path.read_text().replace(name, "relu"))
+    assert propose(path, ALL_OPERATORS).operator == "relu"
+
+
+def test_a_launch_that_an_editor_has_spaced_out_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.cu"
+    path.write_text(SUM_OF_PAIRS.replace("<<<", " << <").replace(">>>", " >> >"))
+    found = propose(path, ALL_OPERATORS)
+    assert 'block = ["128"]' in launch_line(found) and found.guesses == []
+
+
+def test_a_size_that_is_a_side_or_a_number_of_blocks_is_not_the_number_of_elements(tmp_path: Path) -> None:
+    path = tmp_path / "copy.cu"
+    path.write_text(
+        ONE_SIDE.replace("KERNEL", "copy").replace("i < n", "i < n * n").replace("out[n - 1 - i]", "out[i]")
+    )
+    assert "sizes" in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+    path.write_text(
+        "__global__ void add(int* c, const int* a, const int* b) { int i = threadIdx.x; c[i] = a[i] + b[i]; }\n"
+        "void run(int* c, int* a, int* b) { add<<<1, 5>>>(c, a, b); }\n"
+    )
+    assert "axis" in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+
+
 def test_a_constant_of_the_host_in_a_templates_arguments_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "gemm.cu"
     text = GEMM.replace("__global__", "template <bool TWICE>\n__global__").replace("gemm<<<", "gemm<TWICE><<<")
@@ -754,6 +784,16 @@ def test_sizes_that_a_launch_ties_together_are_required(
         ({"const float* A": "const float** A", "A[row": "A[0][row"}, "tensors"),
         ({"B[i * N + col]": "B[col * K + i]"}, "layout"),
         ({"A[row * K + i]": "A[i * M + row]"}, "layout"),
+        (
+            {
+                "int M, int N, int K": "",
+                "rows, wide, deep);": ");",
+                "c, )": "c)",
+                "C, )": "C)",
+                "B[i * N + col]": "B[col * K + i]",
+            },
+            "layout",
+        ),
         (
             {
                 "int M, int N, int K": "int N",
