@@ -58,12 +58,14 @@ def _click_option(
     if hint is bool:
         return click.option(*flags, name, is_flag=True, help=details.help)
     known = default if _is_shown(default, details) else None
+    if isinstance(known, int) and details.unit != 1:
+        known //= details.unit
     return click.option(
         *flags,
         name,
         type=_click_type(type_of(hint), details),
         multiple=get_origin(hint) is tuple,
-        default=known if known is None or details.unit == 1 else int(str(known)) // details.unit,
+        default=known,
         show_default=known is not None,
         callback=_reader(details.parse) if details.parse else None,
         metavar=details.metavar,

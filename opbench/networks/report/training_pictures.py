@@ -16,8 +16,6 @@ from opbench.networks.report.words import size
 from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK, MUTED
 
-LOOKS = dict(zip(GROUPS, (COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[5], COLOURS[2]), strict=True))
-"""The colour of each group."""
 KINDS = ("convolution", "linear", "batch norm", "pooling, sampling", "other")
 ROOM = 0.035
 """Least share of the whole for which a bar shows its name."""
