@@ -387,7 +387,7 @@ class SizesRead:
         self._contradict_grid(_listed(grid), axes)
         named = {word for text in _listed(grid) + _listed(block) for word in re.findall(r"[A-Za-z_]\w*", text)}
         if not loops:
-            for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)", f"{grid} {block}"):
+            for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)\b(?!\) \+ 1)", f"{grid} {block}"):
                 if axis in axes and axis not in self.fixed:
                     self._require(f"{axis} % {divisor} == 0")
                     why = f"the launch divides {axis} by {divisor} without rounding up"

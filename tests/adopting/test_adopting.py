@@ -728,6 +728,8 @@ def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) ->
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil(count / 128)"))
     found = propose(path, ALL_OPERATORS)
     assert found.requires == ["n % 128 == 0"] and 'grid = ["n // 128"]' in launch_line(found)
+    path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "count / 128 + 1"))
+    assert propose(path, ALL_OPERATORS).requires == []
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128, 128", "32, count / 32"))
     assert propose(path, ALL_OPERATORS).requires == ["n % 32 == 0"]
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil((float)count / 128)"))
