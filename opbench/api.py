@@ -16,7 +16,7 @@ from opbench.adopting.memory_plan import MemoryPlans
 from opbench.checking import backends
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of
-from opbench.gpu.limits.ceilings import Ceilings, committed
+from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import CASE_NAME, Case, select
 from opbench.kernels.folders import Catalog
@@ -67,7 +67,9 @@ def run(
     chosen = replace(options or RunOptions(), **changes)
     on, gpu, variants, backend = chosen.on, chosen.gpu, chosen.variants, chosen.backend
     if on and chosen.gpus:
-        raise UsageError(f"--on {on} has workers of its own; leave --gpus {chosen.gpus} out, each worker has one GPU")
+        raise UsageError(
+            f"--gpus {chosen.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus"
+        )
     if on and backend == "auto":
         backend = "cuda"  # The backend of the remote workers, whatever this machine has.
     targets = target_names(target)
@@ -77,7 +79,7 @@ def run(
     folder = chosen.out or paths.new_run(f"{suite.name}-{backend}")
     processes = PROCESSES if chosen.publish else 1
     if chosen.report and backend == "cpu":
-        committed(gpu)  # An unknown GPU raises UsageError before anything runs.
+        committed_ceilings(gpu)  # An unknown GPU raises UsageError before anything runs.
     setup = RunSetup(
         backend,
         folder,
@@ -106,9 +108,9 @@ def run(
 
     if on:
         from opbench.running.cluster import run_on_cluster
-        from opbench.running.clusters import connected
+        from opbench.running.clusters import connect
 
-        with connected(on, chosen.tls) as (client, wait_s):
+        with connect(on, chosen.tls) as (client, wait_s):
             finished = run_on_cluster(suite, setup, client, wait_s, tell)
     else:
         finished = run_suite(suite, setup, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
@@ -138,13 +140,13 @@ def expand(
     """
     target, *others = target_names(target)
     if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
-        raise UsageError(f"'{name}' is no FILE.cu; several targets must all be files of your own")
+        raise UsageError(f"'{name}' is not a .cu file; several targets must all be .cu files")
     catalog = Catalog(variants)
     backend = backends.resolve(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
     if problems and not is_file(target):
         raise UsageError(
-            f"--problem {problems[0]}: '{target}' is no FILE.cu; suites and operators have their own sizes"
+            f"--problem {problems[0]}: '{target}' is not a .cu file; suites and operators define their own sizes"
         )
     if is_file(target):
         own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]

@@ -55,10 +55,10 @@ def diagnose() -> list[Need]:
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
         ("host compiler", _compiler),
         ("Nsight Compute", lambda: _profiler("ncu")), ("Nsight Systems", lambda: _profiler("nsys")),
-        ("hardware counters", _counters), ("profiler attached", _attached),
+        ("hardware counters", _counters), ("profiler attached", _profiler_attached),
         ("cache", _cache), ("disk", _disk), ("terminal", _terminal),
     ]  # fmt: skip
-    rows = [_guarded(name, probe) for name, probe in probes]
+    rows = [_run_probe(name, probe) for name, probe in probes]
     return [*rows, *_backends({row.name: row for row in rows})]
 
 
@@ -86,7 +86,7 @@ def print_report(rows: Sequence[Need], console: Console) -> None:
             console.print(Text(f"{'':{width + 9}}  → {row.remedy}", "bold"), soft_wrap=True)
 
 
-def _guarded(name: str, probe: Callable[[], Need]) -> Need:
+def _run_probe(name: str, probe: Callable[[], Need]) -> Need:
     try:
         return probe()
     except Exception as error:  # a broken library must not hide what the other probes see
@@ -160,7 +160,7 @@ def _gpu() -> Need:
         return Need("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
                    "install NVIDIA's driver; in a container add --gpus all; without a GPU: --backend cpu")  # fmt: skip
     if code := driver.cuInit(0):
-        return Need("GPU", "missing", f"the driver is there but cuInit fails with error {code}",
+        return Need("GPU", "missing", f"the driver is installed, but cuInit fails with error {code}",
                    "see what nvidia-smi says; after an update of the driver: reboot")  # fmt: skip
     count, version = ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
@@ -294,7 +294,7 @@ def _profiler(tool: Tool) -> Need:
     name = tools.FULL_NAMES[tool]
     if (path := tools.locate(tool)) is None:
         return Need(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
-    version = re.search(r"[Vv]ersion\s+([\d.]+)", _output([path, "--version"]))
+    version = re.search(r"[Vv]ersion\s+([\d.]+)", _program_output([path, "--version"]))
     if version is None:
         return Need(name, "warning", f"{path} does not report its version", f"{path} --version")
     return Need(name, "ok", f"{version[1]} at {path}")
@@ -309,7 +309,7 @@ def _counters() -> Need:
     return Need("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
 
 
-def _attached() -> Need:
+def _profiler_attached() -> Need:
     if variable := tool_attached():
         return Need(
             "profiler attached", "warning", f"{variable} is set: times are not to be trusted", f"unset {variable}"
@@ -343,7 +343,7 @@ def _terminal() -> Need:
     return Need("terminal", "ok", seen)
 
 
-def _output(argv: Sequence[str]) -> str:
+def _program_output(argv: Sequence[str]) -> str:
     """Return what a program prints on both streams; empty if the program cannot run."""
     try:
         done = subprocess.run(
@@ -355,4 +355,4 @@ def _output(argv: Sequence[str]) -> str:
 
 
 def _first_line(argv: Sequence[str]) -> str:
-    return next(iter(_output(argv).strip().splitlines()), "of unknown version")
+    return next(iter(_program_output(argv).strip().splitlines()), "of unknown version")

@@ -135,7 +135,7 @@ class NotFinite(LaunchError):
 
 
 @contextlib.contextmanager
-def located(locate: Callable[[], Location | None]) -> Iterator[None]:
+def with_location(locate: Callable[[], Location | None]) -> Iterator[None]:
     """Give each error raised inside the context the location that `locate` returns, unless it has one."""
     try:
         yield

@@ -1,6 +1,6 @@
 """Options as fields of a frozen dataclass, so that each name, type, default and help text is defined in one place.
 
-`opbench.cli.fields` builds the options of a command from them; in Python the fields are keyword arguments.
+`opbench.cli.dataclass_options` builds the options of a command from them; in Python the fields are keyword arguments.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_bytes(text: str) -> int:
     """Return the number of bytes that a text such as 900MB means; raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?B)?", text.strip(), re.IGNORECASE)
     if not match:
-        raise ValueError(f"{text}: is no size; such as 900MB or 1.2GB, of 10**6 and 10**9 bytes")
+        raise ValueError(f"{text}: is not a size; give a size such as 900MB or 1.2GB (10**6 and 10**9 bytes)")
     return round(float(match[1]) * UNITS[(match[2] or "B").upper()])
 
 

@@ -106,7 +106,7 @@ def cache_folder(name: str = "") -> Path:
     opbench loads code from there. A folder that others may have created or may write to under a predictable name is
     therefore skipped, unless the user names it.
     """
-    for root, is_ours in _roots():
+    for root, is_ours in _cache_roots():
         path = (root / name).absolute()
         try:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,12 +116,12 @@ def cache_folder(name: str = "") -> Path:
                     return path
         except OSError:
             continue
-    path = _last_resort() / name
+    path = _temporary_cache() / name
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def _roots() -> list[tuple[Path, Callable[[Path], bool]]]:
+def _cache_roots() -> list[tuple[Path, Callable[[Path], bool]]]:
     """Return the possible cache folders, best first, each with a function that tells whether to trust one."""
     chosen = os.environ.get("OPBENCH_CACHE")
     if chosen:
@@ -141,7 +141,7 @@ def _is_private(folder: Path) -> bool:
 
 
 @functools.cache
-def _last_resort() -> Path:
+def _temporary_cache() -> Path:
     return Path(tempfile.mkdtemp(prefix="opbench-"))
 
 
@@ -163,12 +163,12 @@ def publish(made: Path, final: Path) -> None:
     """Move a complete file to its final path on the same file system in one step, and sync the file and its name to
     disk.
     """
-    _sync(made, os.O_RDONLY)
+    _fsync(made, os.O_RDONLY)
     made.replace(final)
-    _sync(final.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _fsync(final.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _fsync(path: Path, flags: int) -> None:
     handle = os.open(path, flags)
     try:
         os.fsync(handle)

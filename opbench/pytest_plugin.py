@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from opbench.checking.checking import Checked, Session
+    from opbench.checking.checking import CheckResult, Session
     from opbench.kernels.case import Case
     from opbench.results.result import Verdict
     from opbench.timing.measurement import Measurement
@@ -76,13 +76,15 @@ def opbench_benchmark(
         if not benchmark.enabled:
             return benchmark.pedantic(lambda: None)  # type: ignore[no-any-return]
         measurement = _measure(opbench_session, chosen, timing)
-        _feed(benchmark, opbench_timer, chosen, measurement, checked.machine_code_sha256)
+        _pass_samples(benchmark, opbench_timer, chosen, measurement, checked.machine_code_sha256)
         return measurement
 
     return measure
 
 
-def _right_case(session: Session, name: str, variants: Sequence[str | Path], benchmark: Any) -> tuple[Case, Checked]:
+def _right_case(
+    session: Session, name: str, variants: Sequence[str | Path], benchmark: Any
+) -> tuple[Case, CheckResult]:
     """Return the case and its check if it is correct; otherwise end the test with opbench's message."""
     from opbench.errors import OpbenchError
     from opbench.kernels.folders import case_named
@@ -93,7 +95,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
         unsupported = session.unsupported(case)
         if not unsupported:
             checked = session.check(case)
-            reason = "" if checked.verdict.right else _told(case.name, checked.verdict)
+            reason = "" if checked.verdict.right else _failure_text(case.name, checked.verdict)
     except OpbenchError as error:
         reason = f"{name}: {error}"
     if reason:
@@ -105,7 +107,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
     return case, checked
 
 
-def _told(case: str, verdict: Verdict) -> str:
+def _failure_text(case: str, verdict: Verdict) -> str:
     """Return what is wrong with a case, as `opbench check` prints it."""
     from opbench.report.findings import finding_lines
 
@@ -129,7 +131,9 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
     return measured.measurements[case.name]
 
 
-def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:
+def _pass_samples(
+    benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str
+) -> None:
     """Pass the samples to pytest-benchmark, one per round, through its own interface."""
     from opbench.export.pytest_benchmark import extra_info
 

@@ -251,10 +251,10 @@ class Trial:
         return None
 
 
-def quickest_first(cases: Sequence[Case], is_last: Callable[[Case], bool]) -> list[Case]:
-    """A problem of middling size and what its module serves, then by module; then those that `is_last`."""
-    by_size = sorted((c for c in cases if not is_last(c)), key=lambda c: c.problem.flops() + c.problem.bytes())
-    last = [case for case in cases if is_last(case)]
+def quickest_first(cases: Sequence[Case], is_channels_last: Callable[[Case], bool]) -> list[Case]:
+    """A problem of middling size and what its module serves, then by module; then those that `is_channels_last`."""
+    by_size = sorted((c for c in cases if not is_channels_last(c)), key=lambda c: c.problem.flops() + c.problem.bytes())
+    last = [case for case in cases if is_channels_last(case)]
     first = by_size[len(by_size) // 2 :][:1]
     modules = collections.defaultdict(list)
     for case in (*first, *by_size):

@@ -70,7 +70,7 @@ def test_a_case_is_found_by_its_name(name: str) -> None:
     ("name", "words"),
     [
         ("relu", "'relu' is no case"),
-        ("relu/scalar", "is no case; one looks like"),
+        ("relu/scalar", "is not a case name; an example is"),
         ("relo/scalar(n=3)", "did you mean 'relu'"),
         ("relu/scaler(n=3)", "did you mean 'scalar'"),
         ("relu/scalar(m=3)", "unknown axis 'm'"),

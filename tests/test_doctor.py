@@ -134,7 +134,7 @@ def test_little_space_and_a_cache_that_will_not_last(monkeypatch: pytest.MonkeyP
 
 def test_an_attached_profiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    row = doctor._attached()
+    row = doctor._profiler_attached()
     assert row.state == "warning" and "NSYS_PROFILING_SESSION_ID" in row.seen
 
 

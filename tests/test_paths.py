@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    paths._last_resort.cache_clear()
+    paths._temporary_cache.cache_clear()
     return tmp_path / "temporary" / f"opbench-{os.getuid()}"
 
 

@@ -218,15 +218,15 @@ def mask_of_the_step_before(patch: pytest.MonkeyPatch) -> None:
         assert nodes != list(whole.nodes)
         return replace(whole, nodes=tuple(nodes)), found
 
-    patch.setattr(training, "differentiated", differentiated)
+    patch.setattr(training, "append_backward", differentiated)
 
 
 def last_reader_only(patch: pytest.MonkeyPatch) -> None:
     """Where a value has several readers, the gradient of one takes the place of the other's."""
 
     def add_part(self: gradients._Backward, name: str, gradient: str) -> None:
-        origin = self._origin(name)
-        self.parts[origin] = [self._seen(gradient, origin)]
+        origin = self._viewed_value(name)
+        self.parts[origin] = [self._reshaped_gradient(gradient, origin)]
 
     patch.setattr(gradients._Backward, "_add_part", add_part)
 
@@ -241,9 +241,9 @@ def once_per_node(patch: pytest.MonkeyPatch) -> None:
         pass_back(self, node)  # type: ignore[arg-type]
 
     def first(self: gradients._Backward, name: str, gradient: str) -> None:
-        if self._origin(name) not in given:
+        if self._viewed_value(name) not in given:
             add_part(self, name, gradient)
-        given.add(self._origin(name))
+        given.add(self._viewed_value(name))
 
     patch.setattr(gradients._Backward, "pass_back", one_node)
     patch.setattr(gradients._Backward, "_add_part", first)
@@ -251,7 +251,7 @@ def once_per_node(patch: pytest.MonkeyPatch) -> None:
 
 def writes_before_reads(patch: pytest.MonkeyPatch) -> None:
     """Who writes a state anew waits for producers alone, and not for those who read the old one."""
-    needs = Graph._needs
+    needs = Graph._predecessors
 
     def producers(self: Graph) -> dict[str, list[str]]:
         found = needs(self)
@@ -262,7 +262,7 @@ def writes_before_reads(patch: pytest.MonkeyPatch) -> None:
                 found[node.name] = [before for before in found[node.name] if outputs[before] & read]
         return found
 
-    patch.setattr(Graph, "_needs", producers)
+    patch.setattr(Graph, "_predecessors", producers)
 
 
 def check_slopes_of_a_square() -> None:

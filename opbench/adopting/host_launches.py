@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from opbench.errors import UsageError
 from opbench.kernels.expression import evaluate
-from opbench.source.c_expression import Unreadable, converted, tokens_of
+from opbench.source.c_expression import Unreadable, convert, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
 
@@ -428,7 +428,7 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
 
 def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
     """The number that an expression is; raises Unreadable with the name that has no value."""
-    text = converted(given, known)
+    text = convert(given, known)
     try:
         return int(evaluate(text, {}))
     except UsageError:

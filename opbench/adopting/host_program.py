@@ -18,7 +18,7 @@ from opbench.adopting.host_launches import (
     parameter_of,
 )
 from opbench.adopting.host_turns import first_cases, with_pointers_followed, written_out
-from opbench.source.c_expression import SIZES, Unreadable, converted, tokens_of
+from opbench.source.c_expression import SIZES, Unreadable, convert, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, closing_angle, split
@@ -118,10 +118,10 @@ class HostProgram:
         buffer = self.buffers[name]
         whole = {**self.known, **known}
         if buffer.elements:
-            return converted(buffer.elements, whole)
+            return convert(buffer.elements, whole)
         if not buffer.bytes:
             raise Unreadable(name)
-        return f"({converted(buffer.bytes, whole)}) // 4"
+        return f"({convert(buffer.bytes, whole)}) // 4"
 
     def pointer(self, given: Sequence[Token]) -> str:
         """The buffer that an argument points into, through the names of functions' parameters; "" for none."""

@@ -40,7 +40,7 @@ from opbench.kernels.memory_header import (
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
-from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
+from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, convert, tokens_of
 from opbench.source.project import project_folders
 from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import closure
@@ -318,7 +318,7 @@ class _Writer:
     def _expression(self, given: Sequence[Token], number: int, read: KernelRead | None = None) -> str:
         """An expression of the sizes whose value is a number; the number where the language has no words for it."""
         try:
-            text = plain_quotient(converted(given, {**self._known(read), **self.roots}))
+            text = plain_quotient(convert(given, {**self._known(read), **self.roots}))
             return text if self._says(text, number) else str(number)
         except (Unreadable, UsageError):
             return str(number)
@@ -407,7 +407,7 @@ class _Writer:
         try:
             if number is None:
                 raise Unreadable(parameter.name)
-            text = converted(given, {**known, **self.roots}, real=True)
+            text = convert(given, {**known, **self.roots}, real=True)
             named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             same = named and float(expression.evaluate(text, self.sizes, True)) == number
             return f'"{text}"' if same else repr(number)
@@ -472,7 +472,7 @@ class _Writer:
                 continue
             divided = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.bytes and ELEMENT_BYTES[dtype] > 1 else ""
             try:
-                inner = converted(tokens, {**self._known(), **self.roots})
+                inner = convert(tokens, {**self._known(), **self.roots})
                 text = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
                 text = f"{text}{factor}{divided}" if factor or divided else inner
                 if self._says(text, number):
@@ -546,7 +546,7 @@ class _Writer:
 def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
     """The value of an expression of floats; None where it cannot be read."""
     try:
-        return float(expression.evaluate(converted(given, known, real=True), {}, True))
+        return float(expression.evaluate(convert(given, known, real=True), {}, True))
     except (Unreadable, UsageError):
         return None
 

@@ -18,7 +18,7 @@ from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
-from opbench.source.c_expression import Unreadable, converted, tokens_of
+from opbench.source.c_expression import Unreadable, convert, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle, split
 
@@ -256,7 +256,7 @@ class SizesRead:
                 self.known[argument[0].text] = same if len(argument) == 1 else self.known[argument[0].text]
             elif len(argument) > 1:
                 with contextlib.suppress(Unreadable):
-                    text = converted(argument, self.known)
+                    text = convert(argument, self.known)
                     if set(re.findall(r"[A-Za-z_]\w*", text)) & set(self.match.axes.values()) - {axis}:
                         self._require(f"{axis} == {text}")
                         self.proposal.guesses.append(Guess(axis, text, ("the launch gives this for it",)))
@@ -587,7 +587,7 @@ def _template(given: str, known: Mapping[str, Sequence[Token] | str]) -> str:
             text = value[0].text  # true, false or a type
         elif any(token.text in constants for token in part):
             with contextlib.suppress(Unreadable):
-                text = converted(part, constants).replace("//", "/")
+                text = convert(part, constants).replace("//", "/")
         parts.append(text)
     return f"<{', '.join(parts)}>" if given else ""
 
@@ -636,7 +636,7 @@ def _texels(
     why = "no cudaMallocArray of it"
     if made is not None and made.size:
         try:
-            return [plain_quotient(converted(part, known)) for part in made.size]
+            return [plain_quotient(convert(part, known)) for part in made.size]
         except Unreadable as error:
             why = str(error)
     proposal.notes.append(f"the size of '{name}' in texels is guessed from its tensor ({why})")
@@ -704,7 +704,7 @@ def _argument(
         written = str(value)
         if value is None:
             try:
-                written = f'"{converted(given, known, real=True)}"'
+                written = f'"{convert(given, known, real=True)}"'
             except Unreadable:
                 value = 0.0 if name == "beta" else 1.0
                 written, why = str(value), "the host's value cannot be read"
@@ -714,7 +714,7 @@ def _argument(
             proposal.contradictions.append(Contradiction("formula", parameter.name, text))
         return written if kind == "f32" and value is not None else f"{{ {kind} = {written} }}"
     try:
-        return f'"{plain_quotient(converted(given, known))}"'
+        return f'"{plain_quotient(convert(given, known))}"'
     except Unreadable as error:
         text = f"what '{parameter.name}' is cannot be read ({plain_name(str(error))}): write an expression of the axes"
         proposal.contradictions.append(Contradiction("launch", parameter.name, text))
@@ -769,7 +769,7 @@ def _geometry(proposal: Proposal, launch: HostLaunch, sizes: SizesRead) -> tuple
     shared = ""
     if len(launch.configuration) > 2:
         try:
-            shared = plain_quotient(converted(launch.configuration[2], sizes.known))
+            shared = plain_quotient(convert(launch.configuration[2], sizes.known))
         except Unreadable as error:
             proposal.contradictions.append(Contradiction("launch", "shared", f"shared bytes cannot be read ({error})"))
     return sides[0], sides[1], shared
@@ -781,7 +781,7 @@ def _sides(proposal: Proposal, number: int, given: Sequence[Token], sizes: Sizes
     found = []
     for index, part in enumerate(parts):
         try:
-            found.append(plain_quotient(converted(part, sizes.known)))
+            found.append(plain_quotient(convert(part, sizes.known)))
         except Unreadable as error:
             if (value := sizes.number(number, index)) is not None:
                 found.append(str(value))

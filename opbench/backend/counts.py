@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from opbench.backend.findings import place_words
+from opbench.backend.findings import place_text
 from opbench.errors import UsageError, unknown
 from opbench.records import JSON, from_json
 
@@ -66,7 +66,7 @@ class LineTraffic:
     @property
     def place(self) -> str:
         """Such as "line 12"."""
-        return place_words(self.file, self.line, self.called_from)
+        return place_text(self.file, self.line, self.called_from)
 
     @property
     def words(self) -> str:

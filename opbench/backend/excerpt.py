@@ -94,7 +94,7 @@ def _postfix_start(text: str, end: int) -> int:
     at = end
     while at > 0:
         if text[at - 1] in CLOSING:
-            opening = _opening(text, at - 1)
+            opening = _opening_bracket(text, at - 1)
             if opening < 0:
                 return at
             at = opening
@@ -121,7 +121,7 @@ def _postfix_end(text: str, end: int) -> int:
     return end
 
 
-def _opening(text: str, closing: int) -> int:
+def _opening_bracket(text: str, closing: int) -> int:
     """Return the position of the bracket that a closing one belongs to; -1 where there is none."""
     depth = 0
     for at in range(closing, -1, -1):

@@ -72,7 +72,7 @@ class Finding:
     @property
     def place(self) -> str:
         """Such as "line 12"; empty where no line is known."""
-        return place_words(self.file, self.line, self.called_from) if self.line else ""
+        return place_text(self.file, self.line, self.called_from) if self.line else ""
 
     @property
     def first_place(self) -> tuple[str, int, int]:
@@ -112,7 +112,7 @@ def place_and_message(finding: Finding, path: str) -> str:
     return f"{place}{finding.rule}: {finding.message}{inside}"
 
 
-def place_words(file: str, line: int, called_from: int = 0) -> str:
+def place_text(file: str, line: int, called_from: int = 0) -> str:
     """Return "line 12", or "line 57 (in tile.cuh:20)" for a header's line that the kernel's line 57 calls."""
     return f"line {called_from} (in {PurePath(file).name}:{line})" if called_from else f"line {line}"
 

@@ -47,7 +47,7 @@ def bind(
     Raises LaunchError for what the device rejects, CompileError, and UsageError for an invalid header or library file.
     """
     if case.variant.is_library:
-        return Binding(_bind_library(backend, case, _joined(case, buffers)))
+        return Binding(_bind_library(backend, case, _with_in_place_outputs(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
     launches = [launch for launch in every if setup in (None, launch.setup)]
     if launches and launches[0] is not every[0]:  # the launch before it is not part of this binding
@@ -66,11 +66,11 @@ def bind(
 def rebind(backend: Backend, case: Case, bound: Binding, buffers: Mapping[str, Buffer]) -> Launch:
     """Return the launch of a bound case on other buffers, without looking its module up again."""
     if bound.program is None:
-        return _bind_library(backend, case, _joined(case, buffers))
+        return _bind_library(backend, case, _with_in_place_outputs(case, buffers))
     return bound.program.bind(bound.launches, buffers)
 
 
-def _joined(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+def _with_in_place_outputs(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
     """Return the buffers, where outputs that a library updates in place are replaced by their inputs."""
     own = case.problem.in_place if case.variant.in_place else {}
     return {**buffers, **{old: buffers[new] for new, old in own.items()}}

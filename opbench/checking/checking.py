@@ -15,9 +15,9 @@ from opbench.backend.findings import Finding, headline
 from opbench.backend.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WARP_MASK, WRONG_RESULT
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import Binding, allocate, bind
-from opbench.checking.expected import Expected, Prepared
+from opbench.checking.expected import Expected, PreparedProblem
 from opbench.checking.huge import check_huge, is_huge
-from opbench.checking.on_device import give_back, judge_buffer
+from opbench.checking.on_device import judge_buffer, release_device_cache
 from opbench.checking.patterns import Evidence, Partial, Pattern, pattern_of
 from opbench.checking.verdict import (
     Judgement,
@@ -67,7 +67,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of checking one case."""
 
     verdict: Verdict
@@ -81,11 +81,11 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Ready:
+class BoundCase:
     """A case bound to its problem's buffers and to its own workspace."""
 
     case: Case
-    prepared: Prepared
+    prepared: PreparedProblem
     workspace: Mapping[str, Buffer]
     binding: Binding
     traced: bool = False
@@ -114,30 +114,30 @@ class Session:
         self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
         """The number of multiprocessors for grid sizes."""
         self.seed = seed
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedProblem | None = None
 
     # A problem's buffers ------------------------------------------------------------------------------------------
 
-    def prepare(self, problem: Operator, given: Arrays | None = None) -> Prepared:
+    def prepare(self, problem: Operator, given: Arrays | None = None) -> PreparedProblem:
         """Return the buffers of a problem; the previous problem's buffers are freed.
 
         `given` are stored inputs that replace the seeded ones.
         """
         if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
             self.release()
-            buffers = allocate(self.backend, _tensors(problem))
-            self._prepared = Prepared(problem, self.seed, buffers, given, self.backend)
+            buffers = allocate(self.backend, _all_tensors(problem))
+            self._prepared = PreparedProblem(problem, self.seed, buffers, given, self.backend)
         return self._prepared
 
-    def move(self, prepared: Prepared) -> Prepared:
+    def move(self, prepared: PreparedProblem) -> PreparedProblem:
         """Move the problem to new buffers, allocated before the old ones are freed if both fit."""
         try:
-            buffers = allocate(self.backend, _tensors(prepared.problem))
+            buffers = allocate(self.backend, _all_tensors(prepared.problem))
             self.release()
         except EnvironmentFault:
             self.release()
-            buffers = allocate(self.backend, _tensors(prepared.problem))
-        self._prepared = Prepared(prepared.problem, self.seed, buffers, prepared.given, self.backend)
+            buffers = allocate(self.backend, _all_tensors(prepared.problem))
+        self._prepared = PreparedProblem(prepared.problem, self.seed, buffers, prepared.given, self.backend)
         prepared.moved_to(self._prepared)
         return self._prepared
 
@@ -146,7 +146,7 @@ class Session:
         if self._prepared is not None:
             self.backend.free(self._prepared.buffers)
             self._prepared = None
-            give_back()
+            release_device_cache()
 
     # A case -------------------------------------------------------------------------------------------------------
 
@@ -168,14 +168,16 @@ class Session:
                 return f"needs the Python module {module} ({error})"
         return None
 
-    def bind(self, case: Case, prepared: Prepared, traced: bool = False) -> Ready:
+    def bind(self, case: Case, prepared: PreparedProblem, traced: bool = False) -> BoundCase:
         """Bind a case to a problem's buffers and a new workspace that the caller frees.
 
         `traced` binds the build that traces run.
         """
         workspace = allocate(self.backend, case.workspace(self.sm_count))
         buffers = {**prepared.buffers, **workspace}
-        return Ready(case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced)
+        return BoundCase(
+            case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced
+        )
 
     def launch(self, case: Case) -> Launch:
         """Return the case's launch on verified inputs; it stays valid until the next problem is prepared."""
@@ -185,7 +187,7 @@ class Session:
 
     # Check --------------------------------------------------------------------------------------------------------
 
-    def check(self, case: Case, given: Arrays | None = None) -> Checked:
+    def check(self, case: Case, given: Arrays | None = None) -> CheckResult:
         """Check a case: trace it if possible, then run it on normals, on small integers and on special inputs.
 
         Runs on integers and special inputs are traced, too, because they may take other paths through the kernel. A
@@ -194,12 +196,12 @@ class Session:
         """
         if self.is_sampled(case):
             assert isinstance(self.backend, Traced)
-            return Checked(check_huge(self.backend, case, self.sm_count), {}, None, "")
+            return CheckResult(check_huge(self.backend, case, self.sm_count), {}, None, "")
         prepared = self.prepare(case.problem, given)
         ready = self.bind(case, prepared, self.is_traced(case))
         outcome = Outcome(Verdict(False))
         try:
-            trace = self._decided(ready, "normal", self._trace(ready)) if ready.traced else None
+            trace = self._resolve_undefined_hints(ready, "normal", self._trace(ready)) if ready.traced else None
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             found = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if found:
@@ -218,7 +220,7 @@ class Session:
             if outcome.verdict.right and trace:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not found:
-                outcome = self._explained(outcome, case, hints)
+                outcome = self._add_causes(outcome, case, hints)
             if not outcome.verdict.right and (mistaken := _mistaken_pointers(ready)):
                 verdict = outcome.verdict
                 findings = (*mistaken, *verdict.findings)
@@ -231,13 +233,13 @@ class Session:
             verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
             counted = trace.traffic.renamed(portable) if trace else None
             sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
-            return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)
+            return CheckResult(verdict, self._resources(ready.binding), counted, sha256, outputs)
         finally:
             self.backend.free(ready.workspace)
             if outcome.damaged:
                 self.release()
 
-    def _explained(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
+    def _add_causes(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
         """Add possible causes to a wrong result."""
         if isinstance(self.backend, Traced) and not case.variant.is_library:
             hints += tuple(self.backend.compiler_warnings(case.request()))
@@ -266,16 +268,16 @@ class Session:
         finally:
             self.backend.free(ready.workspace)
 
-    def _trace(self, ready: Ready, max_blocks: int | None = None) -> Trace:
-        _fill(ready, "normal")
+    def _trace(self, ready: BoundCase, max_blocks: int | None = None) -> Trace:
+        _write_inputs(ready, "normal")
         return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.stands_for))
 
-    def _traced_run(self, ready: Ready, options: TraceOptions) -> Trace:
+    def _traced_run(self, ready: BoundCase, options: TraceOptions) -> Trace:
         """Run a bound case once, traced, on the current content of its buffers."""
         assert isinstance(self.backend, Traced)
         return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
-    def _decided(self, ready: Ready, kind: str, trace: Trace) -> Trace:
+    def _resolve_undefined_hints(self, ready: BoundCase, kind: str, trace: Trace) -> Trace:
         """Turn hints about undefined shuffle values into errors where such a value reaches an output.
 
         Each line that reads an undefined value runs again with other values instead; if an output differs, the value is
@@ -289,7 +291,7 @@ class Session:
 
         def is_used(finding: Finding) -> bool:
             for fill in UNDEFINED_FILLS:
-                _fill(ready, kind)
+                _write_inputs(ready, kind)
                 options = TraceOptions(count=False, undefined_line=finding.line, undefined_fill=fill)
                 self._traced_run(ready, options)
                 if [ready.buffers[name].fingerprint() for name in outputs] != before:
@@ -301,7 +303,7 @@ class Session:
         errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
         return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
 
-    def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
+    def _check_integers(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
         if problem.allowance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
@@ -312,24 +314,24 @@ class Session:
             return replace(outcome, verdict=replace(verdict, integers="exact"))
         return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
 
-    def _check_special_inputs(self, ready: Ready, outcome: Outcome) -> Outcome:
+    def _check_special_inputs(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         """Run the case on the special inputs that the operator allows."""
         for kind in special_inputs_of(ready.case.problem):
             if not (judged := self._watched_run(ready, kind)).verdict.right:
                 return _with_inputs(judged, SPECIAL_INPUTS[kind][0])
         return outcome
 
-    def _watched_run(self, ready: Ready, kind: str) -> Outcome:
+    def _watched_run(self, ready: BoundCase, kind: str) -> Outcome:
         """Run a bound case once on a kind of inputs, traced if its build allows; findings precede results."""
         if not ready.traced:
             return self.run(ready, kind)
-        expected = _fill(ready, kind)
-        trace = self._decided(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
+        expected = _write_inputs(ready, kind)
+        trace = self._resolve_undefined_hints(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
         if findings := tuple(f for f in trace.findings if not f.hint):
             return Outcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
         return self._judged_run(ready, expected, lambda: None, kind)
 
-    def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
+    def _check_orders(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         """Run in other orders of threads, because the effect of a fault may depend on the order."""
         assert isinstance(self.backend, Traced)
         for _ in range(1, self.backend.orders(ready.case.request())):
@@ -337,13 +339,13 @@ class Session:
                 return again
         return outcome
 
-    def _check_setup(self, ready: Ready, outcome: Outcome) -> Outcome:
+    def _check_setup(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         """Run the setup launches first, then the others, which must not change what setup wrote."""
         first, rest = (
             bind(self.backend, ready.case, ready.buffers, self.sm_count, setup=o, traced=ready.traced).launch
             for o in (True, False)
         )
-        expected = _fill(ready, "normal")
+        expected = _write_inputs(ready, "normal")
         first()
         findings = self.backend.synchronize()
         filled = {name: ready.workspace[name].fingerprint() for name in ready.case.setup.workspaces}
@@ -366,12 +368,12 @@ class Session:
         program = binding.program
         return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
-    def run(self, ready: Ready, kind: str) -> Outcome:
+    def run(self, ready: BoundCase, kind: str) -> Outcome:
         """Run a bound case once on a kind of inputs; judge its outputs and check that it wrote nothing else."""
-        return self._judged_run(ready, _fill(ready, kind), ready.binding.launch, kind)
+        return self._judged_run(ready, _write_inputs(ready, kind), ready.binding.launch, kind)
 
     def _judged_run(
-        self, ready: Ready, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
+        self, ready: BoundCase, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
     ) -> Outcome:
         """Launch and judge the outputs; `before` are findings of earlier launches."""
         launch()
@@ -382,19 +384,19 @@ class Session:
         judged = (
             []
             if damage
-            else [_judged(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
+            else [_judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
         file, line = _kernel_place(ready.case)
         found = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
         found += findings
         for tensor, judgement in zip(outputs, judged, strict=False):
             if judgement.mismatch:
-                pattern = None if found else _pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+                pattern = None if found else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
                 found.append(judgement.mismatch.finding(file, line, pattern))
-        return Outcome(_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
+        return Outcome(_make_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
 
-    def _judge(self, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
-        return _judged(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
+    def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+        return _judge_output(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
 
 
 def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
@@ -423,7 +425,7 @@ def trace_case(
     return trace.traffic, [f for f in trace.findings if not f.hint]
 
 
-def _tensors(problem: Operator) -> list[Tensor]:
+def _all_tensors(problem: Operator) -> list[Tensor]:
     return [*problem.input_tensors(), *problem.output_tensors()]
 
 
@@ -432,7 +434,7 @@ def _is_undefined(finding: Finding) -> bool:
     return finding.hint and finding.kind == WARP_MASK.kind
 
 
-def _fill(ready: Ready, kind: str) -> Expected:
+def _write_inputs(ready: BoundCase, kind: str) -> Expected:
     """Write the inputs of a kind of run to their buffers and poison all other buffers."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     ready.prepared.load(kind)
@@ -444,7 +446,7 @@ def _fill(ready: Ready, kind: str) -> Expected:
     return expected
 
 
-def _why_no_integers(ready: Ready) -> str:
+def _why_no_integers(ready: BoundCase) -> str:
     """Return why the run on small whole numbers need not be exact or is skipped; "" if it must be exact."""
     problem = ready.case.problem
     if problem.allowance(ready.case.variant.precision).exact:
@@ -468,7 +470,7 @@ def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
     return None
 
 
-def _changed_inputs(prepared: Prepared, expected: Expected) -> Finding | None:
+def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | None:
     """Return a finding about the first changed input, else None.
 
     Fingerprints detect a change; only then the content is copied from the device to find the element.
@@ -481,23 +483,23 @@ def _changed_inputs(prepared: Prepared, expected: Expected) -> Finding | None:
     return None
 
 
-def _reference_damage(prepared: Prepared) -> Finding | None:
-    if not prepared.overwritten():
+def _reference_damage(prepared: PreparedProblem) -> Finding | None:
+    if not prepared.is_overwritten():
         return None
     return Finding(OUT_OF_BOUNDS.kind, "write outside of the case's buffers, where the reference lies")
 
 
-def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[str, Buffer]) -> str:
+def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mapping[str, Buffer]) -> str:
     """Return the first fault of the outputs in these buffers after a launch on a kind of inputs; "" if right."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
-    judged = [_judged(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
+    judged = [_judge_output(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
     mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
     return headline(mismatches[0].finding(*_kernel_place(ready.case))) if mismatches else ""
 
 
-def _judged(
-    backend: Backend, prepared: Prepared, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
+def _judge_output(
+    backend: Backend, prepared: PreparedProblem, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
 ) -> Judgement:
     """Compare an output with its reference; bits that were right before are not compared again."""
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
@@ -512,13 +514,13 @@ def _judged(
     return found
 
 
-def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
+def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
     error, norm = summarise(judged)
     reason = headline(found[0]) if found else ""
     return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
 
 
-def _mistaken_pointers(ready: Ready) -> list[Finding]:
+def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
     """Return findings for pointer parameters whose element type differs from their tensor's.
 
     Such a mismatch explains all other faults of a wrong case.
@@ -526,7 +528,7 @@ def _mistaken_pointers(ready: Ready) -> list[Finding]:
     case = ready.case
     if case.variant.is_library:
         return []
-    tensors = {tensor.name: tensor for tensor in _tensors(case.problem)}
+    tensors = {tensor.name: tensor for tensor in _all_tensors(case.problem)}
     macros = dict(case.request().macros)
     found: dict[PointerMismatch, None] = {}
     for launch in ready.binding.launches:
@@ -561,7 +563,7 @@ def _kernel_place(case: Case) -> tuple[str, int]:
     return str(case.variant.path), 0
 
 
-def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
+def _error_pattern(ready: BoundCase, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
     """Return the pattern of an output's wrong elements; None for a large output or without a pattern."""
     problem, case = ready.case.problem, ready.case
     reference = expected.reference[tensor.name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from opbench.backend.base import Backend, Buffer
 from opbench.checking.binding import allocate
-from opbench.checking.expected import Prepared
+from opbench.checking.expected import PreparedProblem
 from opbench.errors import EnvironmentFault
 
 JUDGED = ("normal", "again")
@@ -37,7 +37,7 @@ def kind_of_set(number: int) -> str:
     return CONTENTS[number % len(CONTENTS)]
 
 
-def load_contents(backend: Backend, prepared: Prepared) -> Contents:
+def load_contents(backend: Backend, prepared: PreparedProblem) -> Contents:
     """Return a problem's loaded buffers and further sets with other contents, as many as memory allows."""
     own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
     contents = Contents({CONTENTS[0]: own})
@@ -47,12 +47,14 @@ def load_contents(backend: Backend, prepared: Prepared) -> Contents:
         except EnvironmentFault:
             break
         contents.allocated.append(buffers)
-        _fill(prepared, kind, own, buffers)
+        _write_content(prepared, kind, own, buffers)
         contents.sets[kind] = buffers
     return contents
 
 
-def _fill(prepared: Prepared, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> None:
+def _write_content(
+    prepared: PreparedProblem, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
+) -> None:
     """Write one kind of content, on the device if it can be derived from the normals there."""
     if kind == SHIFTED and prepared.are_independent:
         for tensor in prepared.problem.input_tensors():

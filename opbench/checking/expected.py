@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.backend.base import Backend, Buffer
-from opbench.checking.on_device import Sealed, expected_there, overwritten
+from opbench.checking.on_device import Sealed, expected_on_device, is_overwritten
 from opbench.checking.verdict import Judgement
 from opbench.kernels.arrays import by_pieces
 from opbench.kernels.operator import Operator
@@ -44,7 +44,7 @@ class Expected:
 
 
 @dataclass
-class Prepared:
+class PreparedProblem:
     """A problem's buffers on the device and its expected outputs, shared by all its cases."""
 
     problem: Operator
@@ -88,16 +88,16 @@ class Prepared:
     def inputs(self, kind: str) -> Arrays:
         """Return the inputs of a kind of run, made once; this needs no reference."""
         if kind not in self.made:
-            self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make(kind)
+            self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make_inputs(kind)
         return self.made[kind]
 
     def make_ahead(self, kind: str) -> None:
         """Start making the inputs of a kind of run in another thread while the device is busy."""
         if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= AHEAD_BYTES:
             self.inputs("normal")  # other kinds may be derived from them
-            self.ahead[kind] = _THREAD.submit(self._make, kind)
+            self.ahead[kind] = _THREAD.submit(self._make_inputs, kind)
 
-    def _make(self, kind: str) -> Arrays:
+    def _make_inputs(self, kind: str) -> Arrays:
         if kind == "normal" and self.given is not None:
             return self.given
         if kind == "again" and self.is_doubled:
@@ -109,7 +109,7 @@ class Prepared:
 
     def doubled(self) -> Arrays:
         """Return twice the normals; they need no new reference, because powers of two do not change rounding."""
-        return {t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
+        return {t.name: _doubled_input(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
 
     def load(self, kind: str, verify: bool = False) -> None:
         """Write the inputs of a kind of run to their buffers unless they are there.
@@ -131,11 +131,11 @@ class Prepared:
         """Return whether an input differs from what was written."""
         return self.buffers[name].fingerprint() != self.loaded_prints[name]
 
-    def overwritten(self) -> bool:
+    def is_overwritten(self) -> bool:
         """Return whether a kernel wrote to the memory of a reference."""
-        return any(overwritten(expected.sealed) for expected in self.expected.values())
+        return any(is_overwritten(expected.sealed) for expected in self.expected.values())
 
-    def moved_to(self, other: Prepared) -> None:
+    def moved_to(self, other: PreparedProblem) -> None:
         """Share references, inputs and judgements with the same problem in other buffers."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
         other.fresh_seed, other.ahead = self.fresh_seed, self.ahead
@@ -155,10 +155,10 @@ class Prepared:
             if other is None:
                 inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.allowance(precision).exact
-                found = expected_there(self.backend, self.problem, inputs, exact)
-                reference, magnitude, sealed = found or (*_expected_here(self.problem, inputs, exact), ())
+                found = expected_on_device(self.backend, self.problem, inputs, exact)
+                reference, magnitude, sealed = found or (*_expected_on_host(self.problem, inputs, exact), ())
                 if magnitude and kind in SPECIAL_INPUTS:
-                    magnitude = {name: _finite(m, reference[name]) for name, m in magnitude.items()}
+                    magnitude = {name: _finite_magnitude(m, reference[name]) for name, m in magnitude.items()}
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)
             tolerance = self.problem.allowance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
             if kind in SPECIAL_INPUTS and not tolerance.exact:
@@ -167,26 +167,26 @@ class Prepared:
         return self.expected[key]
 
 
-def _expected_here(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:
+def _expected_on_host(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:
     with ThreadPoolExecutor(2) as pool:  # each of the two keeps one NumPy thread busy
-        scale = None if exact else pool.submit(_quietly, problem.magnitude_outputs, inputs)
-        reference = _quietly(problem.reference_outputs, inputs)
+        scale = None if exact else pool.submit(_without_warnings, problem.magnitude_outputs, inputs)
+        reference = _without_warnings(problem.reference_outputs, inputs)
         return reference, scale.result() if scale else None
 
 
-def _quietly(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
+def _without_warnings(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
     """Compute without NumPy's warnings about infinities, which some inputs contain."""
     with np.errstate(all="ignore"):
         return compute(inputs)
 
 
-def _finite(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def _finite_magnitude(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Replace infinite magnitudes by the result's absolute value, or by 0 where that is infinite, too."""
     sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
     return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
-def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+def _doubled_input(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     if tensor.is_integer:
         return array  # an index has no size
     return by_pieces(array, lambda a: to_storage(2 * from_storage(a, tensor.dtype), tensor.dtype), array.dtype)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from opbench.backend.base import Sparse, Traced
 from opbench.backend.findings import headline
-from opbench.checking.huge_values import Slices, judged, load, load_small, slices_of, written
+from opbench.checking.huge_values import Slices, judge_slices, load, load_small, slices_of, written_slices
 from opbench.errors import LaunchError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
@@ -49,7 +49,12 @@ def huge_problems(
         seen.add(modes)
         for axis, size in problem.axes.items():
             pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
-            if isinstance(size, int) and not pairs <= met and (grown := _grown(problem, axis)) and fits(grown):
+            if (
+                isinstance(size, int)
+                and not pairs <= met
+                and (grown := _huge_along_axis(problem, axis))
+                and fits(grown)
+            ):
                 met |= pairs
                 yield grown
 
@@ -60,32 +65,32 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
     Each item is a list with the longer problem first; a variant takes the first one that it supports.
     """
     seen: set[tuple[str, str]] = set()
-    for problem in sorted(examples, key=_work):
+    for problem in sorted(examples, key=_work_of):
         modes = [f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str)]
         for axis, size in problem.axes.items():
             new = {(axis, mode) for mode in modes or [""]} - seen
             if not isinstance(size, int) or not new:
                 continue
-            made = (_with(problem, axis, size) for size in LONG)
-            if found := [one for one in made if one and _work(one) <= LONG_WORK and one.bytes() > problem.bytes()]:
+            made = (_with_axis_size(problem, axis, size) for size in LONG)
+            if found := [one for one in made if one and _work_of(one) <= LONG_WORK and one.bytes() > problem.bytes()]:
                 seen |= new
                 yield found
 
 
-def _work(problem: Operator) -> float:
+def _work_of(problem: Operator) -> float:
     return problem.flops() + problem.bytes() / 4
 
 
-def _with(problem: Operator, axis: str, size: int) -> Operator | None:
+def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator | None:
     try:
         return type(problem).from_axes({**problem.axes, axis: size})
     except Exception:
         return None
 
 
-def _grown(problem: Operator, axis: str) -> Operator | None:
+def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
     def at(size: int) -> Operator | None:
-        return _with(problem, axis, size)
+        return _with_axis_size(problem, axis, size)
 
     def elements(one: Operator) -> int:
         return max(t.elements for t in [*one.input_tensors(), *one.output_tensors()])
@@ -119,22 +124,22 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
         load_small(case.problem, buffers)
         verdict, _ = _run(backend, case, launches, buffers)
         if not verdict.right or isinstance(slices, str):
-            return _only_where(verdict, slices)
-        which = written(case, slices, buffers)
+            return _limit_claim(verdict, slices)
+        which = written_slices(case, slices, buffers)
         if isinstance(which, str):
-            return _only_where(verdict, which)
+            return _limit_claim(verdict, which)
         skip_blocks = 0
         for _ in range(2):
             load(case, slices, buffers, which)
             verdict, unfinished = _run(backend, case, launches, buffers, skip_blocks)
             if not verdict.right:
                 return verdict
-            values = judged(case, slices, buffers, which)
+            values = judge_slices(case, slices, buffers, which)
             if not values.mismatch or not unfinished:
                 break
             skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
         if not values.count or (values.mismatch and unfinished):
-            return _only_where(verdict, "no block came to its end in time")
+            return _limit_claim(verdict, "no block came to its end in time")
         said = f"a sample of blocks, {values.count} elements judged"
         return replace(
             verdict,
@@ -148,7 +153,7 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
         backend.free(buffers)
 
 
-def _only_where(verdict: Verdict, why: Slices | str) -> Verdict:
+def _limit_claim(verdict: Verdict, why: Slices | str) -> Verdict:
     said = f"a sample of blocks, for where they reach only: {why}"
     return replace(verdict, integers=said) if verdict.right else verdict
 

@@ -46,9 +46,9 @@ class Slices:
 
     def some(self, count: int) -> Operator:
         """Return the problem with `count` slices."""
-        return _at(self.problem, self.axis, count)
+        return _with_axis_size(self.problem, self.axis, count)
 
-    def _apart(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _split_axis(self, name: str, array: np.ndarray) -> np.ndarray:
         place, each = self.places[name]
         return array.reshape(*array.shape[:place], -1, each, *array.shape[place + 1 :])
 
@@ -57,7 +57,7 @@ class Slices:
         if name not in self.places:
             return np.array(array)
         place, each = self.places[name]
-        some = np.take(self._apart(name, array), which, axis=place)
+        some = np.take(self._split_axis(name, array), which, axis=place)
         return some.reshape(*array.shape[:place], len(which) * each, *array.shape[place + 1 :])
 
     def put(self, name: str, array: np.ndarray, which: np.ndarray, some: np.ndarray) -> None:
@@ -66,7 +66,9 @@ class Slices:
             array[...] = some
         else:
             place = self.places[name][0]
-            np.moveaxis(self._apart(name, array), place, 0)[which] = np.moveaxis(self._apart(name, some), place, 0)
+            np.moveaxis(self._split_axis(name, array), place, 0)[which] = np.moveaxis(
+                self._split_axis(name, some), place, 0
+            )
 
     def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
         """Return the slice of each element, given by its flat index."""
@@ -94,27 +96,27 @@ def slices_of(case: Case, sm_count: int) -> Slices | str:
         return "blocks add to what others wrote"
     problem = case.problem
     large = sorted(
-        (axis for axis, size in problem.axes.items() if isinstance(size, int)), key=lambda a: -_size(problem, a)
+        (axis for axis, size in problem.axes.items() if isinstance(size, int)), key=lambda a: -_axis_size(problem, a)
     )
     for axis in large[:2]:
-        if (found := _sliced(problem, axis)) is not None:
+        if (found := _independent_slices(problem, axis)) is not None:
             return found
     return "its slices are not independent of each other"
 
 
-def _size(problem: Operator, axis: str) -> int:
+def _axis_size(problem: Operator, axis: str) -> int:
     size = problem.axes[axis]
     return size if isinstance(size, int) else 0
 
 
-def _at(problem: Operator, axis: str, size: int) -> Operator:
+def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator:
     return type(problem).from_axes({**problem.axes, axis: size})
 
 
-def _sliced(problem: Operator, axis: str) -> Slices | None:
+def _independent_slices(problem: Operator, axis: str) -> Slices | None:
     """Return the problem's slices along an axis if a small problem shows that they are independent, else None."""
     try:
-        whole, part = _at(problem, axis, SAMPLE), _at(problem, axis, len(CHOSEN))
+        whole, part = _with_axis_size(problem, axis, SAMPLE), _with_axis_size(problem, axis, len(CHOSEN))
         tensors = [*whole.input_tensors(), *whole.output_tensors()]
         if whole.flops() + sum(t.nbytes for t in tensors) > MOST_WORK:
             return None
@@ -128,12 +130,14 @@ def _sliced(problem: Operator, axis: str) -> Slices | None:
         if not all(name in places for name in problem.outputs):
             return None
         slices = Slices(problem, axis, places)
-        return slices if all(_independent(slices, whole, part, SEED + draw) for draw in range(DRAWS)) else None
+        return (
+            slices if all(_are_slices_independent(slices, whole, part, SEED + draw) for draw in range(DRAWS)) else None
+        )
     except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator rejects
         return None
 
 
-def _independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
+def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
     """Return whether slices of a small problem have the same results alone as in the whole problem."""
     content, which = whole.make_inputs(seed), np.array(CHOSEN)
     some = {name: slices.taken(name, array, which) for name, array in content.items()}
@@ -141,22 +145,24 @@ def _independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> 
     return all(np.allclose(slices.taken(n, full[n], which), a, 1e-9, 1e-12) for n, a in alone.items())
 
 
-def written(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
+def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
     """Return the slices with written elements, as many as can be judged together, or why there are none."""
     found: list[np.ndarray] = []
     for tensor in case.problem.output_tensors():
         buffer = buffers[tensor.name]
         pages = buffer.written_pages()
         if pages is None:
-            return "this system does not tell what was written"
-        flat = _elements(_few(pages, MOST_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize)
+            return "this system does not report which memory pages were written"
+        flat = _elements_on_pages(
+            _sample_indices(pages, MOST_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize
+        )
         if tensor.name not in case.updates:
-            flat = flat[_bits(buffer.content.reshape(-1)[flat]) != _poison(buffer)]
+            flat = flat[_as_unsigned(buffer.content.reshape(-1)[flat]) != _poison_bits(buffer)]
         found.append(slices.numbers(tensor.name, tensor.shape, flat))
     one = slices.some(len(CHOSEN))
     tensors = [*one.input_tensors(), *one.output_tensors()]
     each = (sum(t.elements for t in tensors if t.name in slices.places) + one.flops() / 64) / len(CHOSEN)
-    which = _few(np.unique(np.concatenate(found)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each))))
+    which = _sample_indices(np.unique(np.concatenate(found)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each))))
     return which if which.size else "nothing was written"
 
 
@@ -165,9 +171,9 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
 
     Zero is not always valid: a step counts from 1.
     """
-    axis = max(problem.axes, key=lambda name: _size(problem, name))
+    axis = max(problem.axes, key=lambda name: _axis_size(problem, name))
     try:
-        small = _at(problem, axis, SAMPLE)
+        small = _with_axis_size(problem, axis, SAMPLE)
         if sum(t.elements for t in small.input_tensors()) > MOST_ELEMENTS:
             return
         content = small.make_inputs(SEED)
@@ -192,7 +198,7 @@ def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.nd
             slices.put(name, buffers[name].content, which, given[old])
 
 
-def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
+def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
     """Return the verdict on what was written in these slices."""
     problem = slices.some(len(which))
     inputs = problem.make_inputs(SEED)
@@ -204,17 +210,17 @@ def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.
         name = tensor.name
         got = slices.taken(name, buffers[name].content, which)
         old = case.updates.get(name)
-        left = _bits(got) == (_bits(inputs[old]) if old else _poison(buffers[name]))
+        left = _as_unsigned(got) == (_as_unsigned(inputs[old]) if old else _poison_bits(buffers[name]))
         got[left] = to_storage(reference[name][left], tensor.dtype)
         scale = magnitude[name] if magnitude else None
         found = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
         count, error = count + int(np.count_nonzero(~left)), max(error, found.error)
         if found.mismatch is not None:
-            return Judged(count, error, tolerance.elementwise, _sentence(slices, found, name, which))
+            return Judged(count, error, tolerance.elementwise, _mismatch_sentence(slices, found, name, which))
     return Judged(count, error, tolerance.elementwise)
 
 
-def _sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) -> str:
+def _mismatch_sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) -> str:
     """Describe a mismatch with its index in the huge problem."""
     mismatch = found.mismatch
     assert mismatch is not None
@@ -226,23 +232,23 @@ def _sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) ->
     return replace(mismatch, index=tuple(at)).sentence()
 
 
-def _poison(buffer: Sparse) -> np.ndarray:
+def _poison_bits(buffer: Sparse) -> np.ndarray:
     """Return the bits of an element that was never written."""
     return np.array(~np.array(0, f"u{buffer.dtype.itemsize}"))
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def _as_unsigned(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def _elements(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
+def _elements_on_pages(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
     """Return the flat indices of the elements on pages."""
     flat = (pages.astype(np.int64)[:, None] * each + np.arange(each)).reshape(-1)
     found: np.ndarray = flat[flat < elements]
     return found
 
 
-def _few(numbers: np.ndarray, most: int) -> np.ndarray:
+def _sample_indices(numbers: np.ndarray, most: int) -> np.ndarray:
     """Return at most `most` numbers in order: the first, the last, and random ones between."""
     if numbers.size <= most:
         return numbers

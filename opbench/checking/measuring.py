@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.checking.binding import rebind
-from opbench.checking.checking import INTEGER_RUN_BYTES, Ready, Session, judge_outputs
+from opbench.checking.checking import INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
 from opbench.checking.contents import CONTENTS, Contents, load_contents
-from opbench.checking.expected import Prepared
+from opbench.checking.expected import PreparedProblem
+from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge, unpredictable_random
 from opbench.checking.module_state import ModuleState
 from opbench.checking.rotation import Rotation, rotate
-from opbench.checking.turns import CaseTurns, GraphTurns, SampleJudge, secret_chance
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.kernels.case import Case
-from opbench.timing.clock import Launch, Turns
+from opbench.timing.clock import Launch, LaunchSource
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -27,7 +27,7 @@ HOLES = 64
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasureResult:
     """Timed cases by name; `wrong` describes the faults of cases that did not stay right."""
 
     measurements: dict[str, Measurement]
@@ -40,33 +40,33 @@ class Measured:
 class TimedCases:
     """All objects that timing one problem's cases needs."""
 
-    prepared: Prepared
+    prepared: PreparedProblem
     contents: Contents = field(default_factory=lambda: Contents({}))
     rotation: Rotation = field(default_factory=Rotation)
-    ready: dict[str, Ready] = field(default_factory=dict)
-    case_turns: dict[str, CaseTurns] = field(default_factory=dict)
-    graph_turns: dict[str, GraphTurns] = field(default_factory=dict)
+    ready: dict[str, BoundCase] = field(default_factory=dict)
+    case_launches: dict[str, CaseLaunches] = field(default_factory=dict)
+    graph_launches: dict[str, GraphLaunches] = field(default_factory=dict)
     state: dict[str, ModuleState] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)
     """Reasons why cases get no time."""
 
-    chance: random.Random = field(default_factory=secret_chance)
+    chance: random.Random = field(default_factory=unpredictable_random)
 
     @property
-    def timed(self) -> dict[str, Ready]:
+    def timed(self) -> dict[str, BoundCase]:
         """Return the cases that get a time."""
         return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
 
     @property
-    def turns(self) -> dict[str, Turns]:
+    def turns(self) -> dict[str, LaunchSource]:
         """Return the objects that renew each case's buffers before a sample."""
-        return {**self.case_turns, **self.graph_turns}
+        return {**self.case_launches, **self.graph_launches}
 
     @property
     def judges(self) -> dict[str, SampleJudge]:
         """Return the judges of each case's samples."""
-        own = {name: turns.judge for name, turns in self.case_turns.items()}
-        return {**own, **{name: turns.judge for name, turns in self.graph_turns.items()}}
+        own = {name: turns.judge for name, turns in self.case_launches.items()}
+        return {**own, **{name: turns.judge for name, turns in self.graph_launches.items()}}
 
     @property
     def faults(self) -> dict[str, str]:
@@ -80,12 +80,12 @@ class TimedCases:
     @property
     def launches(self) -> list[Launch]:
         """Return all launches for which a clock may have stored a CUDA graph."""
-        own = [launch for turns in self.case_turns.values() for launch in turns.launches.values()]
+        own = [launch for turns in self.case_launches.values() for launch in turns.launches.values()]
         return [*own, *self.rotation.launches.values()]
 
     def described(self, name: str, measurement: Measurement) -> Measurement:
         """Return a measurement with its actual mode, and with a warning if contents are missing."""
-        few = name not in self.graph_turns and len(self.contents.sets) < len(CONTENTS)
+        few = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
         warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
         return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
 
@@ -98,7 +98,7 @@ def measure_cases(
     on_start: Callable[[str], None] = lambda name: None,
     on_sample: Callable[[str, float], None] = lambda name, seconds: None,
     check_again: bool = True,
-) -> Measured:
+) -> MeasureResult:
     """Measure right cases of one problem, interleaved, and judge some of the samples.
 
     Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
@@ -113,7 +113,7 @@ def measure_cases(
         if check_again:
             left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
             wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
-        return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+        return MeasureResult(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
 
 
 @contextmanager
@@ -137,9 +137,9 @@ def timed_cases(
             on_start(case.name)
             timing.ready[case.name] = session.bind(case, timing.prepared)
             _take_turns(session, timing, case, judged)
-        timing.invalid = _refused(timing, on_start)
+        timing.invalid = _cases_without_time(timing, on_start)
         if mode == "graph" and timing.timed:
-            _rotate(session, timing, judged)
+            _bind_rotating_buffers(session, timing, judged)
         yield timing
     except EnvironmentFault as error:
         # A workspace that does not fit fails its case, not the run.
@@ -163,12 +163,12 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
         if kind not in launches:
             launches[kind] = rebind(session.backend, case, ready.binding, {**ready.buffers, **inputs})
     judge = SampleJudge(session, ready, timing.chance, judged)
-    turns = CaseTurns(ready, timing.contents.sets, launches, judge, timing.chance)
-    timing.case_turns[case.name] = turns
+    turns = CaseLaunches(ready, timing.contents.sets, launches, judge, timing.chance)
+    timing.case_launches[case.name] = turns
     timing.state[case.name] = ModuleState(session, ready, turns, judged)
 
 
-def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
+def _cases_without_time(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
     """Return, by name, why cases get no time."""
     invalid: dict[str, str] = {}
     for name, state in timing.state.items():
@@ -178,7 +178,7 @@ def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, s
     return invalid
 
 
-def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
+def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -> None:
     """Bind every case to enough sets of buffers that a graph of its launches runs with a cold L2."""
 
     timed = timing.timed
@@ -194,13 +194,13 @@ def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
         updated = bool(timed[name].case.updates)  # such an output must contain the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
         judge = SampleJudge(session, timed[name], timing.chance, judged and not updated)
-        timing.graph_turns[name] = GraphTurns(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
+        timing.graph_launches[name] = GraphLaunches(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
 
 
 def _check_again(
     session: Session,
-    prepared: Prepared,
-    ready: Mapping[str, Ready],
+    prepared: PreparedProblem,
+    ready: Mapping[str, BoundCase],
     contents: Contents,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
@@ -220,7 +220,9 @@ def _check_again(
             session.release()
             break  # the other cases are checked only in other buffers
         if outcome.verdict.right and (reason := _over_old_output(session, timed)):
-            wrong[name] = f"right before it was timed, wrong after, over most of its own output: {reason}"
+            wrong[name] = (
+                f"correct before timing, wrong after timing, when the output was already mostly filled: {reason}"
+            )
     prepared.spare = {}
     contents.free(session.backend)
     if prepared.problem.bytes() > INTEGER_RUN_BYTES:
@@ -240,7 +242,7 @@ def _check_again(
     return wrong
 
 
-def _over_old_output(session: Session, ready: Ready) -> str:
+def _over_old_output(session: Session, ready: BoundCase) -> str:
     """Launch a right case again with a few poisoned elements in its output, and return its fault, or "".
 
     This finds a kernel that skips the work when some elements of the old output, or a mark in a workspace, are present.

@@ -21,7 +21,7 @@ SMALL_INTEGERS = 4
 
 
 @dataclass(frozen=True)
-class MemoryChecked:
+class MemoryCheckResult:
     """The result of a memory check."""
 
     reason: str
@@ -38,7 +38,7 @@ class MemoryChecked:
     launches: tuple[Launched, ...] = ()
 
 
-def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked:
+def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckResult:
     """Run a plan's launches in order and check every memory access.
 
     Inputs are seeded random numbers; memory that nothing fills is poisoned. Raises UsageError on a backend that cannot
@@ -53,36 +53,36 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked
             source.write_text(plan.text(), newline="")
         request = plan.request(source)
         if why := backend.unsupported(request):
-            return MemoryChecked("", unsupported=why)
+            return MemoryCheckResult("", unsupported=why)
         buffers: dict[str, Buffer] = {}
         try:
             for planned in plan.buffers:
                 buffers[planned.name] = backend.allocate(planned.name, (planned.elements,), planned.dtype)
-                _fill(buffers[planned.name], planned, seed)
+                _fill_buffer(buffers[planned.name], planned, seed)
             trace = backend.trace(request, plan.launches, buffers, TraceOptions(count=False))
-            found = [_at_home(one, source, plan) for one in trace.findings if not one.hint]
-            damage = [one for b in buffers.values() if (one := _damage(b, plan))]
+            found = [_locate_in_plan(one, source, plan) for one in trace.findings if not one.hint]
+            damage = [one for b in buffers.values() if (one := _guard_damage(b, plan))]
         finally:
             backend.free(buffers)
-    doubtful = [one for one in found if _of_contents(one, plan)]
+    doubtful = [one for one in found if _name_contents(one, plan)]
     first: dict[tuple[str, str, int], Finding] = {}
     for one in [one for one in found if one not in doubtful] or ([] if doubtful else damage):
         first.setdefault((one.kind, one.file, one.line), one)
     cut = ""
     if doubtful and not first and not trace.completed:
         cut = f"the launch ended where what its inputs hold decides, random numbers here: {headline(doubtful[0])}"
-    return MemoryChecked(
+    return MemoryCheckResult(
         headline(next(iter(first.values()))) if first else "",
         tuple(first.values()),
         cut,
         accesses=trace.accesses,
         doubtful=tuple(doubtful),
-        notes=tuple(_at_home(one, source, plan) for one in trace.notes),
+        notes=tuple(_locate_in_plan(one, source, plan) for one in trace.notes),
         launches=tuple(map(Launched.of, plan.launches)),
     )
 
 
-def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
+def _name_contents(finding: Finding, plan: MemoryPlan) -> bool:
     """Return whether a finding may result from the random contents: an index from a buffer, or an assertion on a value.
 
     Of races, only those at a store whose index comes from a buffer count: real contents may ensure distinct elements.
@@ -101,7 +101,7 @@ def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
     return finding.kind == "out_of_bounds" and own and (finding.called_from or finding.line) in plan.data_lines
 
 
-def _at_home(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
+def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
     """Return the finding with the user's file, if an edited copy of the file was compiled."""
     if source is None:
         return finding
@@ -113,7 +113,7 @@ def _at_home(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding
     return replace(finding, file=home(finding.file), kernel_file=home(finding.kernel_file), related=related)
 
 
-def _damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
+def _guard_damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
     offset = buffer.damage()
     if offset is None:
         return None
@@ -121,7 +121,7 @@ def _damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
     return replace(guard_finding(buffer.name, offset, size), file=str(plan.path.resolve()))
 
 
-def _fill(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
+def _fill_buffer(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
     """Fill a buffer as planned: random numbers that depend on its name, zeros, or poison."""
     if planned.content == "uninitialised":
         buffer.poison()

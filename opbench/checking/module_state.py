@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from opbench.backend.base import Buffer
-from opbench.checking.checking import Ready, Session, judge_outputs
+from opbench.checking.checking import BoundCase, Session, judge_outputs
 from opbench.checking.contents import JUDGED
-from opbench.checking.turns import CaseTurns
+from opbench.checking.launch_sources import CaseLaunches
 
 LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_S = 24, 6, 0.5
 """A case must be right in this many launches for its variables to count as scratch; fewer if they exceed the time."""
@@ -21,7 +21,7 @@ MIXED = (3, 5, 7, 9)
 class ModuleState:
     """The variables of a case's module, except constants that the header fills."""
 
-    def __init__(self, session: Session, ready: Ready, turns: CaseTurns, judged: bool) -> None:
+    def __init__(self, session: Session, ready: BoundCase, turns: CaseLaunches, judged: bool) -> None:
         """`judged` is False if there is no reference to judge launches with."""
         self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
         program = ready.binding.program
@@ -53,8 +53,8 @@ class ModuleState:
             if number:  # the first launch may fill a table that does not change afterwards
                 changed += [name for name in prints if prints[name] != self._prints[name] and name not in changed]
             self._prints = prints
-        if changed and self._judged and (reason := self._dependence(changed)):
-            return f"{_keeps(changed)}. A launch after others is wrong: {reason}"
+        if changed and self._judged and (reason := self._state_dependence(changed)):
+            return f"{_state_fault(changed)}. A launch after others is wrong: {reason}"
         for name in changed:
             copy = self._copies[name] = self._session.backend.allocate(name, before[name].shape, "u8")
             copy.write(before[name])
@@ -72,12 +72,12 @@ class ModuleState:
         """Return which variables changed only while the case was timed; "" for none."""
         now = self._fingerprints() if self._prints else {}
         changed = [name for name, seen in self._prints.items() if now[name] != seen]
-        return f"{_keeps(changed)} while it was timed" if changed else ""
+        return f"{_state_fault(changed)} while it was timed" if changed else ""
 
     def _fingerprints(self) -> dict[str, int]:
         return {name: variable.fingerprint() for name, variable in self._variables.items()}
 
-    def _dependence(self, changed: list[str]) -> str:
+    def _state_dependence(self, changed: list[str]) -> str:
         """Return the fault of the case with some states of its variables; "" if it is right with all of them.
 
         Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states are mixed,
@@ -91,7 +91,7 @@ class ModuleState:
                 break
             if number in MIXED:
                 for name in changed:
-                    self._variables[name].write(_mixed(self._variables[name].read(), other[name], chance))
+                    self._variables[name].write(_mix_states(self._variables[name].read(), other[name], chance))
             kind = kinds[number // 2 % len(kinds)]
             self._turns.renew(kind)
             self._turns.launches[kind]()
@@ -101,13 +101,13 @@ class ModuleState:
         return ""
 
 
-def _keeps(names: list[str]) -> str:
+def _state_fault(names: list[str]) -> str:
     plural = "s" if len(names) > 1 else ""
     listed = ", ".join(f"'{name}'" for name in names)
     return f"keeps state between launches: it changes the module variable{plural} {listed}"
 
 
-def _mixed(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+def _mix_states(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     """Return bytes of which each aligned 4-byte word comes from one of two states at random."""
     words = chance.random(-(-one.size // 4)) < 0.5
     return np.where(np.repeat(words, 4)[: one.size], one, other)

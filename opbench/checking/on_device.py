@@ -30,7 +30,7 @@ Sealed = tuple[tuple[Buffer, int], ...]
 """Memory that no kernel may write, each with the fingerprint of its content."""
 
 
-def expected_there(
+def expected_on_device(
     backend: Backend | None, problem: Operator, inputs: Arrays, exact: bool
 ) -> tuple[Arrays, Arrays | None, Sealed] | None:
     """Return a large problem's reference and magnitude in device memory, with their fingerprints.
@@ -58,7 +58,11 @@ def expected_there(
                 reference = {name: cupy.ascontiguousarray(array) for name, array in reference.items()}
                 magnitude = magnitude and {name: cupy.ascontiguousarray(array) for name, array in magnitude.items()}
                 del stored, kept
-                return reference, magnitude, _seal(backend, [*reference.values(), *(magnitude or {}).values()])
+                return (
+                    reference,
+                    magnitude,
+                    _fingerprint_arrays(backend, [*reference.values(), *(magnitude or {}).values()]),
+                )
             finally:
                 backend.synchronize()
                 cupy.get_default_memory_pool().free_all_blocks()
@@ -66,18 +70,18 @@ def expected_there(
         return None
 
 
-def give_back() -> None:
+def release_device_cache() -> None:
     """Free the memory that CuPy caches from released references: the next problem's buffers do not come from CuPy."""
     if cupy := sys.modules.get("cupy"):
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def _seal(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:
+def _fingerprint_arrays(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:
     memories = [backend.memory_of(array) for array in arrays]
     return tuple((memory, memory.fingerprint()) for memory in memories)
 
 
-def overwritten(sealed: Sealed) -> bool:
+def is_overwritten(sealed: Sealed) -> bool:
     """Return whether something wrote to a reference, which no kernel may do."""
     return any(memory.fingerprint() != seen for memory, seen in sealed)
 

@@ -109,7 +109,7 @@ def lane_zero(e: Evidence) -> Pattern | None:
     if "__shfl_down" not in e.source or e.got.shape[-1] < 2 or e.unwritten.any():
         return None
     lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP, e.got.shape)
-    return _first_alone(
+    return _only_first_right(
         e,
         lane,
         Pattern(
@@ -126,7 +126,7 @@ def thread_zero(e: Evidence) -> Pattern | None:
     if threads <= WARP or "__shared__" not in e.source or e.got.shape[-1] <= WARP or e.unwritten.any():
         return None
     thread = np.broadcast_to(np.arange(e.got.shape[-1]) % threads, e.got.shape)
-    return _first_alone(
+    return _only_first_right(
         e,
         thread,
         Pattern(
@@ -137,7 +137,7 @@ def thread_zero(e: Evidence) -> Pattern | None:
     )
 
 
-def _first_alone(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
+def _only_first_right(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
     first = np.equal(place, 0)
     others = np.logical_not(first)
     if np.count_nonzero(others) < FEW or e.wrong[first].any():
@@ -177,7 +177,7 @@ def transposed(e: Evidence) -> Pattern | None:
     if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < FEW:
         return None
     turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # in memory order
-    if not _same(e.got, turned) or _same(e.expected, turned):
+    if not _equal_up_to_rounding(e.got, turned) or _equal_up_to_rounding(e.expected, turned):
         return None
     return Pattern(
         "transposed",
@@ -223,7 +223,7 @@ def multiple(e: Evidence) -> Pattern | None:
         return None
     return Pattern(
         "multiple",
-        f"Every wrong element is {whole} times what is expected: the same terms are added {whole} times.",
+        f"Every wrong element is {whole} times the expected value: the same terms are added {whole} times.",
         "Look for blocks or threads that compute the same terms, or for a sum that is not reset.",
     )
 
@@ -233,7 +233,7 @@ def partial_sum(e: Evidence) -> Pattern | None:
     if e.partial is None or e.unwritten.any() or not np.isfinite(e.got).all():
         return None
     for axis, size in (e.reduced or {}).items():
-        for start, end in _parts(size, e.tiles):
+        for start, end in _tile_ranges(size, e.tiles):
             found = e.partial(axis, start, end)
             if found is not None and found.shape == e.got.shape and _same_sum(e, found):
                 return Pattern(
@@ -245,7 +245,7 @@ def partial_sum(e: Evidence) -> Pattern | None:
     return None
 
 
-def _parts(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _tile_ranges(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield, for each tile size, the ranges of the first and the last tile, and of all but these."""
     seen = set()
     for tile in tiles:
@@ -264,7 +264,7 @@ def _same_sum(e: Evidence, other: np.ndarray) -> bool:
     return bool(np.linalg.norm(got - other) <= near * size and np.linalg.norm(expected - other) > 100 * near * size)
 
 
-def _same(left: np.ndarray, right: np.ndarray) -> bool:
+def _equal_up_to_rounding(left: np.ndarray, right: np.ndarray) -> bool:
     """Return whether two results are equal up to rounding."""
     with np.errstate(invalid="ignore"):
         return bool(np.allclose(left, right, rtol=CLOSE, atol=CLOSE * float(np.abs(right).mean()), equal_nan=True))

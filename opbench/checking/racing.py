@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.checking.checking import Session
 from opbench.checking.contents import JUDGED
+from opbench.checking.launch_sources import CaseLaunches
 from opbench.checking.measuring import TimedCases, timed_cases
-from opbench.checking.turns import CaseTurns
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
 from opbench.kernels.case import Case
 from opbench.timing.energy import EnergyMeter
-from opbench.timing.racing import Raced, RaceOptions, race
+from opbench.timing.racing import RaceOptions, RaceSamples, race
 
 
 @dataclass(frozen=True)
-class RacedCases:
+class RaceResult:
     """The result of a race for each case, by name."""
 
-    raced: dict[str, Raced]
+    raced: dict[str, RaceSamples]
     wrong: dict[str, str]
     failed: dict[str, str]
 
@@ -37,7 +37,7 @@ def race_cases(
     now: Callable[[], float] = time.perf_counter,
     energy: bool = False,
     mode: str = "cold",
-) -> RacedCases:
+) -> RaceResult:
     """Run each case once on normals and judge it, then race the right ones and the leader for at most `limit_s`.
 
     They race for time or, with `energy`, for joules, under the rules of `measure_cases`: a case (also the leader) that
@@ -51,7 +51,7 @@ def race_cases(
     for case in cases:
         on_start(case.name)
         try:
-            reason = _looked_at(session, case)
+            reason = _checked_case(session, case)
         except (CompileError, UsageError) as error:
             failed[case.name] = str(error)
             continue
@@ -66,7 +66,7 @@ def race_cases(
             def sample(name: str, timing: TimedCases = timing) -> float:
                 on_start(name)
                 if meter:
-                    return _joules(meter, timing.case_turns[name])
+                    return _energy_per_launch(meter, timing.case_launches[name])
                 turns = timing.turns[name]
                 value = clock.sample(turns.next_launch()).seconds
                 turns.sampled()
@@ -80,10 +80,10 @@ def race_cases(
                 _judge_on_all(timing, name, on_start)
             refused = timing.invalid | timing.late_refusals() | timing.faults
         if not refused:
-            return RacedCases(raced, wrong, failed)
+            return RaceResult(raced, wrong, failed)
         wrong |= refused  # the others race again, because an invalid case may have been their leader
         right = [case for case in right if case.name not in refused]
-    return RacedCases({}, wrong, failed)
+    return RaceResult({}, wrong, failed)
 
 
 def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
@@ -96,15 +96,15 @@ def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]
         turns.sampled()
 
 
-def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:
+def _energy_per_launch(meter: EnergyMeter, turns: CaseLaunches) -> float:
     """Return the joules of one launch among many, each on other inputs than the last; the last may be judged."""
     turns.next_launch()  # renews outputs and workspaces
-    value = meter.joules(turns.launch_in_turn)
+    value = meter.joules(turns.launch_next_content)
     turns.sampled()
     return value
 
 
-def _looked_at(session: Session, case: Case) -> str:
+def _checked_case(session: Session, case: Case) -> str:
     """Return why a case is wrong; "" if one run on normals was right and changed no other memory."""
     try:
         ready = session.bind(case, session.prepare(case.problem))
@@ -113,12 +113,12 @@ def _looked_at(session: Session, case: Case) -> str:
     try:
         outcome = session.run(ready, "normal")
     finally:
-        _free(session, ready.workspace)
+        _free_workspace(session, ready.workspace)
     if outcome.damaged:
         session.release()
     return "" if outcome.verdict.right else outcome.verdict.reason
 
 
-def _free(session: Session, workspace: Mapping[str, Buffer]) -> None:
+def _free_workspace(session: Session, workspace: Mapping[str, Buffer]) -> None:
     if workspace:
         session.backend.free(workspace)

@@ -67,15 +67,15 @@ def rotate(
     l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
     count = sets_wanted(sum(t.nbytes for t in (*given, *made)), l2_bytes)
     rotates = count > 1 and len(contents) == len(CONTENTS)
-    inputs = _sets(backend, found, "inputs", given, count - 1) if rotates else None
-    outputs = _sets(backend, found, "outputs", made, count - 1) if inputs is not None else None
+    inputs = _buffer_sets(backend, found, "inputs", given, count - 1) if rotates else None
+    outputs = _buffer_sets(backend, found, "outputs", made, count - 1) if inputs is not None else None
     for number, views in enumerate(inputs or ()):
         for name, view in views.items():
             view.copy_from(contents[kind_of_set(number + 1)][name])
     found.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)
-        extra = _sets(backend, found, case.name, own, count - 1) if outputs is not None else None
+        extra = _buffer_sets(backend, found, case.name, own, count - 1) if outputs is not None else None
         if inputs is None or outputs is None or extra is None:
             found.modes[case.name] = "graph, cold (1 buffer set)" if count == 1 else "graph, hot"
             continue
@@ -93,7 +93,7 @@ def rotate(
     return found
 
 
-def _sets(
+def _buffer_sets(
     backend: Backend, found: Rotation, name: str, tensors: Sequence[Tensor], count: int
 ) -> list[dict[str, Buffer]] | None:
     """Return `count` sets of views into an arena that is added to `found`; None if they do not fit."""

@@ -58,7 +58,7 @@ class Mismatch:
         share = f"{self.count} of {self.size} elements"
         if self.kind == "unwritten":
             return f"{self.place} was never written ({share})"
-        got, want = _distinct(self.got or 0.0, self.want or 0.0)
+        got, want = _distinct_digits(self.got or 0.0, self.want or 0.0)
         allowed = f", allowed ±{self.allowed:.2g}" if self.allowed is not None else ""
         if self.kind == "integers":
             allowed = " exactly, as the inputs are small whole numbers"
@@ -74,12 +74,12 @@ class Mismatch:
             line,
             buffer=self.output,
             source=source_line(file, line),
-            details=(*self._rounding(), *((pattern.sentence,) if pattern else ())),
+            details=(*self._explain_rounding(), *((pattern.sentence,) if pattern else ())),
             pattern=pattern.name if pattern else "",
             remedy=pattern.remedy if pattern else "",
         )
 
-    def _rounding(self) -> tuple[str, ...]:
+    def _explain_rounding(self) -> tuple[str, ...]:
         """Explain an error of only a few roundings, or an error of a double that is typical of float32."""
         if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
             return ()
@@ -100,7 +100,7 @@ class Mismatch:
         )
 
 
-def _distinct(got: float, want: float) -> tuple[str, str]:
+def _distinct_digits(got: float, want: float) -> tuple[str, str]:
     """Format both numbers with as many digits, at least six, as are needed to see the difference."""
     for digits in range(6, 18):
         shown = f"{got:.{digits}g}", f"{want:.{digits}g}"
@@ -141,8 +141,8 @@ def judge(
 
     def piece(start: int) -> _Piece:
         part = slice(start, start + CHUNK)
-        want = _times(scale, references[part])
-        allowed = None if magnitudes is None else _times(scale, magnitudes[part])
+        want = _scaled(scale, references[part])
+        allowed = None if magnitudes is None else _scaled(scale, magnitudes[part])
         return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
 
     starts = range(0, flat.size, CHUNK)
@@ -156,15 +156,15 @@ def judge(
         if hits := [(start + hit[0], hit[1]) for start, hit in seen if hit]:
             at, count = hits[0][0], sum(n for _, n in hits)
             got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
-            return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))
-    return _together(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+            return _faulty_judgement(broken, name, out.shape, (at, count), got, scale * float(references[at]))
+    return _combine_pieces(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
 
 
-def _times(scale: float, values: np.ndarray) -> np.ndarray:
+def _scaled(scale: float, values: np.ndarray) -> np.ndarray:
     return values if scale == 1.0 else scale * values
 
 
-def _together(
+def _combine_pieces(
     name: str,
     dtype: str,
     out: np.ndarray,
@@ -188,7 +188,7 @@ def _together(
         got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
         allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
         want = scale * float(reference[at])
-        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size, dtype)
+        mismatch = Mismatch(kind, name, _unravel_index(at, out.shape), got, want, allowed, outside, out.size, dtype)
     elif norm > tolerance.norm and not tolerance.exact and out.size >= NORM_FROM:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Judgement(worst, norm, mismatch)
@@ -225,13 +225,13 @@ def _compare_piece(
     got = from_storage(out, dtype).astype(np.float64)
     # For whole numbers the poison pattern is also a valid number: -1 is right where -1 is expected.
     poisoned = bits == np.iinfo(bits.dtype).max
-    unwritten = _first(poisoned & (got != want) if dtype in INTEGERS else poisoned)
+    unwritten = _first_true(poisoned & (got != want) if dtype in INTEGERS else poisoned)
     if unwritten:
         return _Piece(unwritten=unwritten)
-    nan = _first(~np.isfinite(got) & np.isfinite(want))
+    nan = _first_true(~np.isfinite(got) & np.isfinite(want))
     if nan:
         return _Piece(nan=nan)
-    error = _deviation(got, want)
+    error = _absolute_errors(got, want)
     scale = np.abs(want) if magnitude is None else magnitude
     excess = error if magnitude is None else error - elementwise * magnitude
     outside = int(np.count_nonzero(excess > 0))
@@ -272,7 +272,7 @@ def _compare_finite(
     return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
 
 
-def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+def _absolute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Return each element's absolute error: 0 where NaN is expected, infinity where an expected infinity is missing."""
     with np.errstate(invalid="ignore"):
         error: np.ndarray = np.abs(got - want)
@@ -283,21 +283,21 @@ def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return error
 
 
-def _first(mask: np.ndarray) -> tuple[int, int] | None:
+def _first_true(mask: np.ndarray) -> tuple[int, int] | None:
     """Return the position of the first true element and the number of true elements; None without any."""
     count = int(np.count_nonzero(mask))
     return (int(np.argmax(mask)), count) if count else None
 
 
-def _broken(
+def _faulty_judgement(
     kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
 ) -> Judgement:
     size = int(np.prod(shape))
-    mismatch = Mismatch(kind, name, _index(hit[0], shape), got, want, None, hit[1], size)
+    mismatch = Mismatch(kind, name, _unravel_index(hit[0], shape), got, want, None, hit[1], size)
     return Judgement(float("inf"), float("inf"), mismatch)
 
 
-def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _unravel_index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(flat, shape))
 
 
@@ -307,7 +307,7 @@ def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | No
     if np.array_equal(before.view(view), after.view(view)):
         return None
     flat = int(np.argmax(before.reshape(-1).view(view) != after.reshape(-1).view(view)))
-    return _index(flat, before.shape)
+    return _unravel_index(flat, before.shape)
 
 
 def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:

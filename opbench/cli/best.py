@@ -64,7 +64,7 @@ def _timed_runs() -> list[Path]:
         deeper = sorted({file.parent for file in RUNS.glob("*/*/results.jsonl*")})
         such = f", such as {deeper[0]}" if deeper else ""
         raise UsageError(
-            f"no run with a GPU's times lies in {RUNS}/; name one{such}, or measure: opbench run SUITE --backend cuda"
+            f"no GPU run was found in {RUNS}/; name one{such}, or measure: opbench run SUITE --backend cuda"
         )
     return found
 
@@ -78,4 +78,4 @@ def open_command(run: Path) -> None:
         raise UsageError(f"{run}: has no page; write it: {next_command('report', run)}")
     click.echo(pages[0])
     if click.launch(str(pages[0])) != 0:
-        click.echo("no browser answered", err=True)
+        click.echo("no browser could be started", err=True)

@@ -80,15 +80,15 @@ def compare_command(
 
 
 def _print(found: RunComparison, layout: str, everything: bool) -> None:
-    from opbench.report import comparison as words
+    from opbench.report import comparison as report_text
 
     if layout == "json":
         click.echo(json.dumps(found.to_json(), indent=1))
     elif layout == "markdown":
-        click.echo(words.to_markdown(found), nl=False)
+        click.echo(report_text.to_markdown(found), nl=False)
     else:
         from rich.text import Text
 
         console = stdout_console()
-        for line, change in words.lines(found, everything):
+        for line, change in report_text.lines(found, everything):
             console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)

@@ -58,7 +58,7 @@ def networks(context: click.Context, parameter: click.Parameter, incomplete: str
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete passes over a network's graph."""
     from opbench.graph.passes import PASSES
-    from opbench.networks.plan.preparing import PREPARE
+    from opbench.networks.plan.setup_launches import PREPARE
 
     return starting(incomplete, (*PASSES, PREPARE))
 

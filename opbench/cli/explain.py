@@ -106,14 +106,14 @@ def explain_command(
 def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> tuple[Explanation, Traffic]:
     from opbench.checking.checking import trace_case
     from opbench.gpu.compile.resources import Resources, resources_of
-    from opbench.gpu.limits.ceilings import committed
+    from opbench.gpu.limits.ceilings import committed_ceilings
     from opbench.gpu.limits.products import product
     from opbench.insight.explain import explain
 
-    ceilings, stands_for = committed(gpu), product(gpu)
+    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
     traffic, findings = trace_case(case, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
-        _keep(case, traffic, run_folder)
+        _store_traffic(case, traffic, run_folder)
     _, compiled = next(resources_of([case], gpu), (0, Resources()))
     variants = catalog.variants(case.variant.operator)
     sources = _sources(case, traffic)
@@ -155,7 +155,7 @@ def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
     return {path: text for path, text in texts.items() if text}
 
 
-def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
+def _store_traffic(case: Case, traffic: Traffic, folder: Path) -> None:
     from opbench.results.files import RunWriter
 
     writer = RunWriter(folder)
@@ -178,7 +178,7 @@ def print_side_by_side(
     from rich.text import Text
 
     from opbench.insight.summary import summarise
-    from opbench.report.columns import aligned
+    from opbench.report.columns import align_columns
     from opbench.report.own_variants import sentences
 
     def line(text: str = "", style: str = "") -> None:
@@ -193,7 +193,7 @@ def print_side_by_side(
         for place in places:
             name = cases[place].variant.name + print_config(cases[place].config)
             rows.append([name, *_count_cells(summarise(explained[place][1]))])
-        for number, text in enumerate(aligned(COUNTS, rows, (0,))):
+        for number, text in enumerate(align_columns(COUNTS, rows, (0,))):
             line("  " + text, "" if number else "dim")
         for comparison in comparisons:
             if (comparison.operator, comparison.problem) == (operator, problem):
@@ -287,7 +287,7 @@ def _print_summary(explanation: Explanation, line: Callable[..., None], width: i
         for words in (f"{problem.evidence} ({problem.source})", problem.advice):
             line(textwrap.fill(words, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
     if (more := len(explanation.problems) - WORST) > 0:
-        line(f"    and {more} lesser ones, beside their lines")
+        line(f"    and {more} smaller ones, shown at their source lines")
     if not explanation.findings and not explanation.problems:
         line("  nothing is wrong with any line's accesses", "green")
     if explanation.next_rungs:
@@ -321,8 +321,8 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
     line(from_here(file.path), "bold")
-    line(f"{'line':>5}   {_joined(COLUMNS, widths)} │", "dim")
-    blank = _joined([""] * len(COLUMNS), widths)
+    line(f"{'line':>5}   {_join_cells(COLUMNS, widths)} │", "dim")
+    blank = _join_cells([""] * len(COLUMNS), widths)
     before = 0
     for entry, found in rows:
         if entry.number > before + 1:
@@ -330,14 +330,14 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
         before = entry.number
         mark = "✗" if entry.findings else "!" if entry.problems else " "
         style = "red" if entry.findings else "yellow" if entry.problems else "" if found else "dim"
-        first, *rest = [_joined(row, widths) for row in found] or [blank]
+        first, *rest = [_join_cells(row, widths) for row in found] or [blank]
         line(f"{entry.number:>5} {mark} {first} │ {entry.text}".rstrip(), style)
         for other in rest:
             line(f"{'':5}   {other} │", style)
     line()
 
 
-def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
+def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
     """Join cells in columns, the first left-aligned and the others right-aligned."""
     padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
@@ -402,11 +402,11 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     from rich.text import Text
 
     from opbench.report.agreement import verdict
-    from opbench.report.columns import aligned
+    from opbench.report.columns import align_columns
     from opbench.results.agreement import corrected, quantity_summaries, reasons, worst
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
-        for number, line in enumerate(aligned(head, rows, left)):
+        for number, line in enumerate(align_columns(head, rows, left)):
             console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
@@ -424,7 +424,7 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     for words, cases in reasons(agreement.comparisons).items():
         console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
     held = sorted({c.case for c in agreement.comparisons if c.held_out})
-    console.print(Text(f"held out, by a hash of the name ({len(held)} cases):"))
+    console.print(Text(f"test set, selected by a hash of the name ({len(held)} cases):"))
     for case in held:
         console.print(Text(f"  {case}"), soft_wrap=True)
     for case, reason in agreement.left_out.items():

@@ -33,7 +33,7 @@ def finding_command(name: str | None) -> None:
     wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
     if wanted not in {rule.name for rule in RULES}:
         raise UsageError(unknown("finding", name, [rule.name for rule in RULES], "opbench help finding"))
-    click.echo(_plain(section(wanted)))
+    click.echo(_to_terminal_text(section(wanted)))
 
 
 def section(name: str) -> str:
@@ -49,7 +49,7 @@ def section(name: str) -> str:
     return found[0]
 
 
-def _plain(markdown: str) -> str:
+def _to_terminal_text(markdown: str) -> str:
     """Format Markdown for a terminal: paragraphs of 80 columns, code indented, no markup of headings and emphasis."""
     paragraphs = []
     for part in re.split(r"(^```.*?^```$)", markdown.strip(), flags=re.MULTILINE | re.DOTALL):

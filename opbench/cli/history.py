@@ -62,7 +62,7 @@ def history_command(
     The table has the first and last time of each case, its trend, and the steps at which its time changed. Cases that
     became slower come first.
     """
-    from opbench.report import history as words
+    from opbench.report import history as report_text
     from opbench.results import history
 
     if not places and (database is None or not database.exists()):
@@ -83,26 +83,26 @@ def history_command(
     if out is not None:
         from opbench.report.template import write_page
 
-        write_page(out, words.to_page(found, threshold_percent / 100))
+        write_page(out, report_text.to_page(found, threshold_percent / 100))
         click.echo(f"wrote {out}", err=True)
     if as_json:
-        click.echo(json.dumps(words.to_json(found)))
+        click.echo(json.dumps(report_text.to_json(found)))
         return
     console = stdout_console()
-    for line in words.lines(found, threshold_percent / 100, everything):
+    for line in report_text.lines(found, threshold_percent / 100, everything):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _print_rows(names: list[str], rows: list[tuple[object, ...]], as_json: bool) -> None:
     """Print the result of a query as a table or as JSON."""
-    from opbench.report.columns import aligned
+    from opbench.report.columns import align_columns
 
     if as_json:
         click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
         return
     numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(names))]
     cells = [[_cell(value) for value in row] for row in rows]
-    for line in aligned(names, cells, left=[i for i, number in enumerate(numbers) if not number]):
+    for line in align_columns(names, cells, left=[i for i, number in enumerate(numbers) if not number]):
         click.echo(line)
 
 

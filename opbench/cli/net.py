@@ -15,8 +15,8 @@ import click
 
 from opbench import paths
 from opbench.checking import backends
-from opbench.cli.describe import described, print_described
-from opbench.cli.fields import options_of
+from opbench.cli.dataclass_options import options_of
+from opbench.cli.describe_network import describe, print_network_description
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave, stdout_console
@@ -73,17 +73,17 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
 
     For each node: its problem, the shape of its result, weights, FLOPs and bytes.
     """
-    from opbench.networks.plan.choosing import laid_out, rewritten
+    from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts
     from opbench.networks.plan.running import make_graph
 
-    options = replace(options, sizes=sizes_given(options.network, sizes))
-    graph, passes = rewritten(make_graph(options), options)
-    graph, layouts = laid_out(graph, options, {})
-    told = described(graph, [*passes, layouts])
+    options = replace(options, sizes=chosen_sizes(options.network, sizes))
+    graph, passes = apply_enabled_passes(make_graph(options), options)
+    graph, layouts = convert_layouts(graph, options, {})
+    told = describe(graph, [*passes, layouts])
     if as_json:
         click.echo(json.dumps(told, indent=1))
     else:
-        leave(0, lambda: print_described(told))
+        leave(0, lambda: print_network_description(told))
 
 
 @net_command.command("run")
@@ -110,11 +110,11 @@ def run_command(options: NetOptions, image: str | None, out: Path | None, as_jso
     Exit codes: 0 success · 1 a node or an output is wrong, or a node fails ·
     2 usage · 3 environment.
     """
-    given = sizes_given(options.network, sizes)
+    given = chosen_sizes(options.network, sizes)
     options = replace(
         options,
         sizes=given,
-        **(pictured(options.network, given, image) if image else Pictured()),
+        **(picture_inputs(options.network, given, image) if image else PictureInputs()),
         out=out or paths.new_run(f"{Path(options.network).stem}-{backends.resolve(options.backend)}"),
         command=tuple(sys.argv[1:]),
     )
@@ -125,8 +125,8 @@ def finish(options: NetOptions, as_json: bool) -> None:
     """Run the network, write the page, print the result, and exit with its code."""
     from opbench.networks.plan.running import run_network
     from opbench.networks.report.page import write_network
+    from opbench.networks.report.phrases import is_right
     from opbench.networks.report.terminal import print_network
-    from opbench.networks.report.words import is_right
 
     with progress_on_stderr() as tell:
         record = run_network(options, tell)
@@ -147,12 +147,12 @@ def sizes_of(name: str) -> dict[str, int]:
     from opbench.graph.zoo import NETWORKS
 
     if name not in NETWORKS:
-        hint = _importing(name) or "opbench net list; a saved network is a .json file"
+        hint = _import_hint(name) or "opbench net list; a saved network is a .json file"
         raise UsageError(unknown("network", name, NETWORKS, hint))
     return {key: parameter.default for key, parameter in inspect.signature(NETWORKS[name]).parameters.items()}
 
 
-def _importing(name: str) -> str:
+def _import_hint(name: str) -> str:
     """Return how to import another program's model file so that commands accept it; "" for any other name."""
     saved = str(Path(name).with_suffix(".json"))
     reader = {".onnx": "from_onnx", ".pt2": "from_torch"}.get(Path(name).suffix)
@@ -165,7 +165,7 @@ def _importing(name: str) -> str:
     return ""
 
 
-def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:
+def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:
     """Return the sizes of this command line with defaults; raise UsageError for a size that the network lacks."""
     given = {key: value for key, value in sizes.items() if value is not None}
     if network.endswith(".json"):
@@ -180,14 +180,14 @@ def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]
     return {**known, **given}
 
 
-class Pictured(TypedDict, total=False):
+class PictureInputs(TypedDict, total=False):
     """Options of a network's run with real pictures."""
 
     inputs: Arrays
     labels: tuple[int, ...]
 
 
-def pictured(network: str, sizes: Mapping[str, int], image: str) -> Pictured:
+def picture_inputs(network: str, sizes: Mapping[str, int], image: str) -> PictureInputs:
     """Return pictures for the network's only input, and their classes if known."""
     from opbench.networks.plan.pictures import labels, pictures
     from opbench.networks.plan.running import make_graph

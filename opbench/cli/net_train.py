@@ -14,8 +14,8 @@ import click
 
 from opbench import paths, units
 from opbench.checking import backends
-from opbench.cli.fields import options_of
-from opbench.cli.net import net_command, sizes_given, sizes_options
+from opbench.cli.dataclass_options import options_of
+from opbench.cli.net import chosen_sizes, net_command, sizes_options
 from opbench.cli.options import json_option
 from opbench.cli.progress import plain_progress
 from opbench.cli.run import leave
@@ -62,13 +62,13 @@ def train_command(
     from opbench.networks.plan.running import make_graph
     from opbench.networks.report.training import PAGE
 
-    given = sizes_given(network, sizes)
+    given = chosen_sizes(network, sizes)
     if "batch" in given and sizes.get("batch") is None:
         given["batch"] = BATCH
     folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
     graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants))
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
-    with told_on_stderr() as (tell, progress):
+    with messages_on_stderr() as (tell, progress):
         record = api.train(graph, data, options, tell=tell, progress=progress)
     for line in record.told:
         click.echo(f"note: {line}", err=True)
@@ -87,15 +87,15 @@ def summary(record: TrainingRecord, out: Path) -> str:
     return "\n".join([*headline(record), f"use it: {next_command('net run', record.network, weights=out)}"])
 
 
-def told_score(name: str, score: float) -> str:
+def score_text(name: str, score: float) -> str:
     """Format a score: accuracy in per cent, IoU with three decimals, a loss with four digits."""
     return f"{100 * score:.1f} %" if name == "accuracy" else f"{score:.3f}" if name == "IoU" else f"{score:.4g}"
 
 
-def told(standing: Standing) -> str:
+def progress_line(standing: Standing) -> str:
     """Return one line on the progress: epoch, step, loss, score, speed and remaining time."""
     held = (
-        "" if standing.score is None else f" · {standing.score_name} {told_score(standing.score_name, standing.score)}"
+        "" if standing.score is None else f" · {standing.score_name} {score_text(standing.score_name, standing.score)}"
     )
     over = f" over {standing.averaged_steps} steps" if standing.averaged_steps > 1 else ""
     left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
@@ -106,7 +106,7 @@ def told(standing: Standing) -> str:
 
 
 @contextmanager
-def told_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
+def messages_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
     """Show the progress of a training and its tuning: one updated line on a terminal, else a line for each tenth."""
     if sys.stderr.isatty():
         from rich.console import Console
@@ -114,7 +114,7 @@ def told_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
 
         with Status("the step is compiled", console=Console(stderr=True)) as status:
             yield (
-                lambda standing: status.update(told(standing)),
+                lambda standing: status.update(progress_line(standing)),
                 lambda at: status.update(f"{at.phase} {at.case} ({at.done} of {at.total})"),
             )
         return
@@ -125,6 +125,6 @@ def told_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
         tenth = 10 * standing.step // standing.steps
         if tenth > shown:
             shown = tenth
-            click.echo(told(standing), err=True)
+            click.echo(progress_line(standing), err=True)
 
     yield tell, plain_progress()

@@ -45,7 +45,7 @@ def operator_command(name: str, folder: Path) -> None:
     _require_name(name, "operator")
     known = Catalog((folder,) if folder.is_dir() else ())
     if name in known.operator_names():
-        raise UsageError(f"operator '{name}' is there already; a variant of it: opbench new variant {name}/NAME")
+        raise UsageError(f"operator '{name}' exists already; add a variant to it: opbench new variant {name}/NAME")
     words = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
     home = folder / name
     texts = {
@@ -54,7 +54,7 @@ def operator_command(name: str, folder: Path) -> None:
         folder / f"{name}.toml": _template("suite.txt", words | {"DIR": shlex.quote(str(folder))}),
     }
     _write(texts)
-    _next(next_command("check", name, variants=[folder]))
+    _print_next_command(next_command("check", name, variants=[folder]))
 
 
 @new_command.command("variant", short_help="Write a variant: a copy of the simplest one of the operator.")
@@ -74,7 +74,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
         raise UsageError(unknown("operator", operator, catalog.operator_names(), "opbench list operators"))
     ladder = catalog.variants(operator)
     if own in {variant.name for variant in ladder}:
-        raise UsageError(f"variant '{name}' is there already; choose another name")
+        raise UsageError(f"variant '{name}' exists already; choose another name")
     alone = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
     plain = min(alone, key=lambda v: len(v.supports), default=None)  # the most general first variant of a ladder
     if plain is None:
@@ -88,7 +88,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     header, ended, body = begun.partition("// ///\n//\n")
     note = "// Write here why it is faster than the variant it builds on, and what limits it. Of the latter:\n//\n"
     _write({folder / operator / f"{own}.cu": header + ended + note + body if ended else begun})
-    _next(next_command("check", name, variants=[folder]))
+    _print_next_command(next_command("check", name, variants=[folder]))
 
 
 @new_command.command("ci", short_help="Write a CI workflow that checks your kernels.")
@@ -119,17 +119,19 @@ def ci_command(folder: Path, base: str, source: str) -> None:
         }
     )
     if source == UNSET:
-        _next("set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it")
+        _print_next_command(
+            "set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it"
+        )
     for suite in sorted(folder.glob("*.toml")) or [folder / "SUITE.toml"]:
         run = next_command("run", suite, variants=[folder], out=f"{base}/{suite.stem}")
-        _next(f"on the machine with the GPU: {run}")
-    _next(f"git add .github {shlex.quote(base)}")
+        _print_next_command(f"on the machine with the GPU: {run}")
+    _print_next_command(f"git add .github {shlex.quote(base)}")
 
 
 def _require_name(name: str, kind: str) -> None:
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
-            f"'{name}' is no name of {'an' if kind == 'operator' else 'a'} {kind}; allowed are a-z, 0-9 and _"
+            f"'{name}' is not allowed as the name of {'an' if kind == 'operator' else 'a'} {kind}; use a-z, 0-9 and _"
         )
 
 
@@ -146,7 +148,7 @@ def _write(texts: Mapping[Path, str]) -> None:
 
     there = [path for path in texts if path.exists()]
     if there:
-        raise UsageError(f"{there[0]}: is there already and is not overwritten; choose another name or --in DIR")
+        raise UsageError(f"{there[0]}: exists already and is not overwritten; choose another name or --in DIR")
     written: list[Path] = []
     try:
         for path, text in texts.items():
@@ -162,5 +164,5 @@ def _write(texts: Mapping[Path, str]) -> None:
         click.echo(f"wrote {path}")
 
 
-def _next(command: str) -> None:
+def _print_next_command(command: str) -> None:
     click.echo(f"next: {command}", err=True)

@@ -87,7 +87,7 @@ def profile_command(
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             click.echo(f"{key:28} {value:.6g}")
     if writer:
-        click.echo(f"kept in {folder / FILE}; show it with: {next_command('report', folder)}", err=True)
+        click.echo(f"stored in {folder / FILE}; show it with: {next_command('report', folder)}", err=True)
 
 
 @click.command("profile-target", hidden=True)

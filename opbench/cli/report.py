@@ -121,7 +121,7 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 
     if reason := cuda.why_missing():
         known = ", ".join(known_gpus())
-        raise EnvironmentFault(f"{reason}; ceilings are measured on a GPU. Those known without one, for --gpu: {known}")
+        raise EnvironmentFault(f"{reason}; peaks are measured on a GPU. GPUs with known peaks, for --gpu: {known}")
 
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
         _, ceilings = measure_ceilings(out or Path(scratch), tell)

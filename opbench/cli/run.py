@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from opbench.checking import backends
 from opbench.cli import completion, discard_stdout
-from opbench.cli.fields import options_of
+from opbench.cli.dataclass_options import options_of
 from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
@@ -250,9 +250,9 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width, files = max((len(name) for name in tally), default=0), _files_of(targets)
     for name, counts in tally.items():
-        code = _branch_words(gpu_code[name]) + _gpu_words(gpu_code[name])
+        code = _branch_text(gpu_code[name]) + _gpu_text(gpu_code[name])
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
-        verdicts = ", ".join(_coloured(status, f"{n} {status}") for status, n in counts.items())
+        verdicts = ", ".join(_colour_status(status, f"{n} {status}") for status, n in counts.items())
         click.echo(f"{name:{width}}  {verdicts}{why}{code}")
     for (variant, _), cases in failures.items():
         first = cases[0]
@@ -276,7 +276,7 @@ def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> N
 
     first, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
     click.echo()
-    click.echo(start + _coloured("right" if start else "wrong", first))
+    click.echo(start + _colour_status("right" if start else "wrong", first))
     for line in rest:
         click.echo(line)
 
@@ -284,12 +284,12 @@ def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> N
 COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
 
 
-def _coloured(status: str, text: str) -> str:
+def _colour_status(status: str, text: str) -> str:
     """Colour a verdict's text on a terminal, unless NO_COLOR is set (no-color.org)."""
     return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
 
 
-def _gpu_words(results: Sequence[Result]) -> str:
+def _gpu_text(results: Sequence[Result]) -> str:
     """Return whether a variant's kernels compile for an absent GPU, for the end of its line; "" when unknown."""
     if any(r.rejected for r in results):
         return ", refused by NVRTC"
@@ -298,7 +298,7 @@ def _gpu_words(results: Sequence[Result]) -> str:
     return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
 
 
-def _branch_words(results: Sequence[Result]) -> str:
+def _branch_text(results: Sequence[Result]) -> str:
     """Return which branch of `#if __CUDA_ARCH__` was checked; "" if the kernel has none."""
     checked = sorted({r.verdict.architecture for r in results if r.verdict and r.verdict.architecture})
     return f", checked as {' and '.join(checked)} (__CUDA_ARCH__)" if checked else ""

@@ -73,7 +73,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     names = selftest.chosen_parts(only)
     run = read_run(run_folder) if run_folder else None
     if reason := cuda.why_missing():
-        raise EnvironmentFault(f"{reason}; the self-test is of a GPU's clock (opbench doctor says what is missing)")
+        raise EnvironmentFault(f"{reason}; the self-test needs a GPU (opbench doctor shows what is missing)")
     device: SelftestDevice = cuda.CudaBackend()
     outcome = _outcome(device, budget_s)
 

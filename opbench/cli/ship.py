@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench.cli.fields import options_of
-from opbench.cli.net import pictured, sizes_given, sizes_options
+from opbench.cli.dataclass_options import options_of
+from opbench.cli.net import chosen_sizes, picture_inputs, sizes_options
 from opbench.errors import UsageError
 from opbench.shipping.options import ShipOptions
 
 if TYPE_CHECKING:
     from opbench.networks.plan.options import NetOptions
-    from opbench.shipping.shipping import Shipped
+    from opbench.shipping.shipping import ShipResult
 
 
 @click.command("ship")
@@ -48,17 +48,19 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
     options = replace(options, names=names, out=out, command=shlex.join(["opbench", *sys.argv[1:]]))
     if networks := [one for one in names if is_network(one)]:
         if len(names) > 1:
-            raise UsageError(f"'{networks[0]}' is a network, which is a program of its own; ship it alone")
+            raise UsageError(f"'{networks[0]}' is a network and becomes a separate program; ship it alone")
         if options.name != ShipOptions.name:
-            raise UsageError(f"--name {options.name}: is of a library; a network's files bear its own name")
+            raise UsageError(
+                f"--name {options.name} applies to a library; the files of a network have the network's name"
+            )
         if options.book is not None:
-            raise UsageError("--book is of operators; a network's variants are in a plan: --plan plan.json")
-        network = network_options_of(networks[0], sizes_given(networks[0], sizes), options)
+            raise UsageError("--book applies to operators; for a network, give a plan: --plan plan.json")
+        network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
         finish(ship_network(network, gpu=options.gpu, test=options.test, replace=options.replace, tell=tell), out)
         return
     of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
     if given := [key for key, value in of_networks.items() if value]:
-        raise UsageError(f"--{given[0]} is of a network; {', '.join(names)} is none: opbench net list")
+        raise UsageError(f"--{given[0]} applies to networks; {', '.join(names)} is not a network: opbench net list")
     from opbench.shipping.shipping import ship_library
 
     finish(ship_library(options, tell), out)
@@ -76,7 +78,7 @@ def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOpti
         plan=options.plan,
         variants=options.variants,
         weights=options.weights,
-        **(pictured(network, sizes, options.image) if options.image else {}),
+        **(picture_inputs(network, sizes, options.image) if options.image else {}),
         out=options.out,
         command=(shlex.join(sys.argv[1:]),),
     )
@@ -87,7 +89,7 @@ def tell(words: str) -> None:
     click.echo(words, err=True)
 
 
-def finish(shipped: Shipped, out: Path) -> None:
+def finish(shipped: ShipResult, out: Path) -> None:
     """Print what was written and the command that builds and tests it."""
     for note in shipped.notes:
         click.echo(f"note: {note}", err=True)

@@ -13,7 +13,7 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
-from opbench.cli.fields import options_of
+from opbench.cli.dataclass_options import options_of
 from opbench.cli.options import case_option, gpu_option, json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave
@@ -87,12 +87,13 @@ def tune_command(
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     """Print the size of the search space and how many of its configs cannot be launched."""
     from opbench.gpu.compile.fitting import too_large
+    from opbench.gpu.limits.ceilings import known_gpus
     from opbench.gpu.limits.products import product
     from opbench.tuning.candidates import candidates
 
     known = product(gpu)
     if known is None:
-        raise UsageError(f"--gpu {gpu} is not known (opbench ceiling --help names those that are)")
+        raise UsageError(f"--gpu {gpu} is not known; known GPUs: {', '.join(known_gpus())}")
     space = candidates(case.variant, case.problem)
     made = (type(case)(case.variant, config, case.problem).launches(known.sm_count) for config in space)
     unfit = [reason for launches in made if (reason := too_large(launches, known.limits))]

@@ -54,13 +54,13 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
         raise UsageError("--watch: watches files; name them: opbench check FILE.cu --watch")
     for target in targets:
         if not is_file(target):
-            raise UsageError(f"--watch: '{target}' is no FILE.cu; operators and variants are checked without --watch")
+            raise UsageError(f"--watch: '{target}' is not a .cu file; check operators and variants without --watch")
         if not Path(target).is_file():
             raise UsageError(f"--watch: {target}: no such file; make one: opbench new variant OPERATOR/NAME")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    watched = Watched(tuple(dict.fromkeys(targets)), tuple(Catalog(roots).include))
-    check = _Check(_flags())
+    watched = WatchedFiles(tuple(dict.fromkeys(targets)), tuple(Catalog(roots).include))
+    check = _Check(_command_flags())
     with contextlib.suppress(KeyboardInterrupt):
         try:
             _watch(watched, check)
@@ -69,7 +69,7 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
     click.get_current_context().exit(INTERRUPTED)
 
 
-class Watched:
+class WatchedFiles:
     """The watched files and everything they include, with their last known status."""
 
     def __init__(self, targets: tuple[str, ...], include: tuple[Path, ...]) -> None:
@@ -78,18 +78,18 @@ class Watched:
 
     def changed(self) -> list[str]:
         """Return the targets with a file that changed since the last call; all targets on the first call."""
-        now = {target: self._look(target) for target in self.targets}
+        now = {target: self._scan_files(target) for target in self.targets}
         found = [target for target in self.targets if now[target] != self.stamps[target]]
         self.stamps = now
         return found
 
-    def _look(self, target: str) -> Stamp:
+    def _scan_files(self, target: str) -> Stamp:
         path = Path(target)
         try:
             files = [source.path for source in closure(path, self.include)]
         except (OSError, UsageError):  # during an edit: use the previous includes
             files = [path, *self.stamps[target]]
-        return {file: _stamp(file) for file in files}
+        return {file: _file_stamp(file) for file in files}
 
     def folders(self) -> dict[Path, int]:
         """Return the folders of all files, with and without links resolved, with inodes; missing ones are omitted."""
@@ -104,7 +104,7 @@ class Watched:
         return ", ".join(self.targets) + more
 
 
-def _stamp(file: Path) -> tuple[int, int, int] | None:
+def _file_stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
@@ -151,27 +151,27 @@ class _Check:
         return short
 
 
-def _watch(watched: Watched, check: _Check) -> NoReturn:
+def _watch(watched: WatchedFiles, check: _Check) -> NoReturn:
     todo: list[str] = []
-    for look in _looks(watched):
+    for look in _poll_changes(watched):
         if look and (changed := watched.changed()):
             short = check.end()
             if aborted := [t for t in changed if t in short]:
-                _say(f"{', '.join(aborted)}: saved during the check, which begins anew")
+                _print_with_time(f"{', '.join(aborted)}: saved during the check, which begins anew")
             gone = [t for t in watched.targets if not Path(t).is_file()]
             for target in (t for t in changed if t in gone):
-                _say(f"{target}: is not there; it is checked when it comes back")
+                _print_with_time(f"{target}: is not there; it is checked when it comes back")
             todo = [t for t in watched.targets if t in {*changed, *short} and t not in gone]
             if todo:
                 click.clear()  # only if stdout is a terminal
-                _say(f"checking {', '.join(todo)}")
+                _print_with_time(f"checking {', '.join(todo)}")
                 check.start(todo)
         if (seconds := check.ended_after_s()) is not None:
-            _say(f"took {units.duration(seconds)}; watching {watched}; Ctrl-C ends")
+            _print_with_time(f"took {units.duration(seconds)}; watching {watched}; Ctrl-C ends")
     raise AssertionError("a watch ends by an interrupt")
 
 
-def _looks(watched: Watched) -> Iterator[bool]:
+def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
     """Yield True when a file may have changed, and False at intervals; never ends."""
     from watchfiles import watch
 
@@ -201,7 +201,7 @@ def _looks(watched: Watched) -> Iterator[bool]:
             yield True
 
 
-def _flags() -> list[str]:
+def _command_flags() -> list[str]:
     """Return the options of this command line without --watch."""
     context, words = click.get_current_context(), list[str]()
     for option in context.command.params:
@@ -214,7 +214,7 @@ def _flags() -> list[str]:
     return words
 
 
-def _say(words: str) -> None:
+def _print_with_time(words: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {words}", err=True)
 
 

@@ -24,7 +24,7 @@ from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thre
 from opbench.emulator.tensor_map import native_map
 from opbench.emulator.texture import native_texture
 from opbench.emulator.tracing import Tracing
-from opbench.errors import LaunchError, UsageError, located, unknown
+from opbench.errors import LaunchError, UsageError, unknown, with_location
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Part, Scalar, Struct
 
@@ -173,7 +173,7 @@ class CpuProgram:
         return Kernel(name, _address(self._library, symbol), letters, tuple(sizes()[: len(letters)]))
 
     def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
-        with located(launch.location):
+        with with_location(launch.location):
             return self._runner(launch, buffers)
 
     def _runner(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opbench.backend import rules
 from opbench.backend.excerpt import is_update, source_line
-from opbench.backend.findings import Related, place_words, triple
+from opbench.backend.findings import Related, place_text, triple
 from opbench.backend.rules import Rule
 from opbench.emulator.abi import (
     BETWEEN_BLOCKS,
@@ -128,7 +128,7 @@ def dim3(value: Iterable[int]) -> Dim3:
 
 def words_of(place: Place) -> str:
     """Return a place as text, such as "line 12"."""
-    return place_words(place.file, place.line, place.called_from)
+    return place_text(place.file, place.line, place.called_from)
 
 
 def _text(event: Event) -> Account:

@@ -68,7 +68,7 @@ def _device(environment: Environment) -> dict[str, JSON]:
 def _benchmark(
     index: int, operator: str, results: Sequence[Result], path: Path, binaries: dict[Path, bytes]
 ) -> dict[str, JSON]:
-    points = [_point(result) for result in results]
+    points = [_axis_position(result) for result in results]
     names = list(dict.fromkeys(name for point in points for name in point))
     return {
         "name": operator,
@@ -80,7 +80,7 @@ def _benchmark(
     }
 
 
-def _point(result: Result) -> dict[str, int | str]:
+def _axis_position(result: Result) -> dict[str, int | str]:
     """Return the position of a case on the axes."""
     return {"Variant": result.variant, "Config": print_config(result.config), **result.axes}
 

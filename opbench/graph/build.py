@@ -76,7 +76,7 @@ class Builder:
     ) -> Value:
         """Add a convolution to k channels with filters of r x s (s defaults to r)."""
         name, s = self._name("conv", name), s or r
-        n, c, h, w = self._image(name, x)
+        n, c, h, w = self._require_image(name, x)
         bound = 1 / math.sqrt(c * r * s)
         axes: dict[str, int | str] = {
             "n": n,
@@ -113,16 +113,16 @@ class Builder:
 
     def maxpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
         """Add the maximum of each window."""
-        return self._pool("maxpool2d", x, window, stride, padding, self._name("maxpool", name))
+        return self._add_pool("maxpool2d", x, window, stride, padding, self._name("maxpool", name))
 
     def avgpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
         """Add the mean of each window."""
-        return self._pool("avgpool2d", x, window, stride, padding, self._name("avgpool", name))
+        return self._add_pool("avgpool2d", x, window, stride, padding, self._name("avgpool", name))
 
     def batchnorm2d(self, x: Value, *, name: str = "") -> Value:
         """Add a normalisation by running mean and variance, scaled and shifted."""
         name = self._name("batchnorm", name)
-        n, c, h, w = self._image(name, x)
+        n, c, h, w = self._require_image(name, x)
         parts = {
             "scale": self.weight(f"{name}.scale", (c,), 0.5, centre=1.0),
             "shift": self.weight(f"{name}.shift", (c,), 0.5),
@@ -134,14 +134,14 @@ class Builder:
     def upsample2d(self, x: Value, scale: int = 2, mode: str = "nearest", *, name: str = "") -> Value:
         """Add an upsampling to an image `scale` times as high and wide."""
         name = self._name("upsample", name)
-        n, c, h, w = self._image(name, x)
+        n, c, h, w = self._require_image(name, x)
         return self.node(name, "upsample2d", {"n": n, "c": c, "h": h, "w": w, "scale": scale, "mode": mode}, {"x": x})
 
     def concat(self, a: Value, b: Value, *, name: str = "") -> Value:
         """Concatenate the channels of a and b."""
         name = self._name("concat", name)
-        n, c1, h, w = self._image(name, a)
-        if (other := self._image(name, b))[0::2] + other[3:] != (n, h, w):
+        n, c1, h, w = self._require_image(name, a)
+        if (other := self._require_image(name, b))[0::2] + other[3:] != (n, h, w):
             raise UsageError(f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels")
         return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
 
@@ -227,8 +227,8 @@ class Builder:
         self._weights[name] = np.ascontiguousarray(array, np.float32)
         return self._value(name, array.shape)
 
-    def _pool(self, operator: str, x: Value, window: int, stride: int, padding: int, name: str) -> Value:
-        n, c, h, w = self._image(name, x)
+    def _add_pool(self, operator: str, x: Value, window: int, stride: int, padding: int, name: str) -> Value:
+        n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride, "padding": padding}
         return self.node(name, operator, axes, {"x": x})
 
@@ -242,7 +242,7 @@ class Builder:
         taken = sum(node.name.startswith(kind) for node in self._nodes)
         return given or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
 
-    def _image(self, name: str, x: Value) -> tuple[int, int, int, int]:
+    def _require_image(self, name: str, x: Value) -> tuple[int, int, int, int]:
         try:
             return x.image
         except UsageError as error:

@@ -13,7 +13,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.gradient import GRADIENT, Gradient
 
 
-def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
+def append_backward(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
     """Return the network with appended backward nodes, and the gradient's value for each wanted value.
 
     `seeds` maps values to the values that hold the loss's gradient with respect to them. The backward nodes of a node
@@ -28,7 +28,7 @@ def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[st
     for name in wanted:
         gradient = draft.gradient(name)
         if gradient is None:
-            raise UsageError(f"{graph.name}: no loss depends on '{name}'; keep it out of what is trained")
+            raise UsageError(f"{graph.name}: no loss depends on '{name}'; exclude it from training")
         gradients[name] = gradient
     return replace(graph, values=draft.values, nodes=(*graph.nodes, *draft.nodes)), gradients
 
@@ -48,35 +48,35 @@ class _Backward:
 
     def __post_init__(self) -> None:
         self.values = dict(self.graph.values)
-        self.carried, self.reaching = self._carried(), self._reaching()
+        self.carried, self.reaching = self._depending_on_wanted(), self._reaching_seeds()
         for name, gradient in self.seeds.items():
             self._add_part(name, gradient)
 
-    def _carried(self) -> set[str]:
+    def _depending_on_wanted(self) -> set[str]:
         """Return the values with their own memory that depend on a wanted value."""
-        carried = {self._origin(name) for name in self.wanted}
+        carried = {self._viewed_value(name) for name in self.wanted}
         for node in self.graph.nodes:
-            if any(self._origin(name) in carried for name in node.inputs.values()):
-                carried |= {self._origin(name) for name in node.outputs.values()}
+            if any(self._viewed_value(name) in carried for name in node.inputs.values()):
+                carried |= {self._viewed_value(name) for name in node.outputs.values()}
         return carried
 
-    def _reaching(self) -> set[str]:
+    def _reaching_seeds(self) -> set[str]:
         """Return the values with their own memory on which a seed depends."""
-        reaching = {self._origin(name) for name in self.seeds}
+        reaching = {self._viewed_value(name) for name in self.seeds}
         for node in reversed(self.graph.nodes):
-            if any(self._origin(name) in reaching for name in node.outputs.values()):
-                reaching |= {self._origin(name) for name in node.inputs.values()}
+            if any(self._viewed_value(name) in reaching for name in node.outputs.values()):
+                reaching |= {self._viewed_value(name) for name in node.inputs.values()}
         return reaching
 
-    def _origin(self, name: str) -> str:
+    def _viewed_value(self, name: str) -> str:
         """Return the value that a whole view shows; a partial view, such as a parameter, is its own origin."""
         value = self.graph.values[name]
         whole = value.of and self.graph.values[value.of].elements == value.elements
-        return self._origin(value.of) if whole else name
+        return self._viewed_value(value.of) if whole else name
 
     def pass_back(self, node: Node) -> None:
         """Append the nodes that propagate a node's gradients from its results to its inputs."""
-        wanted = [tensor for tensor, name in node.inputs.items() if self._origin(name) in self.carried]
+        wanted = [tensor for tensor, name in node.inputs.items() if self._viewed_value(name) in self.carried]
         given = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
         if not wanted or not any(given.values()):
             return
@@ -90,21 +90,21 @@ class _Backward:
                     "use all its results or remove them"
                 )
             if entry.operator:
-                self._append(node, entry, names)
+                self._append_node(node, entry, names)
             else:
                 (source,), (target,) = entry.inputs.values(), entry.outputs.values()
-                names[target] = self._seen(names[source], names[target.removeprefix(GRADIENT)])
+                names[target] = self._reshaped_gradient(names[source], names[target.removeprefix(GRADIENT)])
         for tensor in wanted:
             self._add_part(node.inputs[tensor], names[GRADIENT + tensor])
 
-    def _append(self, node: Node, entry: Gradient, names: dict[str, str]) -> None:
+    def _append_node(self, node: Node, entry: Gradient, names: dict[str, str]) -> None:
         problem = bound(entry, self.catalog.operator, node.name)
         outputs = {}
         for tensor in problem.output_tensors():
             tied = entry.outputs.get(tensor.name, f"{entry.operator}.{tensor.name}")
             if tensor.name in entry.outputs:
                 forward = self.graph.values[names[like_tensor(node.problem, tied).name]]
-                name = self._named(forward.name, node, tied)
+                name = self._gradient_name(forward.name, node, tied)
                 shape, layout = forward.shape, forward.layout
             else:  # a result that is not requested
                 name, shape, layout = f"{node.name}.{tied}", tensor.shape, "nchw"
@@ -116,7 +116,7 @@ class _Backward:
             name += f".{next(iter(entry.outputs.values())).removeprefix(GRADIENT)}"
         self.nodes.append(Node(name, entry.operator, problem, inputs, outputs))
 
-    def _named(self, forward: str, node: Node, tied: str) -> str:
+    def _gradient_name(self, forward: str, node: Node, tied: str) -> str:
         """Return d.VALUE for the only gradient of a value, else a name with the node and tensor of this gradient."""
         if not tied.startswith(GRADIENT):
             return f"{GRADIENT}{node.name}.{tied}"
@@ -124,14 +124,16 @@ class _Backward:
             (reader.name, tensor)
             for reader in self.graph.nodes
             for tensor, name in reader.inputs.items()
-            if self._origin(name) == self._origin(forward)
-            and any(self._origin(v) in self.reaching for v in reader.outputs.values())
+            if self._viewed_value(name) == self._viewed_value(forward)
+            and any(self._viewed_value(v) in self.reaching for v in reader.outputs.values())
         ]
-        alone = len(readers) < 2 and not any(self._origin(seed) == self._origin(forward) for seed in self.seeds)
+        alone = len(readers) < 2 and not any(
+            self._viewed_value(seed) == self._viewed_value(forward) for seed in self.seeds
+        )
         tensor = tied.removeprefix(GRADIENT)
         return f"{GRADIENT}{forward}" if alone else f"{GRADIENT}{forward}.{node.name}.{tensor}"
 
-    def _seen(self, name: str, like: str) -> str:
+    def _reshaped_gradient(self, name: str, like: str) -> str:
         """Return a gradient in the shape of another value."""
         value, wanted = self.values[name], self.values[like]
         if value.shape == wanted.shape:
@@ -141,23 +143,23 @@ class _Backward:
         return view
 
     def _add_part(self, name: str, gradient: str) -> None:
-        origin = self._origin(name)
-        self.parts.setdefault(origin, []).append(self._seen(gradient, origin))
+        origin = self._viewed_value(name)
+        self.parts.setdefault(origin, []).append(self._reshaped_gradient(gradient, origin))
 
     def gradient(self, name: str) -> str | None:
         """Return the value that holds a value's gradient, in its shape; None if no loss depends on it."""
-        origin = self._origin(name)
+        origin = self._viewed_value(name)
         if origin not in self.summed:
             if not (parts := self.parts.get(origin)):
                 return None
             total = parts[0]
             for number, part in enumerate(parts[1:], start=1):
                 last = number + 1 == len(parts)
-                total = self._sum(origin, total, part, f"{GRADIENT}{origin}" + ("" if last else f".sum{number}"))
+                total = self._add_sum(origin, total, part, f"{GRADIENT}{origin}" + ("" if last else f".sum{number}"))
             self.summed[origin] = total
-        return self._seen(self.summed[origin], name)
+        return self._reshaped_gradient(self.summed[origin], name)
 
-    def _sum(self, origin: str, one: str, other: str, name: str) -> str:
+    def _add_sum(self, origin: str, one: str, other: str, name: str) -> str:
         value, dtype = self.graph.values[origin], self.values[one].dtype  # f32 of a parameter that is stored in bf16
         axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
         problem = self.catalog.operator("elementwise").from_axes(axes)

@@ -84,8 +84,8 @@ class Graph:
         for node in self.nodes:
             self._check_tensors(node)
         self._check_outputs()
-        needs = self._needs()
-        object.__setattr__(self, "nodes", self._ordered(needs))
+        needs = self._predecessors()
+        object.__setattr__(self, "nodes", self._topological_order(needs))
         object.__setattr__(self, "_waits", {name: tuple(before) for name, before in needs.items()})
 
     def _check_outputs(self) -> None:
@@ -116,10 +116,10 @@ class Graph:
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
         """Check that a node overwrites a state that it does not read, or that its operator may update in place."""
-        old = self._known(node.name, value.updates)
+        old = self._require_value(node.name, value.updates)
         if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
             raise UsageError(
-                f"{node.name}: '{value.name}' updates '{old.name}', which is no state of its shape and dtype"
+                f"{node.name}: '{value.name}' updates '{old.name}', which is not a state of the same shape and dtype"
             )
         read = node.problem.in_place.get(tensor)
         unread = all(self.base(name) != old.name for name in node.inputs.values())
@@ -131,7 +131,7 @@ class Graph:
         if others := [v.name for v in self.values.values() if v.updates == old.name and v.name != value.name]:
             raise UsageError(f"{node.name}: '{old.name}' is updated twice, as '{value.name}' and '{others[0]}'")
 
-    def _known(self, where: str, name: str) -> Value:
+    def _require_value(self, where: str, name: str) -> Value:
         if name not in self.values:
             raise UsageError(unknown("value", name, self.values, where=where))
         return self.values[name]
@@ -141,7 +141,7 @@ class Graph:
         ends = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
         for where, names in ends.items():
             for name in names:
-                self._known(f"{self.name}: the {where}", name)
+                self._require_value(f"{self.name}: the {where}", name)
         given = [*self.inputs, *self.weights, *self.state]
         for name in given:
             if self.values[name].of or self.values[name].updates:
@@ -149,7 +149,7 @@ class Graph:
                     f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value"
                 )
             if given.count(name) > 1:
-                raise UsageError(f"{self.name}: '{name}' is there twice among inputs, weights and state")
+                raise UsageError(f"{self.name}: '{name}' occurs twice among inputs, weights and state")
         for name, array in self.state.items():
             value = self.values[name]
             if (array.shape, array.dtype) != (value.shape, DTYPES[value.dtype]):
@@ -169,7 +169,7 @@ class Graph:
         """Check that a view is based on a value with memory, has its size and dtype, or is a part of it."""
         seen = [value.name]
         while of := self.values[seen[-1]].of:
-            base = self._known(value.name, of)
+            base = self._require_value(value.name, of)
             if of in seen:
                 raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
             inside = 0 <= value.offset <= base.elements - value.elements
@@ -193,7 +193,7 @@ class Graph:
         for tensor in tensors:
             if tensor.name not in tied:
                 raise UsageError(f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value")
-            value = self._known(node.name, tied[tensor.name])
+            value = self._require_value(node.name, tied[tensor.name])
             if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
@@ -216,7 +216,7 @@ class Graph:
                 f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}"
             )
 
-    def _needs(self) -> dict[str, list[str]]:
+    def _predecessors(self) -> dict[str, list[str]]:
         """Return for each node its predecessors: producers of its inputs, readers of state that it overwrites."""
         produced: dict[str, list[tuple[int, int, str]]] = {}
         read: dict[str, list[str]] = {}
@@ -232,7 +232,7 @@ class Graph:
             for value in node.inputs.values():
                 base, start, end = self.place(value)
                 if base not in produced and base not in (*self.inputs, *self.weights, *self.state):
-                    raise UsageError(f"{node.name}: nothing produces '{base}'; it is no input and no weight")
+                    raise UsageError(f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight")
                 found |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
             for out in node.outputs.values():
                 if old := self.values[out].updates:
@@ -240,7 +240,7 @@ class Graph:
             needs[node.name] = list(found)
         return needs
 
-    def _ordered(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
+    def _topological_order(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
         """Return the nodes sorted so that each follows its predecessors, otherwise in the given order."""
         nodes = {node.name: node for node in self.nodes}
         sorter = graphlib.TopologicalSorter(needs)
@@ -259,17 +259,17 @@ class Graph:
 
     def base(self, name: str) -> str:
         """Return the value in whose memory a value is stored."""
-        value = self._known(self.name, name)
+        value = self._require_value(self.name, name)
         return self.base(value.of) if value.of else name
 
     def place(self, name: str) -> tuple[str, int, int]:
         """Return where a value is stored: the value that owns the memory, its first element there and the one after its
         last.
         """
-        value, start = self._known(self.name, name), 0
+        value, start = self._require_value(self.name, name), 0
         elements = value.elements
         while value.of:
-            start, value = start + value.offset, self._known(self.name, value.of)
+            start, value = start + value.offset, self._require_value(self.name, value.of)
         return value.name, start, start + elements
 
     def memory(self, name: str) -> tuple[str, int]:
@@ -332,23 +332,23 @@ class Graph:
 
         Network inputs and weights are first rounded to their stored dtype.
         """
-        return self._computed(self._exact(inputs), lambda problem, given: problem.evaluated(given))
+        return self._compute_values(self._float64_values(inputs), lambda problem, given: problem.evaluated(given))
 
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return only the outputs, in float64; for a large network on the GPU, if there is one with enough memory."""
 
         def outputs(**given: np.ndarray) -> Arrays:
-            values = self._computed(given, lambda problem, tensors: problem.computed(**tensors))
+            values = self._compute_values(given, lambda problem, tensors: problem.computed(**tensors))
             return {name: values[name] for name in self.outputs}
 
         long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
-        found: Arrays | None = on_the_gpu(outputs, self._exact(inputs)) if long else None
+        found: Arrays | None = on_the_gpu(outputs, self._float64_values(inputs)) if long else None
         if found is not None:
             return found
         values = self.reference(inputs)
         return {name: values[name] for name in self.outputs}
 
-    def _exact(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    def _float64_values(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         self.check_inputs(inputs)
         known: Arrays = {}
         for name, array in {**inputs, **self.weights}.items():
@@ -358,7 +358,7 @@ class Graph:
             known[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
         return known
 
-    def _computed(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:
+    def _compute_values(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:
         known = {name: array.copy() if name in self.state else array for name, array in given.items()}
 
         def seen(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
-from opbench.graph.passes import rebuilt, with_modes
+from opbench.graph.passes import rebuild_graph, with_modes
 from opbench.graph.values import CONVERSION, LAYOUTS, Node, Value
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -38,7 +38,7 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
         draft.add(node, layouts.get(node.name, layout))
     for name in graph.outputs:
         draft.nchw(name)
-    return rebuilt(graph, draft.values, draft.nodes, draft.weights)
+    return rebuild_graph(graph, draft.values, draft.nodes, draft.weights)
 
 
 def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
@@ -50,7 +50,7 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
         return name, array
     plain, _, rest = name.rpartition(".nhwc")
     if plain not in weights:
-        raise UsageError(f"'{name}' is no weight of the network; it has {', '.join(weights)}")
+        raise UsageError(f"'{name}' is not a weight of the network; its weights: {', '.join(weights)}")
     if rest:  # the columns of a linear layer that reads a flattened image
         c, h, w = map(int, rest.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
@@ -122,7 +122,7 @@ def same_memory(value: Value) -> bool:
     return c == 1 or h * w == 1
 
 
-def conversion(value: Value, to: str) -> Operator:
+def conversion_problem(value: Value, to: str) -> Operator:
     """Return the problem that copies an image to another layout."""
     n, c, h, w = value.image
     axes = {"n": n, "c": c, "h": h, "w": w, "to": to, "dtype": value.dtype}
@@ -141,9 +141,7 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     """Raise UsageError for a network that is not in nchw, unknown nodes, and layouts that a node does not support."""
     if other := next((v.name for v in graph.values.values() if v.layout != "nchw"), None):
-        raise UsageError(
-            f"{graph.name}: '{other}' lies in nhwc already; choose layouts for the network as it was built"
-        )
+        raise UsageError(f"{graph.name}: '{other}' is in nhwc already; choose layouts before any conversion")
     for name, layout in layouts.items():
         node = graph.node(name)
         if layout not in LAYOUTS:
@@ -212,7 +210,7 @@ class _Draft:
             self.values[name] = replace(self.values[name], of=source)
         else:
             node = f"{image}.to_{layout}"
-            problem = conversion(self.graph.values[image], layout)
+            problem = conversion_problem(self.graph.values[image], layout)
             self.nodes.append(Node(node, CONVERSION, problem, {"x": source}, {"out": name}))
         return name
 
@@ -227,7 +225,7 @@ class _Draft:
     def new(self, value: Value) -> str:
         """Add a value to the network unless it is there; return its name."""
         if value.name in self.graph.values:
-            raise UsageError(f"{self.graph.name}: '{value.name}' is there already; give that value another name")
+            raise UsageError(f"{self.graph.name}: '{value.name}' exists already; give that value another name")
         self.values.setdefault(value.name, value)
         return value.name
 

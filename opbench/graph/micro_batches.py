@@ -64,11 +64,11 @@ class _Split:
 
     def graph(self) -> Graph:
         """Return the whole graph, in the order of one micro-batch and its update."""
-        counted = self._counter()
-        averaged = self._statistics()
-        self._loss()
-        adding = self._arenas()
-        nodes = {node.name: self._changed(node) for node in self.training.graph.nodes}
+        counted = self._counter_node()
+        averaged = self._average_statistics()
+        self._place_loss()
+        adding = self._accumulation_nodes()
+        nodes = {node.name: self._node_for_micro_batch(node) for node in self.training.graph.nodes}
         each = [node for name, node in nodes.items() if name not in ONCE]
         once = {"statistics": averaged} if averaged else {}
         once |= {name: nodes[name] for name in ONCE if name in nodes}
@@ -83,15 +83,15 @@ class _Split:
             self.state,
         )
 
-    def _counter(self) -> Node:
+    def _counter_node(self) -> Node:
         ranks = self.training.recipe.ranks
         self.values |= {MICRO: Value(MICRO, (1,), "i32"), MICRO_NEXT: Value(MICRO_NEXT, (1,), "i32", updates=MICRO)}
         self.state[MICRO] = np.array([1 - ranks], np.int32)
         self.groups["advance"] = "data"
-        problem = self._problem("advance", {"stride": ranks})
+        problem = self._make_problem("advance", {"stride": ranks})
         return Node("advance", "advance", problem, {"count": MICRO}, {"new_count": MICRO_NEXT})
 
-    def _statistics(self) -> Node | None:
+    def _average_statistics(self) -> Node | None:
         """Move running statistics into one arena, and return the node that averages those of the micro-batches."""
         names = [name for name, _ in self.training.statistics.values()]
         if not names:
@@ -99,7 +99,7 @@ class _Split:
         end = 0
         for name in names:
             self.places[name] = end
-            end += _aligned(self.values[name].elements)
+            end += _round_up_to_alignment(self.values[name].elements)
         arena = np.zeros(end, np.float32)
         for name, start in self.places.items():
             array = self.state.pop(name)
@@ -118,9 +118,11 @@ class _Split:
         self.groups["statistics"] = "optimizer"
         axes = {"op": "div", "broadcast": "scalar", "outer": 1, "channels": 1, "inner": end}
         tied = {"a": f"{RUNNING}.sum", "b": "micro_batches"}
-        return Node("statistics", "elementwise", self._problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"})
+        return Node(
+            "statistics", "elementwise", self._make_problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"}
+        )
 
-    def _loss(self) -> None:
+    def _place_loss(self) -> None:
         """Place the loss after everything else, and record the sum."""
         place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
         self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
@@ -128,7 +130,7 @@ class _Split:
         self.values["gradients.learned"] = Value("gradients.learned", (self.learned,), of=self.added)
         self.size = place + ALIGNMENT
 
-    def _arenas(self) -> list[Node]:
+    def _accumulation_nodes(self) -> list[Node]:
         self.values[WRITTEN] = Value(WRITTEN, (self.size,))
         self.state[WRITTEN] = np.zeros(self.size, np.float32)
         if not self.adds:
@@ -136,10 +138,10 @@ class _Split:
         self.values |= {TOTAL: Value(TOTAL, (self.size,)), self.added: Value(self.added, (self.size,), updates=TOTAL)}
         self.state[TOTAL] = np.zeros(self.size, np.float32)
         self.groups["accumulate"] = "exchange"
-        problem = self._problem("accumulate", {"n": self.size})
+        problem = self._make_problem("accumulate", {"n": self.size})
         return [Node("accumulate", "accumulate", problem, {"total": TOTAL, "part": WRITTEN}, {"new_total": self.added})]
 
-    def _changed(self, node: Node) -> Node:
+    def _node_for_micro_batch(self, node: Node) -> Node:
         """Return a node that reads the micro-batch's number instead of the step's, or the sums if it runs once per
         step.
         """
@@ -148,9 +150,9 @@ class _Split:
         sums = {WRITTEN: "gradients.learned", "loss": "loss.sum"}
         return replace(node, inputs={tensor: sums.get(name, name) for tensor, name in node.inputs.items()})
 
-    def _problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
+    def _make_problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
         return self.catalog.operator(operator).from_axes(axes)
 
 
-def _aligned(elements: int) -> int:
+def _round_up_to_alignment(elements: int) -> int:
     return -(-elements // ALIGNMENT) * ALIGNMENT

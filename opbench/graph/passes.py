@@ -28,7 +28,7 @@ def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
         if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
             continue
         (taken,), (given,) = node.inputs.values(), node.outputs.values()
-        graph = edited(graph, drop=[node.name], views={given: taken})
+        graph = edit_graph(graph, drop=[node.name], views={given: taken})
         done.append(f"{node.name}: left out, as dropout is the identity at inference")
     return graph, done
 
@@ -66,7 +66,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
             replace(graph.values[conv.inputs["weight"]], name=names["weight"]),
             replace(graph.values[parts[0]], name=names["bias"]),
         ]
-        graph = edited(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
+        graph = edit_graph(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
         done.append(f"{norm.name}: folded into the weights of {conv.name}")
     return graph, done
 
@@ -93,7 +93,7 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
             values.append(Value(inputs["bias"], (channels,), before.problem.storage))
         fused = "relu" if before.operator == "batchnorm2d" else "bias_relu"
         node = replace(before, problem=replace(before.problem, epilogue=fused), inputs=inputs, outputs=relu.outputs)  # type: ignore[call-arg]
-        graph = edited(graph, drop=[relu.name], nodes={before.name: node}, values=values, weights=weights)
+        graph = edit_graph(graph, drop=[relu.name], nodes={before.name: node}, values=values, weights=weights)
         done.append(f"{relu.name}: fused into {before.name}")
     return graph, done
 
@@ -114,7 +114,7 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
         problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
         inputs = {"low": up.inputs["x"], "skip": concat.inputs["a"]}
         node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
-        graph = edited(graph, drop=[up.name], nodes={concat.name: node})
+        graph = edit_graph(graph, drop=[up.name], nodes={concat.name: node})
         done.append(f"{up.name}: fused into {concat.name}")
     return graph, done
 
@@ -137,7 +137,7 @@ def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
         problem = Catalog().operator("upsample_concat_conv2d").from_axes({**joined.problem.axes, **kept})
         inputs = {**joined.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
         node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
-        graph = edited(graph, drop=[joined.name], nodes={conv.name: node})
+        graph = edit_graph(graph, drop=[joined.name], nodes={conv.name: node})
         done.append(f"{joined.name}: fused into {conv.name}")
     return graph, done
 
@@ -185,8 +185,8 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
         for tensor, name in node.tensors():
             if dtypes.setdefault(graph.base(name), tensor.dtype) != tensor.dtype:
                 raise UsageError(
-                    f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; give "
-                    "each a value of its own, or stay with f32"
+                    f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; "
+                    "give each node a separate value, or use f32"
                 )
         nodes.append(node)
     values = {
@@ -213,7 +213,7 @@ def sole_producer(graph: Graph, node: Node, tensor: str, operators: tuple[str, .
     return None if producer is None or seen_by_others else producer
 
 
-def edited(
+def edit_graph(
     graph: Graph,
     drop: Collection[str] = (),
     nodes: Mapping[str, Node] | None = None,
@@ -242,10 +242,10 @@ def edited(
             new = changed.get(node.name, node)
             remaining.append(replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()}))
     known = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
-    return rebuilt(graph, everything, remaining, known)
+    return rebuild_graph(graph, everything, remaining, known)
 
 
-def rebuilt(
+def rebuild_graph(
     graph: Graph, values: Mapping[str, Value], nodes: Iterable[Node], weights: Mapping[str, np.ndarray]
 ) -> Graph:
     """Return the network with other nodes and values and the same inputs and outputs, without unused values and

@@ -55,13 +55,13 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     path = Path(path)
     document = _read_json(path)
     where = str(path)
-    weights_of = _take(where, document, "weights", dict)
+    weights_of = _read_key(where, document, "weights", dict)
     file = path.parent / _file_name(f"{where}: weights", weights_of)
     arrays = _read_weights(file, weights_of.get("sha256"), where)
-    graph_of = _structured(where, document, catalog or Catalog())
+    graph_of = _graph_arguments(where, document, catalog or Catalog())
     for name in graph_of["weights"]:
         if name not in arrays:
-            raise UsageError(f"{file}: tensor '{name}' is missing ({len(arrays)} are there)")
+            raise UsageError(f"{file}: tensor '{name}' is missing ({len(arrays)} exist)")
     if more := sorted(arrays.keys() - graph_of["weights"]):
         raise UsageError(f"{file}: tensor '{more[0]}' belongs to no weight of {path.name}")
     try:
@@ -99,13 +99,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror or error}; `save` writes one") from None
     except ValueError as error:
-        raise UsageError(f"{path}: is no JSON: {error}") from None
+        raise UsageError(f"{path}: is not valid JSON: {error}") from None
     except RecursionError:
-        raise UsageError(f"{path}: is no network: nested too deep") from None
+        raise UsageError(f"{path}: is not a network: nested too deep") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         seen = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise UsageError(f"{path}: format is {seen!r}; this opbench reads {FORMAT!r}")
-    _only(str(path), document, ("format", "name", "inputs", "outputs", "values", "nodes", "weights"))
+    _require_known_keys(str(path), document, ("format", "name", "inputs", "outputs", "values", "nodes", "weights"))
     return document
 
 
@@ -125,53 +125,62 @@ def _read_weights(file: Path, digest: object, where: str) -> dict[str, np.ndarra
     try:
         arrays: dict[str, np.ndarray] = unpacked(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{file}: is no safetensors file that can be read: {error}") from None
+        raise UsageError(f"{file}: is not a readable safetensors file: {error}") from None
     return arrays
 
 
-def _structured(where: str, document: Mapping[str, object], catalog: Catalog) -> dict[str, Any]:
+def _graph_arguments(where: str, document: Mapping[str, object], catalog: Catalog) -> dict[str, Any]:
     """Return the arguments of the graph; "weights" contains only names."""
     values, weights = {}, []
-    for name, entry in _take(where, document, "values", dict).items():
+    for name, entry in _read_key(where, document, "values", dict).items():
         values[name] = _value(f"{where}: values.{name}", name, entry)
         weights += [name] if entry.get("weight") else []
     nodes = tuple(
-        _node(f"{where}: nodes[{index}]", entry, catalog)
-        for index, entry in enumerate(_take(where, document, "nodes", list))
+        _read_node(f"{where}: nodes[{index}]", entry, catalog)
+        for index, entry in enumerate(_read_key(where, document, "nodes", list))
     )
-    ends = {key: tuple(_texts(f"{where}: {key}", _take(where, document, key, list))) for key in ("inputs", "outputs")}
-    return {"name": _take(where, document, "name", str), "values": values, "nodes": nodes, "weights": weights, **ends}
+    ends = {
+        key: tuple(_require_texts(f"{where}: {key}", _read_key(where, document, key, list)))
+        for key in ("inputs", "outputs")
+    }
+    return {
+        "name": _read_key(where, document, "name", str),
+        "values": values,
+        "nodes": nodes,
+        "weights": weights,
+        **ends,
+    }
 
 
 def _value(where: str, name: str, entry: Any) -> Value:
-    _only(where, entry, ("shape", "dtype", "layout", "of", "weight"))
-    _take(where, entry, "weight", bool, False)
-    shape = _take(where, entry, "shape", list)
+    _require_known_keys(where, entry, ("shape", "dtype", "layout", "of", "weight"))
+    _read_key(where, entry, "weight", bool, False)
+    shape = _read_key(where, entry, "shape", list)
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
         raise UsageError(f"{where}.shape: {shape!r} is not allowed; whole numbers >= 1")
-    modes = {key: _take(where, entry, key, str, PLAIN[key]) for key in ("dtype", "layout", "of")}
+    modes = {key: _read_key(where, entry, key, str, PLAIN[key]) for key in ("dtype", "layout", "of")}
     for key, known in (("dtype", tuple(DTYPES)), ("layout", LAYOUTS)):
         if modes[key] not in known:
             raise UsageError(unknown(key, modes[key], known, where=f"{where}.{key}"))
     return Value(name, tuple(shape), **modes)
 
 
-def _node(where: str, entry: Any, catalog: Catalog) -> Node:
-    _only(where, entry, ("name", "operator", "axes", "inputs", "outputs"))
-    name, operator = _take(where, entry, "name", str), _take(where, entry, "operator", str)
+def _read_node(where: str, entry: Any, catalog: Catalog) -> Node:
+    _require_known_keys(where, entry, ("name", "operator", "axes", "inputs", "outputs"))
+    name, operator = _read_key(where, entry, "name", str), _read_key(where, entry, "operator", str)
     tied = {}
     for key in ("inputs", "outputs"):
-        table = _take(where, entry, key, dict)
-        _texts(f"{where}.{key}", list(table.values()))
+        table = _read_key(where, entry, key, dict)
+        _require_texts(f"{where}.{key}", list(table.values()))
         tied[key] = table
     try:
-        problem = catalog.operator(operator).from_axes(_take(where, entry, "axes", dict))
+        problem = catalog.operator(operator).from_axes(_read_key(where, entry, "axes", dict))
     except UsageError as error:
         raise UsageError(f"{where} ('{name}'): {error}") from None
     return Node(name, operator, problem, **tied)
 
 
-def _take(where: str, table: Mapping[str, object], key: str, kind: type, default: object = None) -> Any:
+def _read_key(where: str, table: Mapping[str, object], key: str, kind: type, default: object = None) -> Any:
     if key not in table and default is not None:
         return default
     if key not in table:
@@ -181,14 +190,14 @@ def _take(where: str, table: Mapping[str, object], key: str, kind: type, default
     return table[key]
 
 
-def _texts(where: str, items: list[Any]) -> list[str]:
+def _require_texts(where: str, items: list[Any]) -> list[str]:
     for item in items:
         if not isinstance(item, str):
             raise UsageError(f"{where}: {item!r} is not allowed; it names values")
     return items
 
 
-def _only(where: str, table: object, keys: tuple[str, ...]) -> None:
+def _require_known_keys(where: str, table: object, keys: tuple[str, ...]) -> None:
     if not isinstance(table, dict):
         raise UsageError(f"{where}: {table!r} is not allowed; it is a table")
     for key in table:
@@ -197,8 +206,11 @@ def _only(where: str, table: object, keys: tuple[str, ...]) -> None:
 
 
 def _file_name(where: str, table: Mapping[str, object]) -> str:
-    _only(where, table, ("file", "sha256"))
-    name = str(_take(where, table, "file", str))
+    _require_known_keys(where, table, ("file", "sha256"))
+    name = str(_read_key(where, table, "file", str))
     if Path(name).name != name:
-        raise UsageError(f"{where}.file: {name!r} is not allowed; the file lies beside and has no folder in its name")
+        raise UsageError(
+            f"{where}.file: {name!r} is not allowed; the file must be in the same folder; give its name without a "
+            "folder"
+        )
     return name

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.graph.gradients import differentiated
+from opbench.graph.gradients import append_backward
 from opbench.graph.graph import Graph
 from opbench.graph.micro_batches import with_micro_batches
-from opbench.graph.passes import PASSES, rebuilt, to_dtype
+from opbench.graph.passes import PASSES, rebuild_graph, to_dtype
 from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES
 from opbench.graph.training_step import (
@@ -66,28 +66,28 @@ class _Draft:
     groups: dict[str, str] = field(default_factory=dict)
 
     def training(self) -> Training:
-        learned = self._learned()
-        graph = self._passed(
+        learned = self._trainable_weights()
+        graph = self._apply_passes(
             self.network, {n: PASSES[n] for n in ("fuse_relu", "fuse_upsample_concat")} | FORWARD_PASSES
         )
         graph = with_layouts_of(graph, self.recipe.layout)
         graph, statistics = self._for_training(graph)
         if self.recipe.dtype != "f32":
             graph = to_dtype(graph, self.recipe.dtype, keep=("tick",))
-        learned = [name for name in graph.weights if self._plain(name) in learned]
+        learned = [name for name in graph.weights if self._original_name(name) in learned]
         forward = [node.name for node in graph.nodes]
         graph = self._with_data(graph)
         graph, seeds = self._with_loss(graph)
         before = {node.name for node in graph.nodes}
-        graph, gradients = differentiated(graph, seeds, learned)
-        graph = self._passed(graph, BACKWARD_PASSES)
+        graph, gradients = append_backward(graph, seeds, learned)
+        graph = self._apply_passes(graph, BACKWARD_PASSES)
         backward = [node.name for node in graph.nodes if node.name not in before]
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
         graph = self._with_optimizer(graph, sum_of(parameters))
         return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.said))
 
-    def _learned(self) -> list[str]:
+    def _trainable_weights(self) -> list[str]:
         """Return the network's weights without running statistics."""
         measured = {
             node.inputs[part] for node in self.network.nodes if node.operator == "batchnorm2d" for part in STATISTICS
@@ -97,12 +97,12 @@ class _Draft:
             raise UsageError(f"{self.network.name}: it has no weights to train")
         return learned
 
-    def _plain(self, name: str) -> str:
+    def _original_name(self, name: str) -> str:
         """Return the weight's name in the network as built; for a weight that passes added, its own name."""
         plain = name.rpartition(".nhwc")[0]
         return plain if plain in self.network.weights else name
 
-    def _passed(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
+    def _apply_passes(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
         for name, rewrite in passes.items():
             words: list[str] = []
             if name not in self.recipe.without:
@@ -127,7 +127,7 @@ class _Draft:
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
                 before = sum(other.operator == "dropout" for other in nodes)  # the same, whichever passes have run
                 axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
-                problem = self._problem(node.name, "dropout", axes)
+                problem = self._make_problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
             else:
                 nodes.append(node)
@@ -140,7 +140,7 @@ class _Draft:
             axes, rates = axes | {"factor": "later"}, "rates.of_step"
             values[rates] = Value(rates, (3,), of="rates")
             state["rates"] = np.zeros(4, np.float32)
-        problem = self._problem("tick", "tick", axes)
+        problem = self._make_problem("tick", "tick", axes)
         tied = {"step": COUNTER, "table": "learning_rates", "hyper": "hyper"}
         tick = Node("tick", "tick", problem, tied, {"new_step": NEXT, "rates": rates})
         self.groups["tick"] = "data"
@@ -165,7 +165,7 @@ class _Draft:
         state: dict[str, np.ndarray],
         statistics: dict[str, tuple[str, int]],
     ) -> Node:
-        problem = self._problem(node.name, "batchnorm2d_train", node.problem.axes)
+        problem = self._make_problem(node.name, "batchnorm2d_train", node.problem.axes)
         inputs = {name: node.inputs[name] for name in ("x", "scale", "shift")}
         outputs = dict(node.outputs)
         for name in ("mean", "rstd"):
@@ -183,7 +183,7 @@ class _Draft:
             values[f"{running}.next"] = replace(values[running], name=f"{running}.next", updates=running)
         return Node(node.name, "batchnorm2d_train", problem, inputs, outputs)
 
-    def _problem(self, where: str, operator: str, axes: Mapping[str, object]) -> Operator:
+    def _make_problem(self, where: str, operator: str, axes: Mapping[str, object]) -> Operator:
         kind = self.catalog.operator(operator)
         known = {name: value for name, value in axes.items() if name in kind.__dataclass_fields__}
         try:
@@ -219,7 +219,7 @@ class _Draft:
             state[label] = np.broadcast_to(np.zeros((), DTYPES[dtype]), (self.items, features))
             values[f"{label}.batch"] = Value(f"{label}.batch", (rows, features), dtype)
             axes = {"items": self.items, "features": features, "rows": rows, "total": total, "dtype": dtype}
-            problem = self._problem("gather", "gather", axes)
+            problem = self._make_problem("gather", "gather", axes)
             tied = {"data": label, "order": "order", "step": NEXT}
             nodes.append(Node(f"gather.{label}", "gather", problem, tied, {"batch": f"{label}.batch"}))
             self.groups[f"gather.{label}"] = "data"
@@ -237,7 +237,7 @@ class _Draft:
         else:
             axes = {"n": scores.elements}
         axes["micro"] = self.recipe.micro
-        problem = self._problem("loss", operator, {**axes, "dtype": scores.dtype})
+        problem = self._make_problem("loss", operator, {**axes, "dtype": scores.dtype})
         first, second = (tensor.name for tensor in problem.input_tensors())
         loss, gradient = (tensor.name for tensor in problem.output_tensors())
         seed = f"d.{out}"
@@ -249,7 +249,7 @@ class _Draft:
         record = Node(
             "record",
             "record",
-            self._problem("record", "record", {"steps": self.recipe.steps}),
+            self._make_problem("record", "record", {"steps": self.recipe.steps}),
             {"losses": "losses", "loss": "loss", "step": NEXT},
             {"new_losses": "losses.next"},
         )
@@ -269,7 +269,7 @@ class _Draft:
         made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
             if gradient not in made:
-                raise UsageError(f"'{name}': its gradient '{gradient}' is no result of a node of its own")
+                raise UsageError(f"'{name}': its gradient '{gradient}' is not the result of a separate node")
         order = sorted(gradients, key=lambda name: (made[gradients[name]], name))
         places, values, end = {}, dict(graph.values), 0
         for name in order:
@@ -299,7 +299,7 @@ class _Draft:
             if value.dtype != "f32":
                 found[name] = wide = f"{gradient}.f32"
                 values[wide] = replace(value, name=wide, dtype="f32", of="")
-                problem = self._problem(name, "convert", {"n": value.elements, "to": "f32"})
+                problem = self._make_problem(name, "convert", {"n": value.elements, "to": "f32"})
                 nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": wide}))
         return replace(graph, values=values, nodes=tuple(nodes)), found
 
@@ -312,14 +312,14 @@ class _Draft:
         modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}
         if self.recipe.dtype == "bf16":
             modes["copy"] = "bf16"
-        problem = self._problem("optimizer", operator, {"n": elements, **modes})
+        problem = self._make_problem("optimizer", operator, {"n": elements, **modes})
         values, state = dict(graph.values), dict(graph.state)
         nodes = list(graph.nodes)
         if self.recipe.clip:
             values |= {LIMIT: Value(LIMIT, (1,)), "gradients.norm": Value("gradients.norm", (1,))}
             values[FACTOR] = Value(FACTOR, (1,), of="rates", offset=3)
             state[LIMIT] = np.array([self.recipe.clip], np.float32)
-            norm = self._problem(CLIP, "global_norm", {"n": elements})
+            norm = self._make_problem(CLIP, "global_norm", {"n": elements})
             tied = {"gradient": "gradients", "limit": LIMIT}
             nodes.append(Node(CLIP, "global_norm", norm, tied, {"norm": "gradients.norm", "factor": FACTOR}))
             self.groups[CLIP] = "optimizer"
@@ -336,4 +336,4 @@ class _Draft:
         node = Node("optimizer", operator, problem, inputs, outputs)
         self.groups["optimizer"] = "optimizer"
         graph = replace(graph, values=values, state=state, nodes=(*nodes, node), outputs=("loss",))
-        return rebuilt(graph, graph.values, graph.nodes, graph.weights)
+        return rebuild_graph(graph, graph.values, graph.nodes, graph.weights)

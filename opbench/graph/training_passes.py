@@ -7,7 +7,7 @@ from dataclasses import replace
 from opbench import units
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.passes import Pass, edited, sole_producer, with_modes
+from opbench.graph.passes import Pass, edit_graph, sole_producer, with_modes
 from opbench.graph.values import Node
 
 
@@ -25,7 +25,7 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
             continue
         inputs = {tensor: name for tensor, name in conv.inputs.items() if tensor != "bias"}
         node = replace(conv, problem=replace(conv.problem, epilogue="none"), inputs=inputs)  # type: ignore[call-arg]
-        graph = edited(graph, nodes={conv.name: node})
+        graph = edit_graph(graph, nodes={conv.name: node})
         done.append(f"{conv.name}: its bias left out, as {norm.name} subtracts it with the mean")
     return graph, done
 
@@ -36,8 +36,8 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     for relu in graph.nodes:
         if relu.operator != "relu_backward":
             continue
-        before = _sole(graph, relu, "dout", "mask")
-        if before is None or graph.values[relu.inputs["out"]].shape != _shape(graph, before):
+        before = _sole_producer(graph, relu, "dout", "mask")
+        if before is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, before):
             continue
         if before.operator == "maxpool2d_backward":  # it has read its own input, which must be the ReLU's output
             if before.inputs["x"] != relu.inputs["out"]:
@@ -45,7 +45,7 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
             node = _with_epilogue(before, "mask", {}, relu.outputs["dx"])
         else:
             node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
-        graph = edited(graph, drop=[relu.name], nodes={before.name: node})
+        graph = edit_graph(graph, drop=[relu.name], nodes={before.name: node})
         done.append(f"{relu.name}: fused into {before.name}")
     return graph, done
 
@@ -57,13 +57,13 @@ def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
         if add.operator != "elementwise" or add.problem.axes["op"] != "add" or not add.name.startswith("d."):
             continue
         for tensor, other in (("b", "a"), ("a", "b")):
-            before = _sole(graph, add, tensor, "add")
+            before = _sole_producer(graph, add, tensor, "add")
             if before is None or add.inputs["a"] == add.inputs["b"]:
                 continue
-            if graph.values[add.inputs[other]].shape != _shape(graph, before):
+            if graph.values[add.inputs[other]].shape != _output_shape(graph, before):
                 continue
             node = _with_epilogue(before, "add", {"skip": add.inputs[other]}, add.outputs["out"])
-            graph = edited(graph, drop=[add.name], nodes={before.name: node})
+            graph = edit_graph(graph, drop=[add.name], nodes={before.name: node})
             done.append(f"{add.name}: fused into {before.name}")
             break
     return graph, done
@@ -78,7 +78,7 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
     for backward in graph.nodes:
         if backward.operator != "maxpool2d_backward" or backward.problem.axes["search"] != "again":
             continue
-        pool = _pooling(graph, backward)
+        pool = _forward_pooling(graph, backward)
         if pool is None:
             continue
         out = pool.outputs["out"]
@@ -94,11 +94,11 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
             reading = replace(backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs)
         except UsageError:  # a window of more positions than a byte holds
             continue
-        saved = _bytes(pool, backward) - _bytes(writing, reading)
+        saved = _total_bytes(pool, backward) - _total_bytes(writing, reading)
         if saved <= 0:
             continue
         value = replace(graph.values[out], name=positions, dtype="u8", of="", offset=0)
-        graph = edited(graph, nodes={pool.name: writing, backward.name: reading}, values=[value])
+        graph = edit_graph(graph, nodes={pool.name: writing, backward.name: reading}, values=[value])
         done.append(
             f"{backward.name}: reads the positions that {pool.name} writes in place of the image, "
             f"{units.si(saved, 'B')} fewer for both"
@@ -106,7 +106,7 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
-def _pooling(graph: Graph, backward: Node) -> Node | None:
+def _forward_pooling(graph: Graph, backward: Node) -> Node | None:
     """Return the max pooling whose gradient a node computes."""
     axes = {name: value for name, value in backward.problem.axes.items() if name not in ("epilogue", "search")}
     matches = (
@@ -119,11 +119,11 @@ def _pooling(graph: Graph, backward: Node) -> Node | None:
     return next(matches, None)
 
 
-def _bytes(*nodes: Node) -> int:
+def _total_bytes(*nodes: Node) -> int:
     return sum(node.problem.bytes() for node in nodes)
 
 
-def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
+def _sole_producer(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
     """Return the backward node with that epilogue available whose result only `node` reads; else None."""
     able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
     before = sole_producer(graph, node, tensor, able)
@@ -132,7 +132,7 @@ def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
     return before if epilogue in before.problem.choices["epilogue"] else None
 
 
-def _shape(graph: Graph, node: Node) -> tuple[int, ...]:
+def _output_shape(graph: Graph, node: Node) -> tuple[int, ...]:
     return graph.values[next(iter(node.outputs.values()))].shape
 
 

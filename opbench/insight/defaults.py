@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from opbench.backend.environment import Environment
-from opbench.gpu.limits.ceilings import Ceilings, committed
+from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings
 from opbench.gpu.limits.products import MULTIPROCESSORS, product_key
 from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
@@ -70,7 +70,7 @@ def target(environment: Environment) -> ChosenFor | None:
     limits = MULTIPROCESSORS.get(environment.capability)
     shared = limits.shared_per_block if limits else 48 * 1024
     return ChosenFor(
-        committed(product_key(environment.gpu) or STAND_IN),
+        committed_ceilings(product_key(environment.gpu) or STAND_IN),
         environment.sm_count,
         environment.capability,
         shared,
@@ -78,7 +78,7 @@ def target(environment: Environment) -> ChosenFor | None:
     )
 
 
-def ranked(
+def rank_cases(
     fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
 ) -> list[Case]:
     """Return the cases that fit a node, best first; `fitting` is in the ladder's order, bottom first.
@@ -127,7 +127,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
         flops *= max(1.0, tiles * tile.m * tile.n / (tile.split * elements))
         share = on_tensor_cores if case.variant.unit else CORE_SHARE
-        share *= min(1.0, _full(case) * tile.m * tile.n / (tile.m + tile.n) / LARGE_TILE) ** 0.5
+        share *= min(1.0, _full_row_share(case) * tile.m * tile.n / (tile.m + tile.n) / LARGE_TILE) ** 0.5
         if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
             share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
@@ -136,7 +136,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         if tile.slices > 1 and blocks > gpu.sm_count:  # each of these blocks occupies a whole multiprocessor
             filled = min(filled, blocks / (gpu.sm_count * -(-blocks // gpu.sm_count)))
     if tile.patch_height:
-        for size, extent in zip(_covered(problem), (tile.patch_height, tile.patch_width), strict=True):
+        for size, extent in zip(_covered_pixels(problem), (tile.patch_height, tile.patch_width), strict=True):
             flops *= -(-size // extent) * extent / size
         share *= (tile.patch_height / PATCH) ** 0.1
     elif problem.name == "conv2d_wgrad" and tile.m and case.variant.unit:
@@ -149,7 +149,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         busy *= COPIED
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
-    in_block, passed_on = _splitting(case, gpu.sm_count, setup)
+    in_block, passed_on = _splitting_cost(case, gpu.sm_count, setup)
     compute, memory = flops / (rate * share * in_block * filled), problem.bytes() / (bandwidth * busy)
     return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
 
@@ -159,7 +159,7 @@ def work(step: KernelLaunch) -> tuple[int, int]:
     return step.shared_bytes, math.prod(step.grid) * math.prod(step.block)
 
 
-def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
+def _splitting_cost(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
     """Return the remaining share of the rate if blocks split floats into f16, and the bytes that passes before it move.
 
     Workspaces that `setup` has filled are read instead of the inputs that they are computed from.
@@ -177,7 +177,7 @@ def _splitting(case: Case, sm_count: int, setup: Setup) -> tuple[float, float]:
     return 1.0, passed_on + 2.0 * converted  # read to find the largest number, and read to convert
 
 
-def _full(case: Case) -> float:
+def _full_row_share(case: Case) -> float:
     """Return the share of channels in the 128-byte rows that TMA copies per pixel: 3/4 for 96 channels in bf16."""
     channels = int(case.problem.axes.get("k" if "dimage" in case.problem.outputs else "c", 0))
     if (
@@ -191,7 +191,7 @@ def _full(case: Case) -> float:
     return channels / (row * -(-channels // row))
 
 
-def _covered(problem: Operator) -> tuple[int, int]:
+def _covered_pixels(problem: Operator) -> tuple[int, int]:
     """Return rows and columns of the image that a convolution's patches cover: the gradient's, else the result's."""
     rows, columns = ("h", "w") if "dimage" in problem.outputs else ("p", "q")
     return int(problem.scope[rows]), int(problem.scope[columns])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from opbench import units
 from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
-from opbench.backend.findings import place_words
+from opbench.backend.findings import place_text
 from opbench.insight.remedies import remedies
 from opbench.kernels.case import Case
 from opbench.kernels.mechanism import (
@@ -94,7 +94,7 @@ class Diagnosis:
     @property
     def place(self) -> str:
         """Return the place, such as "line 12"; the kernel if no line is known."""
-        return place_words(self.file, self.line, self.called_from) if self.line else self.kernel
+        return place_text(self.file, self.line, self.called_from) if self.line else self.kernel
 
     @property
     def saving(self) -> str:
@@ -162,7 +162,7 @@ class CaseView:
             cost=cost,
             share=cost / self.passes if self.passes else 0.0,
             evidence=evidence,
-            advice=(hint or MECHANISMS[mechanism]) + _see(names),
+            advice=(hint or MECHANISMS[mechanism]) + _see_variants(names),
             source=self.traffic.source,
             mechanism=mechanism,
             remedies=tuple(names),
@@ -176,8 +176,8 @@ def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants:
     for entry in traffic.lines:
         place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
         place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
-    diagnoses = [problem for several in alike.values() for problem in _merged(several)]
-    diagnoses += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
+    diagnoses = [problem for several in alike.values() for problem in _merge_by_line(several)]
+    diagnoses += [problem for kernel in traffic.kernels for problem in _find_barriers(scene, kernel)]
     known = {(problem.kernel, problem.file, problem.line) for problem in diagnoses if problem.kind == "divergence"}
     for branch in traffic.branches:
         if (branch.kernel, branch.file, branch.line) not in known:
@@ -186,7 +186,7 @@ def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants:
     return sorted(diagnoses, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
-def _merged(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
+def _merge_by_line(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
     """Merge problems of one kind on one line: keep the text of the costliest, and add the costs."""
     diagnoses: dict[str, Diagnosis] = {}
     for new in sorted(problems, key=lambda problem: -problem.cost):
@@ -197,7 +197,7 @@ def _merged(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
     return list(diagnoses.values())
 
 
-def _see(names: Sequence[str]) -> str:
+def _see_variants(names: Sequence[str]) -> str:
     """Return such as " (see softmax/block_per_row, softmax/online and 2 more)"; empty for none."""
     if not names:
         return ""
@@ -210,12 +210,12 @@ def waits(kernel: KernelTraffic) -> float:
     return kernel.barriers_per_block * kernel.blocks * -(-kernel.threads // WARP)
 
 
-def access_words(entry: LineTraffic) -> str:
+def access_text(entry: LineTraffic) -> str:
     """Describe an access, such as "4-byte shared load"."""
     return f"{entry.width}-byte {entry.space} {entry.kind}"
 
 
-def _wasteful(entry: LineTraffic) -> bool:
+def _is_wasteful(entry: LineTraffic) -> bool:
     """Return whether an access needs clearly more sectors than its bytes; one extra per request is alignment."""
     return (
         entry.space == "global"
@@ -225,26 +225,28 @@ def _wasteful(entry: LineTraffic) -> bool:
     )
 
 
-def _dense(entry: LineTraffic) -> bool:
+def _is_contiguous(entry: LineTraffic) -> bool:
     """Return whether lanes access different bytes that are contiguous."""
-    return entry.sectors >= DENSE * entry.ideal_sectors and not _wasteful(entry)
+    return entry.sectors >= DENSE * entry.ideal_sectors and not _is_wasteful(entry)
 
 
-def _apart(entry: LineTraffic) -> bool:
+def _are_sectors_distinct(entry: LineTraffic) -> bool:
     """Return whether each lane accesses a different sector."""
-    return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
+    return _is_wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 
-def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
-    if not _wasteful(entry):
+def _find_uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    if not _is_wasteful(entry):
         return
     evidence = (
-        f"each {access_words(entry)} request touches {entry.sectors_per_request:.1f} sectors on average "
+        f"each {access_text(entry)} request touches {entry.sectors_per_request:.1f} sectors on average "
         f"where {entry.ideal_sectors_per_request:.1f} would hold its bytes"
     )
     cost = (entry.sectors - entry.ideal_sectors) / SECTORS_PER_PASS
     # A line may have a strided access and a broadcast, which halves its average, so all lines of the kernel count.
-    wrong_index = any(_apart(other) for other in scene.traffic.select(kernel=entry.kernel, space="global"))
+    wrong_index = any(
+        _are_sectors_distinct(other) for other in scene.traffic.select(kernel=entry.kernel, space="global")
+    )
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
         if VECTORISED_ACCESS in scene.case.variant.mechanism:
@@ -255,31 +257,31 @@ def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
         mechanism = next((choice for choice in choices if scene.remedies(choice)), VECTORISED_ACCESS)
         yield scene.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
         return
-    partner = _counterpart(scene, entry)
+    partner = _transpose_counterpart(scene, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
         there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
         evidence += f", while {there} is coalesced: another index order would only swap the two"
         yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
-    words = ", one for each lane" if _apart(entry) else ""
+    words = ", one for each lane" if _are_sectors_distinct(entry) else ""
     yield scene.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
 
 
-def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
+def _transpose_counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
     """Return the coalesced access in the other direction if the two are all that the kernel does: a transposition."""
     other = "store" if entry.kind == "load" else "load"
     everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
     for candidate in scene.traffic.select(kernel=entry.kernel, space="global", kind=other):
         alike = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
-        if _dense(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
+        if _is_contiguous(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
             return candidate
     return None
 
 
-def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_narrow_accesses(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
-    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _dense(entry):
+    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _is_contiguous(entry):
         return
     asked = scene.traffic.total("bytes", space="global")
     problem = scene.case.problem
@@ -296,7 +298,7 @@ def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
 
 
-def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_rereads(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "global" or entry.kind != "load":
         return
     fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
@@ -312,12 +314,12 @@ def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
 
 
-def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_bank_conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
     each = entry.wavefronts / entry.requests
     evidence = (
-        f"each {access_words(entry)} request takes {each:.1f} wavefronts where "
+        f"each {access_text(entry)} request takes {each:.1f} wavefronts where "
         f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
     )
     yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
@@ -337,14 +339,14 @@ def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
 
 
-def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_atomic_collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
     yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
-def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
     least = WORTH * scene.requests(entry.kernel)
     # One lane that writes the warp's result was elected; this is no divergence.
@@ -354,7 +356,7 @@ def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     usual = max(e.lanes_per_request for e in alike if e.requests >= least / 5)
     if entry.lanes_per_request >= 0.75 * usual:
         return
-    evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_words(entry)} of this line"
+    evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_text(entry)} of this line"
     passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
     cost = passes * (1 - entry.lanes_per_request / WARP)
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
@@ -373,7 +375,7 @@ def _divergent_branch(scene: CaseView, branch: BranchTraffic) -> Iterator[Diagno
     yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
-def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
+def _find_barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
     waited, requests = waits(kernel), scene.requests(kernel.kernel)
     if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
         return
@@ -406,4 +408,12 @@ def _own_text(variant: Variant, path: str) -> str:
 
 
 Rule = Callable[[CaseView, LineTraffic], Iterator[Diagnosis]]
-RULES: tuple[Rule, ...] = (_uncoalesced, _narrow, _reread, _conflicts, _shared_bound, _collisions, _divergence)
+RULES: tuple[Rule, ...] = (
+    _find_uncoalesced,
+    _find_narrow_accesses,
+    _find_rereads,
+    _find_bank_conflicts,
+    _shared_bound,
+    _find_atomic_collisions,
+    _find_divergence,
+)

@@ -161,7 +161,7 @@ def operands(text: str, kind: str) -> list[str]:
             return []
         end = name.end()
         while text[end : end + 1] == "[":
-            end = _closing(text, end)
+            end = _end_of_brackets(text, end)
         after = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
         wanted = after is not None if kind == "store" else after is None or after[1]
         if wanted:
@@ -169,7 +169,7 @@ def operands(text: str, kind: str) -> list[str]:
     return found
 
 
-def _closing(text: str, start: int) -> int:
+def _end_of_brackets(text: str, start: int) -> int:
     """Return the index after the bracket that closes the one at `start`, or the end."""
     depth = 0
     for index in range(start, len(text)):
@@ -205,8 +205,8 @@ def explain(
         title=case.variant.title,
         source=traffic.source,
         complete=traffic.complete,
-        figures=(*_totals(case, estimated), *_prediction(case, ceilings)),
-        bounds=_bounds(case, traffic, ceilings, resources or {}),
+        figures=(*_total_figures(case, estimated), *_predicted_figures(case, ceilings)),
+        bounds=_lower_bounds(case, traffic, ceilings, resources or {}),
         gpu=ceilings.gpu.removeprefix("NVIDIA ") if ceilings else "",
         problems=tuple(problems),
         findings=tuple(findings),
@@ -224,7 +224,7 @@ def _annotate(
     mine = path == own
     accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
     marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)
-    calls = _calls(traffic.lines) if mine else {}
+    calls = _calls_by_line(traffic.lines) if mine else {}
     parts = (accesses, marks, seen, branches, calls)
     numbered = enumerate(text.splitlines(), start=1)
     return AnnotatedFile(
@@ -232,7 +232,7 @@ def _annotate(
     )
 
 
-def _calls(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
+def _calls_by_line(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
     """Return the accesses in headers by the line of the kernel's file that calls them."""
     found: dict[tuple[int, str, str, str], LineTraffic] = {}
     for entry in lines:
@@ -254,7 +254,7 @@ def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[in
     return found
 
 
-def _totals(case: Case, traffic: Traffic) -> list[Figure]:
+def _total_figures(case: Case, traffic: Traffic) -> list[Figure]:
     """Return sums over all lines, without kinds of access that the case lacks."""
     source = traffic.source
     shared = traffic.total("wavefronts", space="shared")
@@ -284,7 +284,7 @@ def _totals(case: Case, traffic: Traffic) -> list[Figure]:
     return figures
 
 
-def _bounds(
+def _lower_bounds(
     case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
     found = levels(traffic, resources)
@@ -294,7 +294,7 @@ def _bounds(
     return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
 
 
-def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
+def _predicted_figures(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
     if ceilings is None:
         return []
@@ -303,6 +303,4 @@ def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     if best is None:
         return []
     least = max(best[0], ceilings.launch_floor_s or 0.0)
-    return [
-        Figure("lower bound of the problem", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")
-    ]
+    return [Figure("lower bound of the problem", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} peaks)")]

@@ -43,14 +43,14 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredTraffic:
     """Traffic as the machine code would cause it, with notes."""
 
     traffic: Traffic
     notes: tuple[Note, ...]
 
 
-def lower(traffic: Traffic, code: Code) -> Lowered:
+def lower(traffic: Traffic, code: Code) -> LoweredTraffic:
     """Correct the counts of the source by the machine code of each line.
 
     Accesses are merged if an assignment of the machine code's widths matches, the one with the fewest merged accesses.
@@ -63,18 +63,18 @@ def lower(traffic: Traffic, code: Code) -> Lowered:
         group = tuple(found)
         known = code.get(kernel, NO_CODE)
         at = str(line) if file.endswith(KERNEL_SUFFIX) else f"{PurePath(file).name}:{line}"
-        widths = _widths(known.lines.get(at, {}), space, kind)
-        made, note = _merge(group, widths)
+        widths = _instruction_widths(known.lines.get(at, {}), space, kind)
+        made, note = _merge_accesses(group, widths)
         if note is None:
-            made, note = _sink(traffic, made, known.sunk.get(at, 0))
+            made, note = _scale_sunk_loads(traffic, made, known.sunk.get(at, 0))
         lines += made
         notes += [note] if note else []
     changed = any(note.applied for note in notes)
     source = PREDICTED if changed else traffic.source
-    return Lowered(replace(traffic, lines=tuple(lines), source=source), tuple(notes))
+    return LoweredTraffic(replace(traffic, lines=tuple(lines), source=source), tuple(notes))
 
 
-def _widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int]:
+def _instruction_widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int]:
     """Return the number of instructions by bytes per lane; empty if there are none or others may access this space."""
     name = INSTRUCTIONS.get((space, kind))
     found = {key.partition("."): count for key, count in accesses.items()}
@@ -86,7 +86,9 @@ def _widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int
 # Merged accesses --------------------------------------------------------------------------------------------------
 
 
-def _merge(group: tuple[LineTraffic, ...], widths: Mapping[int, int]) -> tuple[tuple[LineTraffic, ...], Note | None]:
+def _merge_accesses(
+    group: tuple[LineTraffic, ...], widths: Mapping[int, int]
+) -> tuple[tuple[LineTraffic, ...], Note | None]:
     """Return the accesses of one line with the widths in the machine code, and a note on the change."""
     if not widths or {entry.width for entry in group} == set(widths) or len(group) > TOO_MANY:
         return group, None
@@ -95,23 +97,23 @@ def _merge(group: tuple[LineTraffic, ...], widths: Mapping[int, int]) -> tuple[t
     has = ", ".join(f"{count} {name}.{8 * width}" for width, count in sorted(widths.items(), reverse=True))
     asked = " and ".join(f"{width}" for width in sorted({entry.width for entry in group}))
     words = f"{group[0].place}: {has} in the machine code for {asked}-byte accesses"
-    for made in _readings(group, widths):
-        if _matches(made, widths):
+    for made in _width_assignments(group, widths):
+        if _matches_widths(made, widths):
             return made, Note(space, kind, True, words)
     return group, Note(space, kind, False, words)
 
 
-def _readings(group: Sequence[LineTraffic], widths: Mapping[int, int]) -> Iterator[tuple[LineTraffic, ...]]:
+def _width_assignments(group: Sequence[LineTraffic], widths: Mapping[int, int]) -> Iterator[tuple[LineTraffic, ...]]:
     """Yield every assignment of the machine code's widths to the accesses, with the fewest merged accesses first."""
     options = []
     for entry in group:
-        merged = [widened(entry, width) for width in MERGED if width in widths and saves(entry, width)]
+        merged = [merge_neighbours(entry, width) for width in MERGED if width in widths and saves(entry, width)]
         options.append([entry, *merged] if entry.width in widths else merged)
     found = itertools.product(*options)
     yield from sorted(found, key=lambda made: sum(new is not old for new, old in zip(made, group, strict=True)))
 
 
-def _matches(made: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
+def _matches_widths(made: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
     """Return whether each width's share of requests equals that of instructions, as in code without branches."""
     requests = {width: sum(e.requests for e in made if e.width == width) for width in widths}
     total, instructions = sum(requests.values()), sum(widths.values())
@@ -123,7 +125,7 @@ def saves(entry: LineTraffic, width: int) -> bool:
     return width > entry.width and bool(getattr(entry, f"requests_saved_{width}"))
 
 
-def widened(entry: LineTraffic, width: int) -> LineTraffic:
+def merge_neighbours(entry: LineTraffic, width: int) -> LineTraffic:
     """Return an access whose neighbours are merged to `width` bytes per lane."""
     parts = ("requests", "sectors", "wavefronts", "ideal_wavefronts")
     saved = {name: getattr(entry, f"{name}_saved_{width}") for name in parts}
@@ -135,7 +137,9 @@ def widened(entry: LineTraffic, width: int) -> LineTraffic:
 # Loads moved to where they are used -------------------------------------------------------------------------------
 
 
-def _sink(traffic: Traffic, group: tuple[LineTraffic, ...], under: int) -> tuple[tuple[LineTraffic, ...], Note | None]:
+def _scale_sunk_loads(
+    traffic: Traffic, group: tuple[LineTraffic, ...], under: int
+) -> tuple[tuple[LineTraffic, ...], Note | None]:
     """Scale loads that the machine code executes only under the condition of a later line to that line's accesses.
 
     This is correct if the condition is uniform within each request; then both accesses have the same number of lanes

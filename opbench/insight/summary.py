@@ -51,7 +51,7 @@ class TrafficSummary:
 
     def differences(self, base: TrafficSummary) -> list[str]:
         """Return phrases that compare both, such as "sectors per load request 4.0 (ideal 4.0), not 32.0"."""
-        found = [_bytes_words(self.moved_bytes, base.moved_bytes)]
+        found = [_bytes_text(self.moved_bytes, base.moved_bytes)]
         for kind, own, ideal, other in (
             ("load", self.sectors_per_load, self.ideal_sectors_per_load, base.sectors_per_load),
             ("store", self.sectors_per_store, self.ideal_sectors_per_store, base.sectors_per_store),
@@ -67,7 +67,7 @@ class TrafficSummary:
         return found
 
 
-def _bytes_words(own: int, other: int) -> str:
+def _bytes_text(own: int, other: int) -> str:
     """Return such as "moves 8.00× fewer bytes (1.09 MB, not 8.76 MB)"."""
     if own and other and abs(own / other - 1) <= EQUAL:
         return f"moves as many bytes ({units.si(own, 'B')})"

@@ -23,7 +23,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 """Draws a given count of numbers from a generator."""
 
 
-def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
+def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
     """Return random numbers as `dtype`; each piece has its own generator, so the number of threads does not matter."""
     values = np.empty(shape, dtype)
     flat = values.reshape(-1)
@@ -32,7 +32,7 @@ def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike
         part = flat[piece * PIECE : (piece + 1) * PIECE]
         part[...] = draw(np.random.default_rng([*seeds, piece] if piece else seeds), part.size)
 
-    _each(fill, -(-flat.size // PIECE))
+    _run_parallel(fill, -(-flat.size // PIECE))
     return values
 
 
@@ -47,7 +47,7 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
         part = slice(piece * CACHED, (piece + 1) * CACHED)
         flat[part] = convert(before[part])
 
-    _each(fill, -(-flat.size // CACHED))
+    _run_parallel(fill, -(-flat.size // CACHED))
     return values
 
 
@@ -79,7 +79,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return product
     bits = (53 - math.ceil(math.log2(max(2, a.shape[-1])))) // 2
     count = min(MOST_SLICES, -(-WIDE_BITS // bits))
-    rows, columns = _slices(a, -1, bits, count), _slices(b, -2, bits, count)
+    rows, columns = _digit_slices(a, -1, bits, count), _digit_slices(b, -2, bits, count)
     total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
     for depth in reversed(range(count)):  # the smallest first
         for i in range(max(0, depth - len(columns) + 1), min(depth + 1, len(rows))):
@@ -87,7 +87,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-def _slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
+def _digit_slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
     """Split float64 numbers into slices of `bits` bits below the largest number along an axis."""
     rest, slices = array.astype(np.float64), []
     _, exponent = np.frexp(np.abs(rest).max(axis=axis, keepdims=True))
@@ -137,7 +137,7 @@ def cupy_module() -> ModuleType | None:
         return None
 
 
-def _each(work: Callable[[int], None], pieces: int) -> None:
+def _run_parallel(work: Callable[[int], None], pieces: int) -> None:
     if pieces < 2:
         for piece in range(pieces):
             work(piece)

@@ -72,6 +72,6 @@ def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradi
     if missing := [name for name in wanted if GRADIENT + name not in given]:
         raise UsageError(
             f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
-            "(gradients), or keep what is trained from passing through it"
+            "(gradients), or exclude the layers before it from training"
         )
     return entries or ()

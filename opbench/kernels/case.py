@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from opbench.errors import UsageError, located, unknown
+from opbench.errors import UsageError, unknown, with_location
 from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, Origin
 from opbench.kernels.operator import Operator
@@ -69,7 +69,7 @@ class Case:
         defines = variant.defines(scope)
         for name in variant.define.keys() - defines.keys():
             self._value(variant.define[name], {**defines, **scope}, "define", name)  # raises for an unknown name
-        macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
+        macros = tuple(sorted((k, _macro_text(k, v)) for k, v in {**self.config, **defines}.items()))
         constants = tuple(constant.name for constant in variant.constants)
         return BuildRequest(
             variant.path, variant.kernels, macros, variant.compute_capability, variant.include, constants
@@ -77,7 +77,7 @@ class Case:
 
     def _located(self, *key: str | int) -> AbstractContextManager[None]:
         """Add the location of a header key to errors raised inside the `with` block."""
-        return located(functools.partial(self.variant.location, *key))
+        return with_location(functools.partial(self.variant.location, *key))
 
     def _value(self, text: str, scope: Mapping[str, expression.ExpressionValue], *key: str | int) -> Any:
         """Evaluate the header's expression under a key."""
@@ -126,7 +126,7 @@ class Case:
             return Setup()
         return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
 
-    def _early(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _early_inputs(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
         for place, name in enumerate(names):
             if name not in self.problem.inputs:
                 raise UsageError(
@@ -151,7 +151,7 @@ class Case:
                 if (here.shape, here.dtype) != (there.shape, there.dtype):
                     raise UsageError(
                         f"in_place: {new} is {here.dtype}{list(here.shape)}, {old} {there.dtype}{list(there.shape)}; "
-                        "only what is alike lies in one memory",
+                        "an in-place output needs the same dtype and shape",
                         self.variant.location("in_place", new),
                     )
             return asked
@@ -199,7 +199,7 @@ class Case:
         args = list(enumerate(default if step.args is None else step.args))
         # "bias?" is the bias if the problem has one, else no argument; so is a tensor map of the bias.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
-        present = ((n, a if isinstance(a, (Scalar, Struct)) else _present(a, there)) for n, a in args)
+        present = ((n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, there)) for n, a in args)
         names = tensors | maps.keys() | textures.keys()
         values: list[Argument] = []
         for number, argument in present:
@@ -207,9 +207,9 @@ class Case:
                 if isinstance(argument, Part):
                     raise UsageError(f"a part of '{argument.fields[0]}' is for headers without an operator alone")
                 if isinstance(argument, Struct):
-                    values.append(Struct(tuple(_bound(field, tensors, scope) for field in argument.fields)))
+                    values.append(Struct(tuple(_bind_argument(field, tensors, scope) for field in argument.fields)))
                 elif argument:
-                    values.append(_bound(argument, names, scope))
+                    values.append(_bind_argument(argument, names, scope))
         grid, block, cluster = (
             _dim3([int(self._value(text, scope, *here, side, axis)) for axis, text in enumerate(texts)])
             for side, texts in (("grid", step.grid), ("block", step.block), ("cluster", step.cluster))
@@ -226,14 +226,14 @@ class Case:
             cluster=cluster,
             programmatic=bool(self._value(step.programmatic, scope, *here, "programmatic")),
             cooperative=step.cooperative,
-            early=self._early(index, step.early),
+            early=self._early_inputs(index, step.early),
             setup=step.setup,
             tensor_maps=tuple(
-                self._described(("tensor_maps", template.name), functools.partial(template.described, scope, shapes))
+                self._describe_at(("tensor_maps", template.name), functools.partial(template.described, scope, shapes))
                 for template in named
             ),
             textures=tuple(
-                self._described(
+                self._describe_at(
                     ("surfaces" if template.is_surface else "textures", template.name),
                     functools.partial(template.described, scope, shapes),
                 )
@@ -242,12 +242,12 @@ class Case:
             origin=Origin(self.variant, here),
         )
 
-    def _described(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
+    def _describe_at(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
         with self._located(*key):
             return describe()
 
 
-def _bound(
+def _bind_argument(
     argument: str | float | Scalar, names: Container[str], scope: Mapping[str, expression.ExpressionValue]
 ) -> str | int | float | Scalar:
     """Return a buffer's name unchanged, and a number evaluated."""
@@ -256,13 +256,13 @@ def _bound(
     return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
 
 
-def _present(argument: str, there: Container[str]) -> str:
+def _optional_argument(argument: str, there: Container[str]) -> str:
     """Return an argument without its question mark; "" for an optional argument that the problem lacks."""
     name = argument.removesuffix("?")
     return name if name == argument or name in there else ""
 
 
-def _macro(name: str, value: expression.ExpressionValue) -> str:
+def _macro_text(name: str, value: expression.ExpressionValue) -> str:
     """Return a macro's text: a number, a word, or 1 or 0 for true or false."""
     if isinstance(value, str) and not value.isidentifier():
         raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")

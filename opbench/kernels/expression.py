@@ -64,11 +64,13 @@ _REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
 def parse(text: str, real: bool = False) -> ast.expr:
     """Parse one expression (over floats with `real`); raise UsageError that names the part that is not allowed."""
     if len(text) > LONGEST:
-        raise UsageError(f"'{text[:40]}…' is no expression: {len(text)} characters; at most {LONGEST} are allowed")
+        raise UsageError(
+            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {LONGEST} are allowed"
+        )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise UsageError(f"'{text}' is no expression: {error.msg}") from None
+        raise UsageError(f"'{text}' is not a valid expression: {error.msg}") from None
     for node in ast.walk(tree):
         _require_allowed(node, text, real)
     return tree
@@ -138,7 +140,7 @@ def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
         case ast.Call(func=ast.Name(id=name), args=args):
             return REAL_FUNCTIONS[name](*(_value(a, scope) for a in args))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            return _chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
+            return _compare_chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
 
 
@@ -149,26 +151,26 @@ def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
             raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
         found = _REAL[kind](left, right)
         if isinstance(found, complex):
-            raise ValueError(f"{left} ** {right} is no real number")
+            raise ValueError(f"{left} ** {right} is not a real number")
         return found
     if not (isinstance(left, int) and isinstance(right, int)):
-        raise TypeError(f"{left!r} and {right!r}: arithmetic is of integers")
+        raise TypeError(f"{left!r} and {right!r}: only integers are allowed")
     if kind is ast.Pow and right < 0:
-        raise ValueError(f"{left} ** {right} is no integer")
+        raise ValueError(f"{left} ** {right} is not an integer")
     grown = {ast.Pow: max(0, (left.bit_length() - 1)) * right, ast.LShift: left.bit_length() + right}.get(kind, 0)
     if grown > BITS:
-        raise OverflowError(_beyond(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
+        raise OverflowError(_overflow_message(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
     result: int = _BINARY[kind](left, right)
     if result.bit_length() > BITS:
-        raise OverflowError(_beyond(f"{left} and {right} give {result}, which"))
+        raise OverflowError(_overflow_message(f"{left} and {right} give {result}, which"))
     return result
 
 
-def _beyond(what: str) -> str:
+def _overflow_message(what: str) -> str:
     return f"{what} is beyond 64 bits; integers are allowed from -2**{BITS} to 2**{BITS}"
 
 
-def _chain(left: object, ops: list[ast.cmpop], rights: list[object]) -> bool:
+def _compare_chain(left: object, ops: list[ast.cmpop], rights: list[object]) -> bool:
     for op, right in zip(ops, rights, strict=True):
         if not _COMPARE[type(op)](left, right):
             return False

@@ -127,7 +127,7 @@ class Catalog:
         match = CASE_NAME.match(name)
         if not match:
             raise UsageError(
-                f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
+                f"'{name}' is not a case name; an example is matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
                 f"({self.command('list cases')})"
             )
         ours = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
@@ -216,7 +216,7 @@ def load_module(path: Path, name: str) -> ModuleType:
     """Import one Python file by path; raise UsageError with file and line for an error in it."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: is no Python file")
+        raise UsageError(f"{path}: is not a valid Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -90,7 +90,7 @@ def has_memory_header(path: Path) -> bool:
     if not has_header(path):
         return False
     try:
-        return _toml(path, split_header(path, path.read_text(errors="replace"))).get("operator") == NO_OPERATOR
+        return _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator") == NO_OPERATOR
     except (OSError, UsageError):  # reading the header reports the error
         return False
 
@@ -106,18 +106,18 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     text = header or sources[0].text
-    reader = _MemoryReader(path, text, "", _toml(path, split_header(path, text)), sources, folders)
+    reader = _MemoryReader(path, text, "", _read_toml(path, split_header(path, text)), sources, folders)
     reader.require_known(MEMORY_KEYS)
     return reader.memory_header()
 
 
-def _toml(path: Path, header: HeaderText) -> dict[str, Any]:
+def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
     """Return a header's table; raises UsageError for what is no TOML."""
     try:
         return header_table(header.toml)
     except tomllib.TOMLDecodeError as error:
         location = Location(path, header.opening_line + _error_line(error))
-        raise UsageError(f"the header is no TOML: {error}", location) from None
+        raise UsageError(f"the header is not valid TOML: {error}", location) from None
 
 
 @functools.lru_cache(FILES)
@@ -127,13 +127,13 @@ def _variants_of(
     """Return the variants of files that were read; catalogs of one process share them while the files are unchanged."""
     text = proposed or sources[0].content.decode()
     header = split_header(path, text)
-    table, why = _toml(path, header), header.why
+    table, why = _read_toml(path, header), header.why
     whole = _HeaderReader(path, text, "", table, sources, folders)
     if table.get("operator") == NO_OPERATOR:
         raise whole.refuse(
             ("operator",),
-            f'operator = "{NO_OPERATOR}": without an operator nothing says what is right, so the file can only be '
-            f"checked for memory faults and races: {next_command('check', path)}; to run and explain it, "
+            f'operator = "{NO_OPERATOR}": without an operator there is no reference, so the file can only be checked '
+            f"for memory errors and races: {next_command('check', path)}; to run and explain it, "
             "write its operator (opbench new operator NAME --in mine), then name it in the header",
         )
     whole.require_known(HEADER_KEYS)
@@ -148,11 +148,11 @@ def _variants_of(
                 ("variant", name), f"variant.{name} = {own!r} is not allowed; write a table [variant.NAME]"
             )
         reader.require_known(VARIANT_KEYS)
-        found.append(replace(reader, table=_merged(table, own)).variant(name, operator, why))
+        found.append(replace(reader, table=_merge_tables(table, own)).variant(name, operator, why))
     return tuple(found)
 
 
-def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the common keys with those of one variant."""
     merged = {**common, **own}
     for key in common.keys() & own.keys():
@@ -366,7 +366,7 @@ class _HeaderReader:
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
-            raise self.refuse(key, f"{what}: {text!r} is no expression")
+            raise self.refuse(key, f"{what}: {text!r} is not a valid expression")
         try:
             expression.parse(text, real)
         except UsageError as error:

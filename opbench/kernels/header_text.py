@@ -111,8 +111,8 @@ def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
     header = split_header(path, text)
     first = header.opening_line + 1
     found = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}
-    return {(): first, **{_current(key): line for key, line in found.items()}}
+    return {(): first, **{_current_key(key): line for key, line in found.items()}}
 
 
-def _current(key: KeyPath) -> KeyPath:
+def _current_key(key: KeyPath) -> KeyPath:
     return ("variant", *key[1:]) if key[0] == EARLIER_WORD else key

@@ -52,7 +52,7 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         if key not in LAUNCH_KEYS:
             raise reader.refuse((*here, key), unknown("key", key, LAUNCH_KEYS, where=f"launch[{index}]"))
     if filled := {"zero", "fill"} & entry.keys():
-        return _filled(reader, index, entry, filled.pop())
+        return _zero_launch(reader, index, entry, filled.pop())
     for key in ("kernel", "grid", "block"):
         if key not in entry:
             raise reader.refuse(here, f"launch[{index}]: {key} is missing")
@@ -196,7 +196,7 @@ def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTempl
     )
 
 
-def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
+def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
     value, name = entry.get("value", 0), entry[key]
     if (
         not isinstance(name, str)

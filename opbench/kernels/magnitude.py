@@ -64,15 +64,15 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     response never exceeds the sum of the terms' sizes, so the scale allows nothing that rounding each input and term
     once could not explain.
     """
-    found = _absolute(problem, wide)
+    found = _absolute_inputs(problem, wide)
     if not subtracts(problem):
         return found
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
-        trials = TRIALS if _work(problem) < FEW_FROM else FEW_TRIALS
-        for answer in (_answer(problem, wide, reference, number) for number in range(trials)):
-            found = _larger(found, answer)
-    return _larger(found, reference)
+        trials = TRIALS if _work_of(problem) < FEW_FROM else FEW_TRIALS
+        for answer in (_perturbed_change(problem, wide, reference, number) for number in range(trials)):
+            found = _elementwise_maximum(found, answer)
+    return _elementwise_maximum(found, reference)
 
 
 def subtracts(problem: Problem) -> bool:
@@ -83,22 +83,24 @@ def subtracts(problem: Problem) -> bool:
     """
     examples = type(problem).all_examples([problem.storage])
     alike = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
-    small = sorted((p for p in alike if _work(p) <= SMALL), key=_work)[-ASKED:]
-    return _any_subtracts(tuple(small or sorted(alike, key=_work)[:1] or [problem]))
+    small = sorted((p for p in alike if _work_of(p) <= SMALL), key=_work_of)[-ASKED:]
+    return _any_subtracts(tuple(small or sorted(alike, key=_work_of)[:1] or [problem]))
 
 
 @functools.cache
 def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
     for problem in examples:
         wide = problem.widened(problem.make_inputs(0))
-        absolute = _absolute(problem, wide)
+        absolute = _absolute_inputs(problem, wide)
         with np.errstate(all="ignore"):
             reference = problem.evaluated(wide)
             for number in range(SIGNS):
-                flipped = problem.evaluated(_scaled(problem, wide, number, 0.0, 1.0))
-                answer = _answer(problem, wide, reference, number)
+                flipped = problem.evaluated(_perturbed_inputs(problem, wide, number, 0.0, 1.0))
+                answer = _perturbed_change(problem, wide, reference, number)
                 for name, limit in absolute.items():
-                    beyond = np.maximum(_sizes(reference[name]), _sizes(flipped[name])) > 1.001 * limit
+                    beyond = (
+                        np.maximum(_absolute_values(reference[name]), _absolute_values(flipped[name])) > 1.001 * limit
+                    )
                     if np.any(beyond) or np.any(answer[name] > STEEP * limit):
                         return True
     return False
@@ -115,7 +117,7 @@ def terms(problem: Problem) -> int:
     found = 0.0
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
-        for name in _reals(problem):
+        for name in _real_inputs(problem):
             array = wide[name]
             places = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBES)
             for place in places:
@@ -127,44 +129,49 @@ def terms(problem: Problem) -> int:
     return max(1, round(found))
 
 
-def _work(problem: Problem) -> int:
+def _work_of(problem: Problem) -> int:
     return problem.flops() + problem.bytes()
 
 
-def _absolute(problem: Problem, wide: Arrays) -> Arrays:
+def _absolute_inputs(problem: Problem, wide: Arrays) -> Arrays:
     with np.errstate(all="ignore"):
-        found = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _reals(problem)}})
-    return {name: _sizes(array) for name, array in found.items()}
+        found = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _real_inputs(problem)}})
+    return {name: _absolute_values(array) for name, array in found.items()}
 
 
-def _answer(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
+def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
     """Return the change of outputs per relative perturbation of every input, with random signs."""
-    moved = problem.evaluated(_scaled(problem, wide, number, 1.0, STEP))
-    return {name: _sizes(moved[name] - reference[name]) / STEP for name in reference}
+    moved = problem.evaluated(_perturbed_inputs(problem, wide, number, 1.0, STEP))
+    return {name: _absolute_values(moved[name] - reference[name]) / STEP for name in reference}
 
 
-def _scaled(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
+def _perturbed_inputs(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
     """Return every input times `kept` plus or minus `step`, with random signs; labels and indices are unchanged."""
-    return {**wide, **{name: wide[name] * (kept + step * _signs(name, wide[name], number)) for name in _reals(problem)}}
+    return {
+        **wide,
+        **{
+            name: wide[name] * (kept + step * _random_signs(name, wide[name], number)) for name in _real_inputs(problem)
+        },
+    }
 
 
-def _reals(problem: Problem) -> list[str]:
+def _real_inputs(problem: Problem) -> list[str]:
     """Return the inputs of floating-point numbers."""
     return [t.name for t in problem.input_tensors() if not t.is_integer]
 
 
-def _signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
+def _random_signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
     """Return random +1 and -1, the same for the same tensor and number."""
     rng = np.random.default_rng([number, *name.encode()])
     signs: np.ndarray = np.asarray(rng.integers(0, 1, array.shape, np.int8, endpoint=True), like=array) * 2.0 - 1.0
     return signs
 
 
-def _sizes(array: np.ndarray) -> np.ndarray:
+def _absolute_values(array: np.ndarray) -> np.ndarray:
     """Return absolute values, with 0 where a perturbed input left the reference's domain."""
     sizes: np.ndarray = np.nan_to_num(np.abs(array), nan=0.0, posinf=0.0)
     return sizes
 
 
-def _larger(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Arrays:
+def _elementwise_maximum(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Arrays:
     return {name: np.maximum(array, np.abs(other[name])) for name, array in one.items()}

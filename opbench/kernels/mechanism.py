@@ -45,7 +45,7 @@ MECHANISMS: Mapping[str, str] = {
     "tma": "let the Tensor Memory Accelerator copy tiles",
     "tensor_core": "multiply on tensor cores",
     "operand_split": "split operands into low-precision parts and add several tensor-core products",
-    CONVERTED_AHEAD: "round or split operands in a kernel of its own, so that the product reads them as they are",
+    CONVERTED_AHEAD: "round or split the operands in a separate kernel, so that the product reads them unchanged",
     "warp_specialised": "let some warps only copy and others only compute",
     "persistent": "keep blocks resident and let each process several tiles",
     "cluster": "let the blocks of a cluster share data or partial results",

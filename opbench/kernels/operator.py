@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opbench.errors import Location, UsageError, unknown
-from opbench.kernels.arrays import by_pieces, drawn, on_the_gpu
+from opbench.kernels.arrays import by_pieces, draw_random, on_the_gpu
 from opbench.kernels.axes import read_axes
 from opbench.kernels.gradient import Gradient
 from opbench.kernels.magnitude import magnitudes, subtracts, terms
@@ -231,7 +231,7 @@ class Operator:
                     derived[key] = getattr(self, key)
         return {**derived, **self.axes, "dtype": self.storage}
 
-    def _tensors(self, declared: Mapping[str, str]) -> list[Tensor]:
+    def _declared_tensors(self, declared: Mapping[str, str]) -> list[Tensor]:
         scope = self.scope
         tensors = []
         for name, axes in declared.items():
@@ -248,11 +248,11 @@ class Operator:
 
     def input_tensors(self) -> list[Tensor]:
         """Return the inputs with their shapes."""
-        return self._tensors(self.inputs)
+        return self._declared_tensors(self.inputs)
 
     def output_tensors(self) -> list[Tensor]:
         """Return the outputs with their shapes."""
-        return self._tensors(self.outputs)
+        return self._declared_tensors(self.outputs)
 
     def bytes(self) -> int:
         """Return the compulsory bytes: each input read once, each output written once."""
@@ -293,7 +293,9 @@ class Operator:
             return rng.standard_normal(count, np.float64 if kind is np.float64 else np.float32)
 
         return {
-            t.name: to_storage(drawn([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw, kind), t.dtype)
+            t.name: to_storage(
+                draw_random([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw, kind), t.dtype
+            )
             for t in self.input_tensors()
         }
 

@@ -117,7 +117,7 @@ def mismatches(
     if len(parameters) != len(launch.args) or has_branches:
         return []
     names = _names(sources, kernel, launch.kernel, macros)
-    reinterprets = _reinterprets(sources)
+    reinterprets = _has_reinterpretation(sources)
     listed = []
     for argument, parameter in zip(launch.args, parameters, strict=True):
         if isinstance(argument, str) and argument in tensors and (pointer := pointer_type(parameter, names)):
@@ -138,7 +138,7 @@ def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]])
     if ends < 0 or words.count("*") > 1 or "(" in words or "&" in words:
         return None
     base = words[:ends] if words[ends] == "*" else words[: ends - 1]
-    return _resolved([word for word in base if word not in _QUALIFIERS], names)
+    return _resolve_aliases([word for word in base if word not in _QUALIFIERS], names)
 
 
 def dtype_of(written: str) -> str:
@@ -151,7 +151,7 @@ def dtype_of(written: str) -> str:
     return C_TYPES[f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar]
 
 
-def _resolved(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+def _resolve_aliases(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return a type with its aliases replaced; None if an alias is a pointer."""
     for _ in range(DEEPEST):
         text = " ".join(words).replace(" :: ", "::")
@@ -186,19 +186,19 @@ def _names(
     meanings: dict[str, set[tuple[str, ...]]] = {}
     for source in sources:
         for one in declarations(source.text):
-            if found := _meaning(one):
+            if found := _alias_definition(one):
                 meanings.setdefault(found[0], set()).add(found[1])
     names: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
-    names |= {name: tuple(_words(value)) for name, value in macros.items()}
+    names |= {name: tuple(_token_texts(value)) for name, value in macros.items()}
     return names | _template_arguments(kernel, called)
 
 
-def _meaning(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
+def _alias_definition(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
     """Return the alias that a declaration defines, and the words of its type; None if it defines none."""
     texts = [token.text for token in one.tokens if token.text != ";"]
     if one.kind == "directive":
         match = re.match(r"#\s*define\s+(\w+)[ \t]+([^(\n]*)$", texts[0].split("//")[0].rstrip())
-        return (match[1], tuple(_words(match[2]))) if match else None
+        return (match[1], tuple(_token_texts(match[2]))) if match else None
     if len(texts) > 2 and texts[0] == "typedef" and re.fullmatch(r"\w+", texts[-1]) and "{" not in texts:
         return texts[-1], tuple(texts[1:-1])
     if len(texts) > 3 and texts[0] == "using" and texts[2] == "=":
@@ -206,7 +206,7 @@ def _meaning(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-def _words(text: str) -> list[str]:
+def _token_texts(text: str) -> list[str]:
     return [token.text for token in tokens(text)]
 
 
@@ -215,8 +215,8 @@ def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[
     if not kernel.is_template:
         return {}
     head = list(kernel.tokens)
-    ends = next((i for i, t in enumerate(head) if t.text == ">" and _depth(head[1 : i + 1]) == 0), 0)
-    given = [[token.text for token in part] for part in _given(called)]
+    ends = next((i for i, t in enumerate(head) if t.text == ">" and _bracket_depth(head[1 : i + 1]) == 0), 0)
+    given = [[token.text for token in part] for part in _template_argument_tokens(called)]
     names: dict[str, Sequence[str]] = {}
     for number, part in enumerate(split(tuple(head[2:ends]), ",")):
         texts = [token.text for token in part]
@@ -230,17 +230,17 @@ def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[
     return names
 
 
-def _given(called: str) -> list[tuple[Token, ...]]:
+def _template_argument_tokens(called: str) -> list[tuple[Token, ...]]:
     """Return the template arguments of a name expression."""
     opened = called.find("<")
     return split(tuple(tokens(called[opened + 1 : called.rfind(">")])), ",") if opened >= 0 else []
 
 
-def _depth(code: Sequence[Token]) -> int:
+def _bracket_depth(code: Sequence[Token]) -> int:
     return sum((token.text == "<") - (token.text == ">") for token in code)
 
 
-def _reinterprets(sources: Sequence[Source]) -> bool:
+def _has_reinterpretation(sources: Sequence[Source]) -> bool:
     """Return whether device code reinterprets bits, by the name of a function or by a cast to a pointer."""
     for source in sources:
         for one in declarations(source.text):

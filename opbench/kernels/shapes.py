@@ -93,7 +93,7 @@ def make_shapes(
     fresh = [problem for problem in made if problem not in known]
     within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=work)
     if within:
-        return Shapes(tuple(_spread(within, count, {p: search.accepting(p) for p in {*within, *known}}, known)))
+        return Shapes(tuple(_choose_diverse(within, count, {p: search.accepting(p) for p in {*within, *known}}, known)))
     return Shapes(nearest=Nearest(min(made, key=work), "") if made else search.nearest)
 
 
@@ -111,8 +111,8 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.operator = type(self.starts[0])
-        self.rules = tuple(part for rule in self.variant.requires for part in _conjuncts(rule))
-        self.configs = _distinct(self.variant, self.rules)
+        self.rules = tuple(part for rule in self.variant.requires for part in _split_conjunction(rule))
+        self.configs = _distinct_configs(self.variant, self.rules)
         self.wanted: Sequence[Config] = self.configs
         self.allowed = {
             mode: self.variant.supports.get(mode, (default,)) for mode, default in self.operator.modes().items()
@@ -161,12 +161,12 @@ class _Search:
                 return None, float("inf")
             try:
                 problem = self.operator.from_axes(axes)
-                self._known[key] = problem, float(sum(self._unmet(problem, config) for config in self.wanted))
+                self._known[key] = problem, float(sum(self._violated_rules(problem, config) for config in self.wanted))
             except UsageError:
                 self._known[key] = None, float("inf")
         return self._known[key]
 
-    def _unmet(self, problem: Operator, config: Config) -> int:
+    def _violated_rules(self, problem: Operator, config: Config) -> int:
         self._effort += 1 + len(self.rules) + len(self.variant.define)
         scope = self.variant.rule_scope(problem, config)
         modes = sum(problem.scope[mode] not in allowed for mode, allowed in self.allowed.items())
@@ -187,19 +187,19 @@ class _Search:
             if wanted != self.wanted:
                 self.wanted = wanted
                 self._known.clear()
-            if (solved := self._climb(dict(axes))) is not None:
+            if (solved := self._hill_climb(dict(axes))) is not None:
                 return solved
         return None
 
-    def _climb(self, axes: Axes) -> Operator | None:
+    def _hill_climb(self, axes: Axes) -> Operator | None:
         """Repeat the change that leaves the fewest violated rules; return the solution, or None if there is none."""
         seen = [axes]
         for _ in range(STEPS):
             problem, unmet = self.look(axes)
             if problem is not None and unmet == 0:
                 return problem
-            self._note(problem, unmet)
-            options = [changed for changed in self._changes(axes, problem) if changed not in seen]
+            self._remember_nearest(problem, unmet)
+            options = [changed for changed in self._candidate_changes(axes, problem) if changed not in seen]
             looked = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
             fewest, _, axes = min(looked, key=lambda each: each[:2], default=(float("inf"), 0.0, axes))
             if fewest > unmet or fewest == float("inf"):
@@ -207,13 +207,13 @@ class _Search:
             seen.append(axes)
         return None
 
-    def _note(self, problem: Operator | None, unmet: float) -> None:
+    def _remember_nearest(self, problem: Operator | None, unmet: float) -> None:
         """Remember the problem with the fewest violated rules, for a message."""
         if problem is not None and unmet < self._fewest:
             reason = next((why for c in self.wanted if (why := self.variant.unmet(problem, c))), "")
             self.nearest, self._fewest = Nearest(problem, reason), unmet
 
-    def _changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
+    def _candidate_changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
         """Yield changed axes with which a violated rule may hold."""
         for mode, allowed in self.allowed.items():
             yield from ({**axes, mode: value} for value in allowed if axes.get(mode) not in allowed)
@@ -238,14 +238,18 @@ class _Search:
 
     def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
         """Yield the problem and variations of its sizes, all of them accepted and, if possible, within the limit."""
-        groups = self._tied()
+        groups = self._axis_groups()
         for _ in range(VARIED):
             problem = solved
             self.chance.shuffle(groups)
             for group in groups:
                 sizes = self.sizes[group[0]]
                 tried = self.chance.sample(sizes, min(TRIED, len(sizes)))
-                options = [p for p in (self._sized(dict(problem.axes), group, size) for size in tried) if p is not None]
+                options = [
+                    p
+                    for p in (self._with_equal_sizes(dict(problem.axes), group, size) for size in tried)
+                    if p is not None
+                ]
                 allowed = [option for option in options if fits(option)]
                 if is_small(problem) and allowed:
                     problem = self.chance.choice(allowed)
@@ -254,12 +258,12 @@ class _Search:
             yield problem
         yield solved
 
-    def _sized(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
+    def _with_equal_sizes(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
         """Return the problem with one size for axes that must be equal, or None if it violates a rule."""
         problem, unmet = self.look({**axes, **dict.fromkeys(group, size)})
         return problem if unmet == 0 else None
 
-    def _tied(self) -> list[list[str]]:
+    def _axis_groups(self) -> list[list[str]]:
         """Group the axes that affect rules; axes that a rule requires to be equal are in one group."""
         groups = {name: [name] for name in self.sizes}
         for rule in self.rules:
@@ -272,7 +276,7 @@ class _Search:
         return [list(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
-def _conjuncts(rule: str) -> list[str]:
+def _split_conjunction(rule: str) -> list[str]:
     """Split a rule at `and`, and a chain such as `16 <= k <= 64` into its comparisons."""
 
     def parts(node: ast.expr) -> Iterator[ast.expr]:
@@ -289,7 +293,7 @@ def _conjuncts(rule: str) -> list[str]:
     return [ast.unparse(part) for part in parts(expression.parse(rule))]
 
 
-def _distinct(variant: Variant, rules: Sequence[str]) -> list[Config]:
+def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
     """Return the configs that the rules may distinguish, at most `CONFIGS` of them, evenly spaced."""
     named = {name for rule in rules for name in expression.names(rule)}
     if named & variant.define.keys():
@@ -318,10 +322,10 @@ def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, 
             for one, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
                 limit = _value(other, scope)
                 if sign is not None and limit is not None:
-                    for wanted in _wanted(sign, limit):
-                        yield from _reach(one, wanted, scope)
+                    for wanted in _satisfying_values(sign, limit):
+                        yield from _solve_expression(one, wanted, scope)
         case ast.Name() | ast.BinOp():  # a number that must not be 0
-            yield from _reach(node, 1, scope)
+            yield from _solve_expression(node, 1, scope)
 
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -341,7 +345,7 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
         return None
 
 
-def _wanted(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
+def _satisfying_values(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
     """Return values that satisfy a comparison with a limit."""
     if sign in (ast.Eq, ast.GtE, ast.LtE):
         return (limit,)
@@ -352,7 +356,7 @@ def _wanted(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
     return {ast.Gt: (limit + 1,), ast.Lt: (limit - 1,), ast.NotEq: (limit + 1, limit - 1)}.get(sign, ())
 
 
-def _reach(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
+def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
     """Yield a name and a value that gives an expression a wanted value while the other names are fixed."""
     match node:
         case ast.Name(id=name):
@@ -361,20 +365,20 @@ def _reach(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Itera
         case ast.BinOp(left=left, op=op, right=right) if isinstance(wanted, int):
             a, b = _value(left, scope), _value(right, scope)
             if isinstance(a, int) and isinstance(b, int):
-                for side, target in _inverted(type(op), a, b, wanted):
-                    yield from _reach((left, right)[side], target, scope)
+                for side, target in _solve_operand(type(op), a, b, wanted):
+                    yield from _solve_expression((left, right)[side], target, scope)
         case ast.Call(func=ast.Name(id=called), args=args) if isinstance(wanted, int):
             divisor = _value(args[-1], scope)
             if called == "cdiv" and isinstance(divisor, int):
-                yield from _reach(args[0], wanted * divisor, scope)
+                yield from _solve_expression(args[0], wanted * divisor, scope)
             elif called != "cdiv":
                 for argument in args:
-                    yield from _reach(argument, wanted, scope)
+                    yield from _solve_expression(argument, wanted, scope)
         case ast.IfExp(test=test, body=body, orelse=other):
-            yield from _reach(body if _value(test, scope) else other, wanted, scope)
+            yield from _solve_expression(body if _value(test, scope) else other, wanted, scope)
 
 
-def _inverted(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
+def _solve_operand(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
     """Yield a side of `a op b` and its new value with which the result is the wanted one, or close to it."""
     if op is ast.Mod and b > 0:
         below = a - (a - wanted) % b
@@ -390,7 +394,7 @@ def _inverted(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[t
         yield 0, wanted * b
 
 
-def _spread(
+def _choose_diverse(
     problems: Sequence[Operator],
     count: int,
     accepting: Mapping[Operator, frozenset[int]],
@@ -402,7 +406,7 @@ def _spread(
     """
     sizes = [{k: v for k, v in p.axes.items() if isinstance(v, int)} for p in problems]
     least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
-    shown = {problem: _shown(problem, size, least) for problem, size in zip(problems, sizes, strict=True)}
+    shown = {problem: _tested_properties(problem, size, least) for problem, size in zip(problems, sizes, strict=True)}
     left, seen, chosen = list(problems), set[object](), list[Operator]()
     missing = frozenset[int]().union(*(accepting[p] for p in problems)).difference(*(accepting[p] for p in known))
     while left and (len(chosen) < count or missing):
@@ -414,7 +418,7 @@ def _spread(
     return chosen
 
 
-def _shown(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
+def _tested_properties(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
     """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, each mode."""
     found: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
     found |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}

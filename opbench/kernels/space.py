@@ -30,7 +30,7 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     odd = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - numbers.keys()
     ways = numbers.keys() & {"step", "times"}
     if odd or len(ways) != 1 or not {"from", "to"} <= numbers.keys():
-        raise UsageError(f"= {dict(table)!r} is no range; whole numbers such as {RANGE}")
+        raise UsageError(f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}")
     at, last, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
     if at > last or (step < 1 and times < 2) or (times > 1 and at < 1):
         raise UsageError(f"= {dict(table)!r} is an empty or endless range; it rises, by step >= 1 or times >= 2")
@@ -56,13 +56,13 @@ class Space:
 
     def __iter__(self) -> Iterator[Config]:
         """Yield every config, the last tunable changing fastest; a rule prunes as soon as its tunables have values."""
-        yield from self._walk(self.tune)
+        yield from self._enumerate_configs(self.tune)
 
     def __contains__(self, config: Mapping[str, int]) -> bool:
         """Return whether a config gives each tunable one of its values and satisfies every rule."""
         if config.keys() != self.tune.keys() or any(config[key] not in values for key, values in self.tune.items()):
             return False
-        return all(self._keeps(rule, {key: config[key] for key in self.tune}) for rule in self.where)
+        return all(self._satisfies(rule, {key: config[key] for key in self.tune}) for rule in self.where)
 
     def spread(self, count: int) -> list[Config]:
         """Return the default and up to `count` other configs across the space, always the same ones.
@@ -73,14 +73,14 @@ class Space:
         for seed in range(4 * count if found else 0):
             chance = random.Random(seed)
             shuffled = {key: tuple(chance.sample(values, len(values))) for key, values in self.tune.items()}
-            config = next(self._walk(shuffled))
+            config = next(self._enumerate_configs(shuffled))
             if config not in found:
                 found.append(config)
             if len(found) > count:
                 break
         return found
 
-    def _walk(self, tune: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
+    def _enumerate_configs(self, tune: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
         names, rules = list(tune), self._rules()
         config: Config = {}
 
@@ -90,12 +90,12 @@ class Space:
                 return
             for value in tune[names[depth]]:
                 config[names[depth]] = value
-                if all(self._keeps(rule, config) for rule in rules[depth]):
+                if all(self._satisfies(rule, config) for rule in rules[depth]):
                     yield from below(depth + 1)
             del config[names[depth]]
 
         if not names:
-            if all(self._keeps(rule, {}) for rule in self.where):
+            if all(self._satisfies(rule, {}) for rule in self.where):
                 yield {}
             return
         yield from below(0)
@@ -117,7 +117,7 @@ class Space:
         behind = (self._needs(define[name]) for name in own & define.keys() if name not in self.tune)
         return frozenset(own - (define.keys() - self.tune.keys())).union(*behind)
 
-    def _keeps(self, rule: str, config: Mapping[str, int]) -> bool:
+    def _satisfies(self, rule: str, config: Mapping[str, int]) -> bool:
         named = expression.names(rule) - config.keys()
         macros = self._macros(named, config) if named and self.define else {}
         return bool(expression.evaluate(rule, {**macros, **config}))

@@ -50,7 +50,7 @@ def _values(path: Path, name: str, value: object) -> tuple[int, ...]:
 def _require_rules(path: Path, where: Sequence[object]) -> None:
     for rule in where:
         if not isinstance(rule, str):
-            raise UsageError(f"{path}: where: {rule!r} is no expression")
+            raise UsageError(f"{path}: where: {rule!r} is not a valid expression")
         try:
             expression.parse(rule)
         except UsageError as error:

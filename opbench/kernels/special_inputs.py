@@ -28,18 +28,18 @@ WHOLE = ("zeros",)
 MakeSpecial = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
-def _far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _shift_far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Shift every second row, plane or image far above 0, and the others far below; a single one goes below."""
     above = np.arange(len(x)) % 2 == 1
     return x + np.where(above, FAR, -FAR).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
 
 
-def _infinite(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _set_infinite(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     drawn = rng.random(x.shape)
     return np.where(drawn < 0.125, -np.inf, np.where(drawn > 0.875, np.inf, x))
 
 
-def _masked(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _mask_rows(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Set about half of each row to -infinity, but never a whole row."""
     hidden = rng.random(x.shape) < 0.5
     columns = x.shape[-1]
@@ -52,9 +52,9 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
     "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, LEVEL)),
     "tiny": ("inputs below the least normal number", lambda x, rng: x * (TINY_F64 if x.dtype == np.float64 else TINY)),
-    "far": (f"inputs {FAR:g} above or below 0", _far),
-    "infinite": ("infinities of both signs among the inputs", _infinite),
-    "masked": ("-infinity in half of the inputs", _masked),
+    "far": (f"inputs {FAR:g} above or below 0", _shift_far),
+    "infinite": ("infinities of both signs among the inputs", _set_infinite),
+    "masked": ("-infinity in half of the inputs", _mask_rows),
 }
 """Kinds of special inputs that an operator may allow: a description, and a function of seeded inputs."""
 

@@ -86,12 +86,12 @@ class TensorMap:
 
         `address` and `nbytes` describe the buffer.
         """
-        for faults in (self._faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
+        for faults in (self._possible_faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
             for wrong, words in faults():
                 if wrong:
                     raise LaunchError(f"tensor map '{self.name}' of '{self.tensor}': {words}")
 
-    def _faults(self) -> list[tuple[object, str]]:
+    def _possible_faults(self) -> list[tuple[object, str]]:
         """Return possible faults of the tensor's description, each with a condition."""
         rank, least = len(self.dims), 3 if self.is_im2col else 1
         odd = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
@@ -100,15 +100,15 @@ class TensorMap:
             (not least <= rank <= 5, f"{rank} dimensions; {least} to 5 are allowed"),
             (len(self.strides) != rank - 1, f"{len(self.strides)} strides of {rank} dimensions; {rank - 1} are needed"),
             (len(self.element_strides) != rank, f"{len(self.element_strides)} element strides of {rank} dimensions"),
-            (not all(1 <= n <= 1 << 32 for n in self.dims), f"dims = {_listed(self.dims)}; each is 1 to 2^32"),
+            (not all(1 <= n <= 1 << 32 for n in self.dims), f"dims = {_list_numbers(self.dims)}; each is 1 to 2^32"),
             (
                 odd,
-                f"strides of {_listed(odd)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: rows of a "
+                f"strides of {_list_numbers(odd)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: rows of a "
                 f"multiple of {elements} elements, or a variant without tensor maps",
             ),
             (
                 not all(1 <= n <= 8 for n in self.element_strides),
-                f"element_strides = {_listed(self.element_strides)}; each is 1 to 8",
+                f"element_strides = {_list_numbers(self.element_strides)}; each is 1 to 8",
             ),
         ]
 
@@ -128,7 +128,7 @@ class TensorMap:
             fits = all(1 <= n <= 256 for n in self.box)
             return [
                 (len(self.box) != rank, f"a box of {len(self.box)} extents for {rank} dimensions"),
-                (not fits, f"box = {_listed(self.box)}; each extent is 1 to 256"),
+                (not fits, f"box = {_list_numbers(self.box)}; each extent is 1 to 256"),
                 *rows,
             ]
         limit = {3: 1 << 15, 4: 128, 5: 16}.get(len(self.dims), 0)
@@ -141,7 +141,7 @@ class TensorMap:
             ),
             (
                 not all(-limit <= n < limit for n in corners),
-                f"corners {_listed(corners)}; {len(self.dims)} dimensions allow {-limit} to {limit - 1}",
+                f"corners {_list_numbers(corners)}; {len(self.dims)} dimensions allow {-limit} to {limit - 1}",
             ),
             (not 1 <= self.channels <= 256, f"channels = {self.channels}; allowed are 1 to 256"),
             (not 1 <= self.pixels <= 1024, f"pixels = {self.pixels}; allowed are 1 to 1024"),
@@ -221,5 +221,5 @@ class TensorMapTemplate:
         )
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _list_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.errors import Location, UsageError, located, unknown
+from opbench.errors import Location, UsageError, unknown, with_location
 from opbench.kernels import expression
 from opbench.kernels.header_text import header_location
 from opbench.kernels.scalar import Scalar, Struct
@@ -175,7 +175,7 @@ class Variant:
                 return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
         scope = self.rule_scope(problem, config)
         for index, rule in enumerate(self.requires):
-            with located(functools.partial(self.location, "requires", index)):
+            with with_location(functools.partial(self.location, "requires", index)):
                 is_met = expression.evaluate(rule, scope)
             if not is_met:
                 seen = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)

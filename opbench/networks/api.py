@@ -54,9 +54,9 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
         return report.figures(run, gpu)
     from opbench.networks.report.figures import memory_chart, timeline_chart
 
-    with report.styled():
+    with report.report_style():
         record = read_network(run.folder)
-        return report.drawn({"timeline": timeline_chart(record), "memory": memory_chart(record)})
+        return report.draw_figures({"timeline": timeline_chart(record), "memory": memory_chart(record)})
 
 
 def train(

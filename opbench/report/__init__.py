@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.gpu.limits.ceilings import Ceilings, committed, datasheet
+from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings, datasheet
 from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
@@ -40,9 +40,9 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
     from opbench.report.run.listing import listings
     from opbench.report.run.page import PageContext, render
 
-    measured, sheet, predicting = _limits(run, gpu)
+    measured, sheet, predicting = _known_peaks(run, gpu)
     parts = sections(rows(run, gpu))
-    with styled():
+    with report_style():
         charts, undrawn = _charts(run, parts, measured, sheet)
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
@@ -64,14 +64,14 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     """Return the figures of a run's report by name, such as "matmul-1"; `write_report` writes the same ones as PNG."""
-    with styled():
+    with report_style():
         parts = sections(rows(run, gpu))
-        measured, sheet, _ = _limits(run, gpu)
+        measured, sheet, _ = _known_peaks(run, gpu)
         charts, _ = _charts(run, parts, measured, sheet)
-        return drawn({chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]})
+        return draw_figures({chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]})
 
 
-def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
+def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
     """Draw each chart's figure once, so that its ticks take the current style; charts that are None are skipped."""
     figures = {name: chart.figure for name, chart in charts.items() if chart is not None}
     for figure in figures.values():
@@ -79,7 +79,7 @@ def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
     return figures
 
 
-def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
+def _known_peaks(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
     """Return the run's measured peaks, its GPU's datasheet and, for a run without a GPU, the peaks used to predict.
 
     Each of the three may be None.
@@ -87,11 +87,11 @@ def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceili
     on_cpu = run.header.backend == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
     measured = None if on_cpu else run.ceilings
     device = run.header.environment.gpu or (measured.gpu if measured else "")
-    return measured, datasheet(gpu if on_cpu else device), committed(gpu) if on_cpu else None
+    return measured, datasheet(gpu if on_cpu else device), committed_ceilings(gpu) if on_cpu else None
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def report_style() -> Iterator[None]:
     """Apply the report's matplotlib style to figures drawn inside the `with` block."""
     import matplotlib
 
@@ -159,13 +159,13 @@ def _to_draw(parts: Sequence[Section]) -> list[Section]:
     """
     turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
     for operator in dict.fromkeys(part.operator for part in parts):
-        own = sorted((p for p in parts if p.operator == operator), key=_tells, reverse=True)
+        own = sorted((p for p in parts if p.operator == operator), key=_chart_priority, reverse=True)
         for turn, part in zip(turns, own, strict=False):
             turn.append(part)
     return [part for turn in turns for part in turn][: max(CHARTS, len(turns[0]))]
 
 
-def _tells(part: Section) -> tuple[int, float]:
+def _chart_priority(part: Section) -> tuple[int, float]:
     return len({row.variant for row in part.rows}), part.rows[0].compulsory_bytes or 0
 
 
@@ -175,7 +175,7 @@ def _write(path: Path, content: bytes) -> Path:
         write_atomically(path, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; "
-            "the results are kept: opbench report RUN"
+            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; the "
+            "results are stored, so write the report with: opbench report RUN"
         ) from None
     return path

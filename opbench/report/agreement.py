@@ -50,7 +50,7 @@ def verdict(agreement: Agreement) -> str:
     equal, near, close, outside = (verdicts.count(name) for name in VERDICTS)
     apart = [c for c in found if c.held_out]
     held = sum(c.verdict in VERDICTS[:2] for c in apart)
-    unseen = f" (of those held out {units.percent(held / len(apart))})" if apart else ""
+    unseen = f" (of the test set {units.percent(held / len(apart))})" if apart else ""
     said = (
         f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
         f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR:g} %{unseen}; "
@@ -117,16 +117,16 @@ def scatter(comparisons: Sequence[CountComparison]) -> Chart:
                 f"{c.verdict}"
             )
             label = None
-    _frame(axes, comparisons)
+    _draw_frame(axes, comparisons)
     description = "Predicted counts of every case against those that the GPU's counters measured, both logarithmic."
     note = (
-        "Filled: the cases that the model was built on; hollow: held out. The band is 5 % to either side; a line "
-        "reaches up to the upper bound; 0 is drawn at the edge."
+        "Filled: cases used to build the model; hollow: test set. The band is ±5 %; a line ends at the upper bound; "
+        "0 is drawn at the edge."
     )
     return Chart("agreement", figure, "Predicted against measured", description, points, note)
 
 
-def _frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
+def _draw_frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
     """Draw the axes, the diagonal with its 5 % band, and the legend."""
     from matplotlib.ticker import FuncFormatter
 

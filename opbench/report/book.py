@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from opbench import units
-from opbench.report.columns import aligned
+from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
 HEAD = ("", "time", "95 %", "× library", "winner", "tied with")
@@ -15,7 +15,7 @@ def lines(book: Book) -> list[str]:
     """Return a heading for each problem, and below it a line for each precision and GPU."""
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
-    head, *rows = aligned(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
+    head, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
     found = [head]
     pairs = zip(book.entries, rows, strict=True)
     for problem, of_problem in itertools.groupby(pairs, key=lambda pair: f"{pair[0].operator}{pair[0].problem}"):
@@ -24,16 +24,16 @@ def lines(book: Book) -> list[str]:
 
 
 def _cells(entry: BookEntry) -> list[str]:
-    first, *others = [_short(time.case, entry) for time in entry.ties] or [""]
+    first, *others = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
     return [
         f"  {entry.gpu.removeprefix('NVIDIA ')} {entry.precision}",
         units.time(entry.winner.median_s),
         units.interval(entry.winner.low_s, entry.winner.high_s),
         units.ratio(entry.speedup),
-        _short(entry.winner.case, entry),
+        _short_case_name(entry.winner.case, entry),
         first + (f" and {len(others)} more" if others else ""),
     ]
 
 
-def _short(case: str, entry: BookEntry) -> str:
+def _short_case_name(case: str, entry: BookEntry) -> str:
     return case.removeprefix(f"{entry.operator}/").removesuffix(entry.problem)

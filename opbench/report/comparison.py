@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from opbench import units
-from opbench.report.columns import aligned
+from opbench.report.columns import align_columns
 from opbench.report.template import render_template
 from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
 from opbench.timing import stats
@@ -51,7 +51,7 @@ def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Cha
     shown = [case for case in found.cases if everything or case.change not in QUIET]
     said: list[tuple[str, Change | None]] = []
     if shown:
-        head, *rows = aligned(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
+        head, *rows = align_columns(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
         said += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
     said += [(line, None) for line in _not_compared(found.left_out, everything)]
     said += [(f"differs: {difference}", None) for difference in found.differences]
@@ -68,7 +68,7 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
         return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
     kinds: dict[str, list[str]] = {}
     for case, reason in left_out.items():
-        kinds.setdefault(_kind(reason), []).append(case)
+        kinds.setdefault(_reason_kind(reason), []).append(case)
     said = []
     for kind, cases in kinds.items():
         if len(cases) <= NAMED:
@@ -78,7 +78,7 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
     return said
 
 
-def _kind(reason: str) -> str:
+def _reason_kind(reason: str) -> str:
     """Return a reason without its parenthesised parts, such as "unsupported in BASE, unsupported in NEW"."""
     kept, depth = [], 0
     for sign in reason:
@@ -102,8 +102,10 @@ def to_markdown(found: RunComparison) -> str:
     quiet = [case for case in found.cases if case.change in QUIET]
     parts = [f"**opbench compare**: {summary(found)}", method(found)]
     parts += [_markdown_table(loud)] if loud else []
-    left_out = "\n".join(f"- {_code(case)}: {_plain(reason)}" for case, reason in found.left_out.items())
-    differing = "\n".join(f"- {_plain(str(difference))}" for difference in found.differences)
+    left_out = "\n".join(
+        f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in found.left_out.items()
+    )
+    differing = "\n".join(f"- {_escape_markdown(str(difference))}" for difference in found.differences)
     folded = (
         ("What the environments do not share", differing),
         (f"{len(found.left_out)} not compared", left_out),
@@ -113,7 +115,7 @@ def to_markdown(found: RunComparison) -> str:
     for title, content in folded:
         if content and len(content) <= room:
             room -= len(content)
-            parts.append(_folded(title, content))
+            parts.append(_details_block(title, content))
         elif content:
             parts.append(f"{title}: too many for a comment; see --out FILE.html")
     return "\n\n".join(parts) + "\n"
@@ -126,19 +128,21 @@ def _markdown_table(cases: Sequence[CaseComparison]) -> str:
     ]
     for case in cases:
         change, name, *numbers, code, why = _cells(case)
-        rows.append(f"| **{change}** | {_code(name)} | {' | '.join(numbers)} | {code} | {_plain(why)} |")
+        rows.append(
+            f"| **{change}** | {_markdown_code(name)} | {' | '.join(numbers)} | {code} | {_escape_markdown(why)} |"
+        )
     return "\n".join(rows)
 
 
-def _folded(title: str, content: str) -> str:
+def _details_block(title: str, content: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
 
 
-def _code(text: str) -> str:
+def _markdown_code(text: str) -> str:
     return f"`{text.replace('|', chr(92) + '|')}`"
 
 
-def _plain(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape Markdown's special characters: a reason may quote a compiler."""
     for sign in ("\\", "`", "*", "_", "|", "<", "[", "]"):
         text = text.replace(sign, f"\\{sign}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from opbench.backend.excerpt import expression_at
-from opbench.backend.findings import Finding, place_and_message, place_words
+from opbench.backend.findings import Finding, place_and_message, place_text
 from opbench.paths import from_here, short_path
 
 WIDTH = 80
@@ -22,10 +22,10 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
     path = short_path(file, width // 2) if file else ""
     who = f", {finding.who}" if finding.who else ""
     lines = [f"{place_and_message(finding, path)}{who}", *_excerpts(finding, gutter)]
-    said = [*finding.details, *_header_note(finding), *_often(finding)]
+    said = [*finding.details, *_header_note(finding), *_repeat_note(finding)]
     said += [f"remedy: {finding.remedy}"] if finding.remedy else []
     for text in said:
-        lines += _wrapped(text, gutter, width)
+        lines += _wrap_detail(text, gutter, width)
     whole = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
     lines += [f"{gutter} = {note}" for note in (*whole, *notes)]  # paths and commands, to be copied whole
     lines.append(f"{gutter} = help: opbench help finding {finding.rule}")
@@ -62,7 +62,7 @@ def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label:
         yield f"{gutter} | {label}"
 
 
-def _wrapped(text: str, gutter: str, width: int) -> list[str]:
+def _wrap_detail(text: str, gutter: str, width: int) -> list[str]:
     """Wrap a detail at `width`; a compiler's excerpt, which starts with blanks, is not wrapped."""
     if not text or text[0].isspace():
         return [f"{gutter}   {text}".rstrip()]
@@ -81,8 +81,8 @@ def _header_note(finding: Finding) -> list[str]:
     """Return a note with the kernel's line that calls the header or helper of the finding; empty without one."""
     if not finding.called_from or finding.kernel_file:
         return []
-    return [f"called from {place_words('', finding.called_from)} of {PurePath(finding.file).name}"]
+    return [f"called from {place_text('', finding.called_from)} of {PurePath(finding.file).name}"]
 
 
-def _often(finding: Finding) -> list[str]:
+def _repeat_note(finding: Finding) -> list[str]:
     return [f"seen {finding.count} times; the first is shown"] if finding.count > 1 else []

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from opbench import units
 from opbench.records import JSON
-from opbench.report.columns import aligned
+from opbench.report.columns import align_columns
 from opbench.report.run.sections import file_name
 from opbench.report.template import render_template
 from opbench.results.comparison import percent_change
@@ -30,7 +30,7 @@ ORDER = ("slower", "faster", "same")
 
 def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
     """Return a line per case with a time, regressions first, then a summary; 40 lines unless `everything`."""
-    timed = sorted((series for series in found if series.timed), key=lambda series: _urgency(series, threshold))
+    timed = sorted((series for series in found if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(found) - len(timed)
     said = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
     said.append(summary(found))
@@ -43,11 +43,11 @@ def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = T
     head: tuple[str, ...] = HEAD
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
-        head, rows = (*HEAD, "commits"), [[*_cells(series), between(series)] for series in timed]
-    return [*(aligned(head, rows, left=(0, 5, 6, 7)) if timed else []), *said]
+        head, rows = (*HEAD, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
+    return [*(align_columns(head, rows, left=(0, 5, 6, 7)) if timed else []), *said]
 
 
-def _urgency(series: Series, threshold: float) -> tuple[int, bool, float, str]:
+def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
     """Return what sorts regressions first: confirmed steps before mere changes, the largest first."""
     ratio = series.steps[-1][1].ratio if series.steps else series.change or 1.0
     return ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
@@ -55,23 +55,23 @@ def _urgency(series: Series, threshold: float) -> tuple[int, bool, float, str]:
 
 def _cells(series: Series) -> list[str]:
     times = [point.median_s or 0.0 for point in series.timed]
-    steps = ", ".join(f"{percent_change(step.ratio)} {dated(point)}" for point, step in series.steps)
+    steps = ", ".join(f"{percent_change(step.ratio)} {date_and_commit(point)}" for point, step in series.steps)
     change = percent_change(series.change) if series.change else "–"
     numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
     return [series.case, *numbers, steps, bars(times[-LONGEST_TREND:]) if len(times) > 1 else ""]
 
 
-def dated(point: Point) -> str:
+def date_and_commit(point: Point) -> str:
     """Return the day and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
     return point.started[:10] + (f" ({point.revision})" if point.revision else "")
 
 
-def told(point: Point) -> str:
+def tooltip_text(point: Point) -> str:
     """Return a run's start time and commit for the tooltip of a point."""
     return point.started + (f", commit {point.revision}" if point.revision else "")
 
 
-def between(series: Series) -> str:
+def commit_range(series: Series) -> str:
     """Return the commits of a case's first and last time; "" if neither run recorded a commit."""
     first, last = series.timed[0].revision, series.timed[-1].revision
     return "" if not first and not last else f"{first or '?'} → {last or '?'}" if first != last else first
@@ -93,11 +93,11 @@ def summary(found: Sequence[Series]) -> str:
     ratios = [step.ratio for series in found for _, step in series.steps]
     slower = sum(ratio > 1 for ratio in ratios)
     ways = [f"{count} {way}" for count, way in ((slower, "slower"), (len(ratios) - slower, "faster")) if count]
-    steps = f"{_many(len(ratios), 'step')}, {' and '.join(ways)}" if ratios else "no step"
-    return f"{_many(len(found), 'case')} in {_many(runs, 'run')} {when}: {steps}"
+    steps = f"{_count_noun(len(ratios), 'step')}, {' and '.join(ways)}" if ratios else "no step"
+    return f"{_count_noun(len(found), 'case')} in {_count_noun(runs, 'run')} {when}: {steps}"
 
 
-def _many(count: int, noun: str) -> str:
+def _count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
@@ -134,8 +134,8 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
     shown = [series for series in found if len(series.timed) > 1]
     steps = [(series, point, step) for series in found for point, step in series.steps]
     steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
-    changed = [s for s in shown if not s.steps and _moved(s) > math.log1p(threshold)]
-    changed.sort(key=_moved, reverse=True)
+    changed = [s for s in shown if not s.steps and _total_change(s) > math.log1p(threshold)]
+    changed.sort(key=_total_change, reverse=True)
     trends = Counter(series.trend(threshold) for series in shown)
     return render_template(
         "history.html.j2",
@@ -145,7 +145,7 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
         summary=summary(found),
         threshold=units.percent(threshold),
         gpus=sorted({series.gpu for series in found if series.gpu}),
-        runs=[(runs[number], _environment(found, number)) for number in sorted(runs)],
+        runs=[(runs[number], _environment_changes(found, number)) for number in sorted(runs)],
         steps=[
             (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend(entry[0]))
             for entry in steps
@@ -159,13 +159,13 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
     )
 
 
-def _environment(found: Sequence[Series], run: int) -> str:
+def _environment_changes(found: Sequence[Series], run: int) -> str:
     """Return what changed in the environment between a run and the previous run of the same cases."""
     told = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
     return "; ".join(told)
 
 
-def _moved(series: Series) -> float:
+def _total_change(series: Series) -> float:
     """Return the absolute logarithm of the last time over the first; 0 when unknown."""
     return abs(math.log(series.change)) if series.change else 0.0
 
@@ -201,7 +201,7 @@ def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
             operator,
             f"operator-{file_name(operator)}",
             sum(len(s.steps) for s in group),
-            percent_change(max(group, key=_moved).change or 1.0),
+            percent_change(max(group, key=_total_change).change or 1.0),
             [_SeriesRow(s, _cells(s), s.timed[-1].median_s, s.change or 1.0) for s in group],
         )
         for operator, group in found.items()
@@ -259,9 +259,9 @@ def trend(series: Series) -> Markup:
         )
     for point, step in series.steps:
         kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
-        said = escape(f"{percent_change(step.ratio)} from {told(point)}")
+        said = escape(f"{percent_change(step.ratio)} from {tooltip_text(point)}")
         parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{said}</title>{sign}</text>')
-    parts += [_mark(point, x(index), y) for index, point in enumerate(series.points)]
+    parts += [_svg_mark(point, x(index), y) for index, point in enumerate(series.points)]
     name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
     content = "".join(parts)
     return Markup(
@@ -269,13 +269,13 @@ def trend(series: Series) -> Markup:
     )
 
 
-def _mark(point: Point, x: str, y: Callable[[float], str]) -> str:
+def _svg_mark(point: Point, x: str, y: Callable[[float], str]) -> str:
     """Return one run's point as SVG with its numbers as a tooltip."""
     if point.median_s is None:
-        said = escape(f"{told(point)}: {point.status} {point.reason}".strip()[:200])
+        said = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
-    said = escape(f"{told(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
+    said = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (
         f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
         f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'

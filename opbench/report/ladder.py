@@ -68,16 +68,16 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
 
 def with_overview(text: str, table: str, what: str) -> str:
     """Return a document with the table between its two markers replaced; without markers, the document unchanged."""
-    return re.sub(_markers(what), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
+    return re.sub(_marker_pattern(what), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
 
 
 def table_of(text: str, what: str) -> str:
     """Return the table between a document's two markers; "" without markers."""
-    found = re.search(_markers(what), text, flags=re.DOTALL)
+    found = re.search(_marker_pattern(what), text, flags=re.DOTALL)
     return found[2] if found else ""
 
 
-def _markers(what: str) -> str:
+def _marker_pattern(what: str) -> str:
     return rf"(<!-- {what}: .*? -->\n)(.*?)(<!-- /{what} -->)"
 
 
@@ -106,7 +106,7 @@ def in_order(variants: Sequence[Variant]) -> list[Variant]:
 def _introduction(operator: str, variants: Sequence[Variant]) -> str:
     own = [v for v in variants if not v.is_library]
     libraries = [v for v in variants if v.is_library]
-    beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
+    beside = f", compared with {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
     ways = "1 way" if len(own) == 1 else f"{len(own)} ways"
     return (
         f"{ways} to write `{operator}`, from the plainest up{beside}. A variant keeps what the one it builds on does "
@@ -147,13 +147,22 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
     if not variants:
         return []
     where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
-    lines = ["## Variants", "", "```", *_tree(variants), "```", "", f"Best config against best config.{where}", ""]
+    lines = [
+        "## Variants",
+        "",
+        "```",
+        *_variant_tree(variants),
+        "```",
+        "",
+        f"Best config against best config.{where}",
+        "",
+    ]
     for layout in layouts or [""]:
         served = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
         if served and len(layouts) > 1:
             lines += [f"### `layout={layout}`", ""]
         if served:
-            lines += ["| variant | what it does | what that buys |", "|---|---|---|"]
+            lines += ["| variant | what it does | speedup over the previous variant |", "|---|---|---|"]
             lines += [_variant(variant, measured) for variant in served] + [""]
     return lines
 
@@ -161,10 +170,10 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
 def _variant(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
-    return f"| {link} | {_cell(variant.title)} | {_bought(variant, measured)} |"
+    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured)} |"
 
 
-def _tree(variants: Sequence[Variant]) -> list[str]:
+def _variant_tree(variants: Sequence[Variant]) -> list[str]:
     """Draw own variants below the one they build on: a chain on one line, variants without successors together on one
     line.
     """
@@ -194,10 +203,10 @@ def _tree(variants: Sequence[Variant]) -> list[str]:
     return [*lines, *(name for name in dict.fromkeys(v.name for v in own) if name not in placed)]
 
 
-def _bought(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
+def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     """Return a variant's speedup, such as "**1.43×** `register_tile_2d`"; "" if it was not measured."""
     for number, (_, problem, found) in enumerate(measured):
-        row = _best(found, variant.name)
+        row = _best_config(found, variant.name)
         if row is None:
             continue
         there = f" at `{problem}`" if number else ""
@@ -212,7 +221,7 @@ def _bought(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     return ""
 
 
-def _best(found: Sequence[Row], variant: str) -> Row | None:
+def _best_config(found: Sequence[Row], variant: str) -> Row | None:
     return min((r for r in found if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
 
 
@@ -224,14 +233,14 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
         f"## `{problem}`",
         "",
         f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
-        f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_roof_words(run)}",
+        f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_peak_text(run)}",
         "",
         *_chart(run, first.operator, problem),
         "| variant | median | rate | of peak | × previous | × library | best config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
     for variant in variants:
-        row = _best(found, variant.name)
+        row = _best_config(found, variant.name)
         if row is None:
             continue
         cells = [
@@ -244,7 +253,7 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    without = [f"`{v.name}`" for v in variants if _best(found, v.name) is None]
+    without = [f"`{v.name}`" for v in variants if _best_config(found, v.name) is None]
     return [*lines, "", *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
 
 
@@ -261,7 +270,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     return [f"![Every variant at `{problem}` under what the GPU allows]({link})", ""]
 
 
-def _roof_words(run: Run) -> str:
+def _peak_text(run: Run) -> str:
     ceilings = run.ceilings or Ceilings()
     known = [
         f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",

@@ -12,7 +12,7 @@ def sentences(comparison: VariantComparison) -> list[str]:
     new, base = (f"`{name.replace('`', chr(39))}`" for name in (comparison.new, comparison.base))
     found = []
     if comparison.time is not None:
-        found.append(f"{new} {_time_words(comparison)} {base}.")
+        found.append(f"{new} {_time_text(comparison)} {base}.")
     if comparison.base_traffic is not None and comparison.new_traffic is not None:
         phrases = "; ".join(comparison.new_traffic.differences(comparison.base_traffic))
         predicted = PREDICTED in (comparison.new_traffic.source, comparison.base_traffic.source)
@@ -20,7 +20,7 @@ def sentences(comparison: VariantComparison) -> list[str]:
     return found
 
 
-def _time_words(comparison: VariantComparison) -> str:
+def _time_text(comparison: VariantComparison) -> str:
     """Return such as "takes 1.20 µs, 2.31× faster (95 % interval 2.28 to 2.35×) than"."""
     ratio = comparison.time
     assert ratio is not None

@@ -14,7 +14,7 @@ from opbench.paths import write_atomically
 from opbench.records import read_record
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
-from opbench.report.columns import aligned
+from opbench.report.columns import align_columns
 from opbench.report.template import render_template
 from opbench.results.selftest import FORMAT, Part, Selftest
 from opbench.timing import stats
@@ -26,7 +26,11 @@ def part_lines(part: Part) -> list[str]:
     """Return a part as lines for a terminal: its claims, and why it ended early."""
     rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
     lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
-    lines += [f"  {line}" for line in aligned(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))] if rows else []
+    lines += (
+        [f"  {line}" for line in align_columns(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))]
+        if rows
+        else []
+    )
     lines += [f"  note: {note}" for note in part.notes if part.name in ("clocks", "wall", "cheats")]
     return lines + ([f"  ended early: {part.error}"] if part.error else [])
 
@@ -53,7 +57,7 @@ def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        chart = told_apart(outcome)
+        chart = detection_chart(outcome)
         svg = to_svg(chart.figure, "selftest", chart.title, chart.description, chart.points) if chart else ""
         png = to_png(chart.figure) if chart else b""
     page = render_template("selftest.html.j2", title="Self-test", outcome=outcome, svg=svg, chart=chart)
@@ -74,7 +78,7 @@ def _write(folder: Path, name: str, content: bytes) -> None:
         ) from None
 
 
-def told_apart(outcome: Selftest) -> Chart | None:
+def detection_chart(outcome: Selftest) -> Chart | None:
     """Draw the percentage of pairs called different over the injected slow-down, one line per number of samples.
 
     Returns None without such pairs.
@@ -114,7 +118,7 @@ def told_apart(outcome: Selftest) -> Chart | None:
     axes.grid(True)
     axes.legend(loc="lower left", bbox_to_anchor=(-0.1, 1.0), ncols=2, fontsize=8, frameon=False, handletextpad=0.3)
     description = "Share of pairs that are called different, with 95 % intervals, over the slow-down injected."
-    return Chart("selftest", figure, "What is told apart", description, points)
+    return Chart("selftest", figure, "Detected differences", description, points)
 
 
 def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:

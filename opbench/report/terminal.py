@@ -11,10 +11,10 @@ from rich.text import Text
 
 from opbench import units
 from opbench.report import own_variants
-from opbench.report.run import counted, sentences
-from opbench.report.run.bound import predicted_words
-from opbench.report.run.lead import by_how_much, first_and_next
+from opbench.report.run import sentences, traffic_columns
+from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
+from opbench.report.run.winner_lead import first_and_next, ratio_text
 from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Verdict
@@ -79,7 +79,7 @@ def _print_section(section: Section, console: Console) -> None:
     able = len(section.rows) - section.count("unsupported")
     right = section.count("right")
     facts = f"  {right} of {able} right" if able else ""
-    predicted = predicted_words(section.rows)
+    predicted = predicted_text(section.rows)
     _line(console, Text())
     _line(
         console,
@@ -98,7 +98,7 @@ def _print_section(section: Section, console: Console) -> None:
     for group in section.groups:
         if said := _lead(group):
             _line(console, Text(f"    {said}", style="dim"))
-    for why in above_words(row for group in section.groups for row, _ in group.rest or group.rows):
+    for why in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
         _line(console, Text(f"    {why}", style="yellow"))
     if section.unmeasured:
         _print_columns(console, _with_traffic(_untimed(section), console))
@@ -127,10 +127,10 @@ def _unsupported(rows: Sequence[Row]) -> Text:
     return Text(f"  unsupported  {', '.join(names[:4])}{more}: {why}", style="dim")
 
 
-def above_words(rows: Iterable[Row]) -> list[str]:
+def above_peak_text(rows: Iterable[Row]) -> list[str]:
     """Return each reason for exceeding peak once, with the row of the highest percentage.
 
-    Such as "fill/vec4: 108 % of peak (roof of a copy)".
+    Such as "fill/vec4: 108 % of peak (peak of a copy)".
     """
     found: dict[str, list[Row]] = {}
     for row in rows:
@@ -206,8 +206,8 @@ def _lead(group: Group) -> str:
     first, runner_up = first_and_next(group)
     if len(first) > 1:
         more = f" and {len(first) - 4} more" if len(first) > 4 else ""
-        return f"cannot be told apart: {', '.join(row.variant for row in first[:4])}{more}"
-    lead = by_how_much(first[0], runner_up) if runner_up else ""
+        return f"tie: {', '.join(row.variant for row in first[:4])}{more}"
+    lead = ratio_text(first[0], runner_up) if runner_up else ""
     return f"{first[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
 
 
@@ -247,11 +247,11 @@ def _traffic(row: Row) -> list[str]:
     """Return sectors per load and per store request, actual/ideal, and the share of bank conflicts; "!" marks a bad
     value.
     """
-    found = counted.figures(row)
+    found = traffic_columns.figures(row)
     cells = []
     for key in ("load", "store", "conflicts"):
         ideal = found[key].below.replace("of ", "/") if key != "conflicts" else ""
-        cells.append(f"{counted.FLAG if found[key].bad else ''}{found[key].text}{ideal}")
+        cells.append(f"{traffic_columns.FLAG if found[key].bad else ''}{found[key].text}{ideal}")
     return cells
 
 
@@ -267,11 +267,11 @@ def _widths(lines: Sequence[TableLine]) -> list[int]:
 def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
     """Print aligned columns; the config is at the end of its line, or below it on a narrow terminal."""
     widths = _widths(lines)
-    configs = [config_words(row) for _, row in lines if row is not None]
+    configs = [config_text(row) for _, row in lines if row is not None]
     beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
     for cells, row in lines:
         padded = [f"{c:<{w}}" if i == 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(cells, widths, strict=False))]
-        config = config_words(row) if row is not None else ""
+        config = config_text(row) if row is not None else ""
         text = Text(_joined(padded) + (f"  {config}" if config and beside else ""))
         if row is None:
             text.stylize("dim")
@@ -289,7 +289,7 @@ def _joined(cells: Sequence[str]) -> str:
     return "".join(("" if i == 0 else " " if len(cell) < 2 else "  ") + cell for i, cell in enumerate(cells))
 
 
-def config_words(row: Row) -> str:
+def config_text(row: Row) -> str:
     """Format a config without brackets, such as "BLOCK=256 UNROLL=4"."""
     return row.config.strip("[]").replace(",", " ")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opbench import units
 from opbench.kernels.variant import print_config
 from opbench.records import JSON
-from opbench.report.columns import aligned
+from opbench.report.columns import align_columns
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
@@ -19,12 +19,12 @@ def head(found: Tuning) -> tuple[str, ...]:
 def lines(found: Tuning, run: Run | None) -> list[str]:
     """Return the finals as lines for a terminal, then what became of all other configs."""
     rows = finals_rows(found, run)
-    said = aligned(head(found), rows) if rows else []
+    said = align_columns(head(found), rows) if rows else []
     for result in run.results if run else ():
         if result.status != "right":
             said.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
     said.append(summary(found))
-    if (tie := tied(found, run)) > 1:
+    if (tie := count_ties(found, run)) > 1:
         said.append(f"the intervals of the first {tie} overlap: any of them may be the best")
     return said
 
@@ -46,7 +46,7 @@ def result_config(config: dict[str, int]) -> str:
     return print_config(config).strip("[]").replace(",", " ") or "(no tunables)"
 
 
-def tied(found: Tuning, run: Run | None) -> int:
+def count_ties(found: Tuning, run: Run | None) -> int:
     """Count the finals whose interval overlaps that of the best, the best included."""
     finals = ranked_finals(found, run)
     return sum(1 for final in finals if final.low <= finals[0].high)
@@ -62,9 +62,9 @@ def verdict(found: Tuning, run: Run | None) -> str:
     cost = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
     said = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
     default = next((final for final in finals if final.config == found.default), None)
-    tie = tied(found, run)
+    tie = count_ties(found, run)
     if tie > 1:
-        said += f"; {tie - 1} more cannot be told from it"
+        said += f"; {tie - 1} more tie with it"
     if default is None:
         return f"{said}."
     if default is best:

@@ -15,7 +15,7 @@ from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
-from opbench.report.tuning import finals_rows, head, summary, tied, verdict
+from opbench.report.tuning import count_ties, finals_rows, head, summary, verdict
 from opbench.results.files import Run
 from opbench.results.header import short_revision
 from opbench.results.tuning import ENDINGS, Trial, Tuning
@@ -47,7 +47,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
         head=head(found),
         rows=finals_rows(found, run),
         fallen=[r for r in run.results if r.status != "right"] if run else [],
-        tie=tied(found, run),
+        tie=count_ties(found, run),
         charts=charts,
         skipped=_skipped(found),
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
-from opbench.gpu.limits.floor import why_above
+from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings
+from opbench.gpu.limits.lower_bound import why_above_peak
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Bound, bounds, levels
 from opbench.insight.summary import TrafficSummary, summarise
@@ -59,7 +59,7 @@ class PeakShare:
     roof_share: float | None = None
     """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
     above_roof: str | None = None
-    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.floor.Above`; None if it does not."""
+    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.lower_bound.Above`; None if it does not."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     for result in run.results:
         if result.device not in limits:
             limits[result.device] = run.ceilings_of(result)
-    predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
+    predicting = committed_ceilings(gpu) if any(result.backend == "cpu" for result in run.results) else None
     own = set(run.header.own)
     found = []
     for result in run.results:
@@ -359,7 +359,7 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     if row.times is None:
         return replace(row, peak=PeakShare(limit))
     share = roof_s / row.times.time_s
-    above = why_above(
+    above = why_above_peak(
         share,
         limit,
         result.memory_level,

@@ -68,7 +68,7 @@ def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: floa
         except RunEnded:
             pass
         except KeyboardInterrupt:
-            kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
+            kept = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
             raise KeyboardInterrupt(kept) from None
         finally:
             pool.close()
@@ -186,14 +186,14 @@ class _WorkerPool:
             return
         self._receive()
         if fault := answer.get("fault"):
-            self._dispatch.given_back(worker.address)
+            self._dispatch.return_problem(worker.address)
             self._reject(worker, f"{worker.name}: {fault}", strict=len(self._workers) == 1)
             return
         if answer.get("lost"):
             at = self._dispatch.at_case(worker.address)
             self._suspects.add(at)
-            self._dispatch.blamed(at)
-            self._dispatch.given_back(worker.address)
+            self._dispatch.count_crash(at)
+            self._dispatch.return_problem(worker.address)
             self._report("lost", f"{worker.name}: {answer['lost']}; its problem is measured again")
         else:
             self._dispatch.finished(worker.address)
@@ -246,7 +246,7 @@ class _WorkerPool:
         worker.idle, worker.number = False, self._attempts
         packed = [remote.to_send(case, self._roots) for case in cases]
         problem = remote.ProblemOrder(
-            self._attempts, packed, frozenset(self._suspects), self._dispatch.wary(worker.address)
+            self._attempts, packed, frozenset(self._suspects), self._dispatch.reports_each_launch(worker.address)
         )
         arguments = (self._order, problem, worker.address, worker.device)
         worker.task = self._ask(worker.address, run_and_send, *arguments)

@@ -49,7 +49,7 @@ class Tls:
 
 
 @contextlib.contextmanager
-def connected(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
+def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     """Yield a client of the scheduler that `--on` names, and how long to wait for a worker; a scheduler made here is
     ended.
 
@@ -57,7 +57,7 @@ def connected(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     """
     kind, _, rest = place.partition(":")
     if kind not in ("dask", "slurm") or not rest:
-        raise UsageError(f"--on {place}: is no place to run on; give dask://HOST:PORT or slurm:FILE.toml")
+        raise UsageError(f"--on {place}: is not valid; give dask://HOST:PORT or slurm:FILE.toml")
     try:
         import distributed  # noqa: F401
     except ImportError:
@@ -163,8 +163,8 @@ def private_address(interface: str = "") -> str:
             if known.is_private and not known.is_loopback and not known.is_link_local:
                 return address
     raise EnvironmentFault(
-        "no interface of this machine has a private address for the scheduler, which runs whatever it is sent; name "
-        f"one that only the cluster reaches: interface = ... (here are {', '.join(found)})"
+        "no interface of this machine has a private address for the scheduler, which runs any code that it "
+        "receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})"
     )
 
 

@@ -32,7 +32,7 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
     if not wanted:
         return ()
     if backends.resolve(backend) != "cuda":
-        raise UsageError(f"--gpus {wanted}: the cpu backend has no GPU; leave it out, cpu runs use all cores as it is")
+        raise UsageError(f"--gpus {wanted}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway")
     shown = {gpu.index: gpu for gpu in backends.gpus()}
     if not shown:
         raise EnvironmentFault(f"--gpus {wanted}: this machine shows no GPU (opbench doctor)")
@@ -43,7 +43,9 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
         words = [word.strip() for word in wanted.split(",")]
         for word in words:
             if not word.isdecimal() or int(word) not in shown:
-                raise UsageError(f"--gpus {wanted}: '{word}' is no GPU here; this machine shows {listed}, or say all")
+                raise UsageError(
+                    f"--gpus {wanted}: '{word}' is not a GPU of this machine; give all or some of {listed}"
+                )
         chosen = [int(word) for word in words]
         if len(set(chosen)) < len(chosen):
             raise UsageError(f"--gpus {wanted}: names a GPU twice; give each once")
@@ -65,8 +67,8 @@ def require_alike(environments: Mapping[str, Environment]) -> None:
         if len(set(seen.values())) > 1:
             listed = "; ".join(f"{place}: {value}" for place, value in seen.items())
             raise EnvironmentFault(
-                f"the devices of a run must be alike, as their times share its tables, but {key} is not: {listed}; "
-                "set them alike, or run on those that are: --gpus"
+                f"the devices of a run must have the same {key}, because their times share tables: {listed}; use "
+                "the same settings, or select equal devices with --gpus"
             )
 
 

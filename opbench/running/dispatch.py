@@ -26,12 +26,12 @@ class _Problem(Generic[C]):
 class Dispatch(Generic[C]):
     """A queue of problems; each problem goes to one worker, and returns to the queue when its worker dies.
 
-    Outcomes that are on disk stay valid. After `deaths_allowed` deaths at one case that case fails, and its problem
+    Outcomes that are on disk stay valid. After `crashes_allowed` deaths at one case that case fails, and its problem
     continues without the case.
     """
 
     name_of: Callable[[C], str]
-    deaths_allowed: int = DEATHS
+    crashes_allowed: int = DEATHS
     _waiting: deque[_Problem[C]] = field(default_factory=deque)
     _running: dict[str, _Problem[C]] = field(default_factory=dict)
     _at: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Dispatch(Generic[C]):
         """Return the last case that a worker reported, else an empty string."""
         return self._at.get(worker, "")
 
-    def wary(self, worker: str) -> bool:
+    def reports_each_launch(self, worker: str) -> bool:
         """Return whether an earlier worker died at an unknown case of this problem, so each launch must be reported."""
         return worker in self._running and self._running[worker].losses > 0
 
@@ -83,17 +83,17 @@ class Dispatch(Generic[C]):
         self._running.pop(worker, None)
         self._at.pop(worker, None)
 
-    def given_back(self, worker: str) -> None:
+    def return_problem(self, worker: str) -> None:
         """Return a worker's problem to the front of the queue."""
         problem = self._running.pop(worker, None)
         self._at.pop(worker, None)
         if problem is not None and problem.cases:
             self._waiting.appendleft(problem)
 
-    def blamed(self, case: str) -> bool:
+    def count_crash(self, case: str) -> bool:
         """Count a death at a case; return whether the limit is reached."""
         self._deaths[case] += 1
-        return self._deaths[case] >= self.deaths_allowed
+        return self._deaths[case] >= self.crashes_allowed
 
     def lost(self, worker: str) -> C | None:
         """Return a dead worker's problem to the queue; return the case at which too many workers died, if any."""
@@ -103,9 +103,9 @@ class Dispatch(Generic[C]):
             suspect = next((case for case in problem.cases if self.name_of(case) == at), None)
             if suspect is None:  # between cases, or while all cases were measured in turn
                 problem.losses += 1
-                guilty = problem.cases[0] if problem.losses > self.deaths_allowed else None
-            elif self.blamed(self.name_of(suspect)):
+                guilty = problem.cases[0] if problem.losses > self.crashes_allowed else None
+            elif self.count_crash(self.name_of(suspect)):
                 guilty = suspect
             self.judged(worker, [self.name_of(guilty)] if guilty is not None else [])
-        self.given_back(worker)
+        self.return_problem(worker)
         return guilty

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from opbench.errors import OpbenchError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.case import Case
-from opbench.running.protocol import BUILD_LIMIT_S, CompileFor, Notification, Taken, pack
+from opbench.running.protocol import BUILD_LIMIT_S, CaseResources, CompileFor, Notification, pack
 from opbench.running.worker import Worker
 
 
@@ -54,7 +54,7 @@ class GpuCode:
         missing = ""
 
         def listen(notification: Notification) -> None:
-            if isinstance(notification, Taken):
+            if isinstance(notification, CaseResources):
                 self._store(cases[notification.index], notification.resources)
 
         try:

@@ -29,14 +29,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Beginning(TypedDict):
+class RunStart(TypedDict):
     """Time and commit at the start of a record."""
 
     started: str
     revision: Revision | None
 
 
-def beginning() -> Beginning:
+def beginning() -> RunStart:
     """Return the current time, and the commit of the user's project in the current folder."""
     return {"started": now(), "revision": revision()}
 

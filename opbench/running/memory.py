@@ -8,14 +8,14 @@ from pathlib import Path
 
 from opbench.adopting.memory_plan import MemoryPlan, MemoryPlans
 from opbench.backend.findings import headline
-from opbench.checking.memory import MemoryChecked
+from opbench.checking.memory import MemoryCheckResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
 from opbench.results.result import Result, Status, Verdict, place_of
 from opbench.running.progress import Progress, Tell
 from opbench.running.protocol import CheckMemory, Open
 from opbench.running.worker import Worker
 
-NOT_COMPARED = "results were not compared: no operator says what is right"
+NOT_COMPARED = "results were not checked: without an operator there is no reference"
 FULL_ACCESSES = 6e7
 """Accesses up to which a run at the file's own sizes is fast enough, at about 30 million per second."""
 FULL_THREADS = 1 << 21
@@ -48,7 +48,7 @@ def run_in_memory_mode(
                 plan, checked = _checked(worker, plans, time_limit_s)
                 for text in plan.notes:
                     note(text)
-                if isinstance(checked, MemoryChecked):
+                if isinstance(checked, MemoryCheckResult):
                     for one in checked.doubtful[1:]:
                         note(f"not judged, as random contents decide it: {headline(one)}")
                 results.append(_judged(plan, backend, checked))
@@ -57,7 +57,7 @@ def run_in_memory_mode(
     return results
 
 
-def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryChecked | Reason]:
+def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryCheckResult | Reason]:
     """Return the plan of the final run with its result or the reason of its failure.
 
     That is the run at full size if it is expected to need few accesses, else the run at reduced size.
@@ -81,7 +81,7 @@ def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[M
         return plans.reduced, checked
 
 
-def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | Reason) -> Result:
+def _judged(plan: MemoryPlan, backend: str, checked: MemoryCheckResult | Reason) -> Result:
     if isinstance(checked, Reason):
         return _result(plan, backend, "failed", checked)
     if checked.unsupported:
@@ -93,7 +93,7 @@ def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | Reason) -> 
 
 
 def _result(
-    plan: MemoryPlan, backend: str, status: Status, reason: str | Reason, checked: MemoryChecked | None = None
+    plan: MemoryPlan, backend: str, status: Status, reason: str | Reason, checked: MemoryCheckResult | None = None
 ) -> Result:
     verdict = None
     if checked is not None:

@@ -32,7 +32,7 @@ SUITES = ("ceilings", "sustained")
 """The suites that are measured: bursts, and rates under load. A change to either invalidates stored peaks."""
 
 
-def remembered(device: ChosenGpu | None = None) -> Ceilings | None:
+def stored_peaks(device: ChosenGpu | None = None) -> Ceilings | None:
     """Return the stored peaks of a GPU (by default the first) with this driver; None if missing or old."""
     path = _path(device)
     try:
@@ -85,7 +85,7 @@ def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGp
     GPUs are measured in parallel; an interrupted measurement is completed.
     """
     if not devices:
-        return [remembered() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
+        return [stored_peaks() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
     telling, ended = threading.Lock(), threading.Event()
 
     def forward(progress: Progress) -> None:
@@ -96,7 +96,7 @@ def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGp
 
     def find(device: ChosenGpu) -> Ceilings:
         out = folder / f"ceilings-gpu{device.index}"
-        return remembered(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
+        return stored_peaks(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
 
     with ThreadPoolExecutor(len(devices)) as pool:
         try:

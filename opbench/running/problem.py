@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opbench.backend.counts import Traffic
-from opbench.checking.checking import Checked
-from opbench.checking.measuring import Measured
+from opbench.checking.checking import CheckResult
+from opbench.checking.measuring import MeasureResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.gpu.limits.floor import floor_s
+from opbench.gpu.limits.lower_bound import floor_s
 from opbench.kernels.case import Case
 from opbench.results.result import Result, Status
 from opbench.running.gpu_code import GpuCode
@@ -69,7 +69,7 @@ class ResultSink(Protocol):
     def record(self, outcomes: Sequence[Outcome]) -> None:
         """Store all outcomes or, on failure, none of them."""
 
-    def is_to_blame(self, case: str) -> bool:
+    def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether this case caused the death of its worker; if False, the caller raises WorkerLost."""
 
 
@@ -92,7 +92,7 @@ class ProblemRun:
         Raises WorkerLost if the worker died and the sink does not blame the case, and EnvironmentFault for a fault
         that no case caused.
         """
-        right: list[tuple[Case, Checked]] = []
+        right: list[tuple[Case, CheckResult]] = []
         for case in cases:
             if case.name in self._known.unsupported:
                 self._end(slot, case, "unsupported", self._known.unsupported[case.name])
@@ -128,16 +128,16 @@ class ProblemRun:
 
     def _raise_if_lost(self, error: OpbenchError, case: str) -> None:
         lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerHung)
-        if lost and not self._sink.is_to_blame(case):
+        if lost and not self._sink.exceeds_crash_limit(case):
             raise error
 
     def _end(
-        self, slot: WorkerSlot, case: Case, status: Status, reason: str | Reason, checked: Checked | None = None
+        self, slot: WorkerSlot, case: Case, status: Status, reason: str | Reason, checked: CheckResult | None = None
     ) -> None:
         """Record the outcome of a case that is not measured."""
         self._sink.record([(self._result(slot, case, status, reason, checked), checked.traffic if checked else None)])
 
-    def _measure(self, slot: WorkerSlot, right: Sequence[tuple[Case, Checked]]) -> None:
+    def _measure(self, slot: WorkerSlot, right: Sequence[tuple[Case, CheckResult]]) -> None:
         """Measure cases together; a case that kills the worker fails, and the others are measured again."""
         contenders = {case.name: (case, checked) for case, checked in right}
         while contenders:
@@ -176,7 +176,7 @@ class ProblemRun:
 
     def _measure_in_processes(
         self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
-    ) -> Measured:
+    ) -> MeasureResult:
         """Measure cases in several processes and merge the samples.
 
         Each process has its own context, buffers and order of cases, so the confidence interval includes their effect.
@@ -194,14 +194,14 @@ class ProblemRun:
             wrong |= measured.wrong
             invalid |= measured.invalid
         names = [case.name for case in cases if all(case.name in part for part in parts)]
-        return Measured({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
+        return MeasureResult({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
 
-    def _measured(self, slot: WorkerSlot, case: Case, checked: Checked, measurement: Measurement) -> Result:
+    def _measured(self, slot: WorkerSlot, case: Case, checked: CheckResult, measurement: Measurement) -> Result:
         floor, bound = floor_s(case, slot.ceilings, measurement.mode)
         if measurement.median_s < floor:
             reason = (
-                f"impossible: {measurement.median_s:.3g} s is below the floor of {floor:.3g} s that the "
-                f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
+                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {floor:.3g} s from the "
+                f"{bound} peak; the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
             )
             return self._result(slot, case, "invalid", reason, checked, measurement)
         return self._result(slot, case, "right", "", checked, measurement)
@@ -218,7 +218,7 @@ class ProblemRun:
         case: Case,
         status: Status,
         reason: str | Reason,
-        checked: Checked | None = None,
+        checked: CheckResult | None = None,
         measurement: Measurement | None = None,
     ) -> Result:
         compiled = self._gpu_code_of(case)

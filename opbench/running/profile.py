@@ -63,7 +63,7 @@ def profile_case(
     if not report.exists():
         raise EnvironmentFault(
             f"{target.case}: {options.tool} wrote no report, so the case's range never opened; {NO_RANGE}; "
-            f"the command was: {commands.shown(collect)}"
+            f"the command was: {commands.shell_text(collect)}"
         )
     table = run_tool(read, options, lambda line: None, announce=say)
     if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages, target.check):
@@ -71,7 +71,7 @@ def profile_case(
     line = {
         "case": target.case,
         "tool": options.tool,
-        "command": commands.shown(collect),
+        "command": commands.shell_text(collect),
         "report": str(report.relative_to(folder)),
         **_figures(options.tool, target, "\n".join(table.lines)),
     }
@@ -135,7 +135,7 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
 
     Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then killed.
     """
-    (announce or say)(f"$ {commands.shown(argv)}")
+    (announce or say)(f"$ {commands.shell_text(argv)}")
     try:
         process = subprocess.Popen(
             argv,

@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 from opbench.adopting.memory_plan import MemoryPlan
 from opbench.backend.environment import Environment
-from opbench.checking.checking import SEED, TRACED_WORK, Checked
-from opbench.checking.measuring import Measured
-from opbench.checking.memory import MemoryChecked
-from opbench.checking.racing import RacedCases
+from opbench.checking.checking import SEED, TRACED_WORK, CheckResult
+from opbench.checking.measuring import MeasureResult
+from opbench.checking.memory import MemoryCheckResult
+from opbench.checking.racing import RaceResult
 from opbench.errors import Location, Reason, UsageError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.gpu.compile.resources import Resources
@@ -115,7 +115,7 @@ class CompileOne(Request[CompiledCase]):
 
 
 @dataclass(frozen=True)
-class Check(Request[Checked]):
+class Check(Request[CheckResult]):
     """Check one case, on the inputs `given` if any; the answer then includes the outputs."""
 
     case: PackedCase
@@ -123,14 +123,14 @@ class Check(Request[Checked]):
 
 
 @dataclass(frozen=True)
-class CheckMemory(Request[MemoryChecked]):
+class CheckMemory(Request[MemoryCheckResult]):
     """Run a file's launches without a reference and check memory accesses, races and barriers."""
 
     plan: MemoryPlan
 
 
 @dataclass(frozen=True)
-class Measure(Request[Measured]):
+class Measure(Request[MeasureResult]):
     """Measure right cases of one problem, interleaved; then check them again if `check_again` is true."""
 
     cases: Sequence[PackedCase]
@@ -147,7 +147,7 @@ class Probe(Request[dict[str, float]]):
 
 
 @dataclass(frozen=True)
-class Race(Request[RacedCases]):
+class Race(Request[RaceResult]):
     """Check cases of one problem quickly, then race the right ones against the leader, which is known to be right."""
 
     cases: Sequence[PackedCase]
@@ -181,7 +181,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CaseResources:
     """The resources that a case uses on the GPU that it was compiled for."""
 
     index: int
@@ -203,7 +203,7 @@ class Sampled:
     seconds: float
 
 
-Notification = Unsupported | Built | Taken | Started | Sampled
+Notification = Unsupported | Built | CaseResources | Started | Sampled
 
 
 # The end of a request ---------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class ProblemOrder:
     cases: Sequence[PackedCase]
     suspects: frozenset[str]
     """Cases at which a worker died before; one more death fails the case."""
-    wary: bool = False
+    reports_each_launch: bool = False
     """Whether to report each launch, because a worker died while it measured this problem's cases in turn."""
 
 
@@ -84,7 +84,7 @@ def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
         if path.is_relative_to(root.resolve()):
             return replace(packed, path=f"{number}/{path.relative_to(root.resolve())}")
     raise UsageError(
-        f"{case.variant.path}: lies in no folder of variants, so that other machines do not have it; put it into "
+        f"{case.variant.path}: is in no folder of variants, so other machines do not have it; put it into "
         f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR"
     )
 
@@ -106,8 +106,8 @@ class _MessageSink:
         self.send(json.dumps({"number": self.order.number, "phase": phase, "case": case}))
 
     def started(self, case: str) -> None:
-        """Send which case launches, only if `wary` is set: each message takes time between samples."""
-        if self.order.wary:
+        """Send which case launches, only if `reports_each_launch` is set: each message takes time between samples."""
+        if self.order.reports_each_launch:
             self.announce("measure", case)
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
@@ -115,7 +115,7 @@ class _MessageSink:
         ended = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
         self.send(json.dumps({"number": self.order.number, "ended": ended}))
 
-    def is_to_blame(self, case: str) -> bool:
+    def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether a worker died at this case before."""
         return case in self.order.suspects
 

@@ -147,7 +147,7 @@ def run_suite(
         except _FirstFailure:
             pass  # the file has no end line, so --resume can complete the run
         except KeyboardInterrupt:
-            kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
+            kept = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
             raise KeyboardInterrupt(kept if options.keep else "") from None
         finally:
             state.stop()
@@ -172,7 +172,7 @@ def _run(state: _State) -> None:
     if options.backend == "cpu" and options.compile_for:
         environment = replace(environment, resources=describe(options.compile_for))
     file.begin(environment)
-    _look_at_ceilings(state, environments)
+    _check_ceilings(state, environments)
     before = {result.case: result for result in file.earlier.results} if file.earlier else {}
     todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
@@ -204,7 +204,7 @@ def _open(state: _State) -> list[Environment]:
 CANARY_LIMIT_S = 30.0
 
 
-def _look_at_ceilings(state: _State, environments: Sequence[Environment]) -> None:
+def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
     """Record each device's ceilings with the run, after a quick measurement of two of them on a GPU."""
     file, devices, first = state.sink.file, state.options.devices, state.slots[0]
     if len(devices) < 2 and not (file.earlier and file.earlier.devices):
@@ -227,13 +227,13 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Ceilings | None:
     names = ceiling_check.probes(ceilings)
     if not names:
         return ceilings
-    state.sink.announce("measure", "whether the ceilings are still valid")
+    state.sink.announce("measure", "whether the stored peaks are still valid")
     try:
         cases = {limit: Catalog().case(name) for limit, name in names.items()}
         request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
         medians = slot.worker.ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
-        unknown = CeilingCheck(said=f"the stored ceilings could not be verified: {error}")
+        unknown = CeilingCheck(said=f"the stored peaks could not be verified: {error}")
         return replace(ceilings, canary=unknown)
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
     seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
@@ -307,7 +307,7 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     several = len(state.options.devices) > 1
     wanted = len(problems) if several else -(-len(cases) // CASES_PER_WORKER)
     slots = state.slots[: max(1, min(len(state.slots), wanted))]
-    state.dispatch.deaths_allowed = DEATHS if several else 1
+    state.dispatch.crashes_allowed = DEATHS if several else 1
     state.dispatch.add(slowest_first(problems) if several else problems)
     _in_parallel(state, [partial(_work, state, slot) for slot in slots])
 
@@ -330,12 +330,12 @@ def _work(state: _State, slot: WorkerSlot) -> None:
         if cases is None:
             return
         try:
-            if dispatch.deaths_allowed > 1 and not _can_open(state, slot, name):
+            if dispatch.crashes_allowed > 1 and not _can_open(state, slot, name):
                 return
             problems.run(slot, cases)
         except WorkerLost as lost:
             sink.announce("lost", f"{lost}; its problem is measured again")
-            _end_of_problem(state, dispatch.given_back, name)
+            _end_of_problem(state, dispatch.return_problem, name)
         else:
             _end_of_problem(state, dispatch.finished, name)
 
@@ -352,7 +352,7 @@ def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
             state.lost_devices += 1
             if state.lost_devices == len(state.options.devices):
                 raise
-        _end_of_problem(state, state.dispatch.given_back, name)
+        _end_of_problem(state, state.dispatch.return_problem, name)
         state.sink.announce("lost", f"a device: {fault}; the others go on")
         return False
     return True
@@ -380,10 +380,10 @@ class _DispatchSink:
             self._sink.record(outcomes)
             self._dispatch.judged(self._name, [result.case for result, _ in outcomes])
 
-    def is_to_blame(self, case: str) -> bool:
+    def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether too many workers died at this case to blame the machine."""
         with self._sink.changed:
-            return self._dispatch.blamed(case)
+            return self._dispatch.count_crash(case)
 
 
 __all__ = ["Progress", "RunSetup", "Tell", "TimingOptions", "WorkerLost", "run_suite"]

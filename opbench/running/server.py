@@ -20,10 +20,10 @@ from opbench.backend.base import Backend, DeviceClock, Timed, Traced
 from opbench.backend.environment import Environment
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import bind_bare
-from opbench.checking.checking import Checked, Session
-from opbench.checking.measuring import Measured, measure_cases
-from opbench.checking.memory import MemoryChecked, check_memory
-from opbench.checking.racing import RacedCases, race_cases
+from opbench.checking.checking import CheckResult, Session
+from opbench.checking.measuring import MeasureResult, measure_cases
+from opbench.checking.memory import MemoryCheckResult, check_memory
+from opbench.checking.racing import RaceResult, race_cases
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.fitting import CompiledCase, compile_case
@@ -36,6 +36,7 @@ from opbench.running.protocol import (
     Answer,
     Build,
     Built,
+    CaseResources,
     Check,
     CheckMemory,
     CompileFor,
@@ -49,7 +50,6 @@ from opbench.running.protocol import (
     Request,
     Sampled,
     Started,
-    Taken,
     Unsupported,
     unpack,
 )
@@ -170,13 +170,13 @@ class Server:
         chosen = cases if request.every else few_modules(cases)
         numbers = list(chosen)
         for place, found in resources_of(chosen.values(), request.gpu):
-            notify(Taken(numbers[place], found))
+            notify(CaseResources(numbers[place], found))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
         """Compile one case into the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
-    def check(self, request: Check, notify: Notify) -> Checked:
+    def check(self, request: Check, notify: Notify) -> CheckResult:
         """Check one case."""
         case = unpack(self.catalog, request.case)
         try:
@@ -189,12 +189,12 @@ class Server:
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 
-    def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryChecked:
+    def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryCheckResult:
         """Check a file's launches without a reference."""
         with phase_range("check"):
             return check_memory(self.backend, request.plan, self._opening.seed)
 
-    def measure(self, request: Measure, notify: Notify) -> Measured:
+    def measure(self, request: Measure, notify: Notify) -> MeasureResult:
         """Measure the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
@@ -207,7 +207,7 @@ class Server:
                 check_again=request.check_again,
             )
 
-    def race(self, request: Race, notify: Notify) -> RacedCases:
+    def race(self, request: Race, notify: Notify) -> RaceResult:
         """Race cases to find the fastest."""
         with phase_range("measure"):
             return race_cases(

@@ -204,7 +204,7 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
     found = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
     if not variants:
-        raise UsageError(f"{operator}: has no variant yet; write one beside its operator.py (see README.md)")
+        raise UsageError(f"{operator}: has no variant yet; write one in the folder of its operator.py (see README.md)")
     for problem in catalog.operator(operator).examples():
         found.add(problem, variants)
     if not found.cases:

@@ -83,12 +83,12 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
     kernels = {length: span - clock.offset() for length, span in spans.items()}
     rest = {length: kernel - length for length, kernel in kernels.items()}
     apart = max(rest.values()) - min(rest.values())
-    rows = [(*map(units.time, (s, spans[s], kernels[s])), signed(rest[s])) for s in LENGTHS_S]
+    rows = [(*map(units.time, (s, spans[s], kernels[s])), signed_time(rest[s])) for s in LENGTHS_S]
     part.table("Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows)
     part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(rest.values())}
     part.claim(
         "kernel times grow as the cycles do",
-        f"what is beyond the cycles differs by {units.time(apart)}",
+        f"the time in addition to the cycles differs by {units.time(apart)}",
         f"within {units.time(LINE_ERROR_S)}",
         apart <= LINE_ERROR_S,
     )
@@ -172,7 +172,7 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
     for name, seen, why in (
         ("the clock that samples carry", stats.median(stamped) if stamped else None, "samples carry none"),
         ("known cycles over time of two lengths", known, ""),
-        ("NVML's reading", nvml, "NVML does not say"),
+        ("NVML's reading", nvml, "NVML does not report it"),
     ):
         off = seen / rate - 1 if seen else None
         rows.append((name, units.si(seen, "Hz", 4), f"{100 * off:+.2f} %" if off is not None else why))
@@ -195,6 +195,6 @@ def _host_seconds(clock: SelftestClock, launch: Launch, now: Now) -> float:
     return now() - began
 
 
-def signed(seconds: float) -> str:
+def signed_time(seconds: float) -> str:
     """Format a difference of times, such as "+0.12 µs"."""
     return f"{1e6 * seconds:+.2f} µs".replace("-", "−")

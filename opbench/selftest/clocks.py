@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.errors import OpbenchError
 from opbench.results.selftest import Part
-from opbench.selftest.checks import signed
+from opbench.selftest.checks import signed_time
 from opbench.selftest.device import (
     Cell,
     SelftestClock,
@@ -118,7 +118,7 @@ def _judge(
         return
     worst = max(off, key=lambda name: off[name])
     outside = sum(share > 1 for share in off.values())
-    text = f"{len(off) - outside} of {len(off)} cells; farthest: {worst}, {signed(ours[worst] - its[worst])}"
+    text = f"{len(off) - outside} of {len(off)} cells; farthest: {worst}, {signed_time(ours[worst] - its[worst])}"
     part.claim(sentence, text, wanted, outside == 0)
 
 
@@ -126,7 +126,7 @@ def _row(cell: Cell, timers: Sequence[ReferenceTimer], seen: Mapping[str, Mappin
     row = [cell.name, *(units.time(seen[which][cell.name]) for which in ("events", "dirty", "kernel"))]
     for timer in timers:
         its = seen[timer.name].get(cell.name)
-        row += [units.time(its), signed(_ours(timer, seen)[cell.name] - its) if its is not None else "–"]
+        row += [units.time(its), signed_time(_ours(timer, seen)[cell.name] - its) if its is not None else "–"]
     return row
 
 

@@ -62,7 +62,7 @@ def race(
     return taken
 
 
-def alone(stream: int, launch: Launch) -> float:
+def single_cell_times(stream: int, launch: Launch) -> float:
     """Return the seconds in which `cuda.bench` measures one cell with its defaults: cold samples and batches."""
     spent = []
 

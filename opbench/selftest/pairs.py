@@ -115,7 +115,7 @@ def share_text(count: int, total: int) -> str:
     return f"{units.percent(count / total)} ({units.percent(low).removesuffix(' %')}–{units.percent(high)})"
 
 
-def until(deadline_s: float, now: Now, done: int) -> bool:
+def has_time_left(deadline_s: float, now: Now, done: int) -> bool:
     """Return whether to measure another round of pairs."""
     return done < LEAST or (done < MOST and now() < deadline_s)
 
@@ -138,7 +138,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         (name, together): [] for name in names for together in (True, False)
     }
     rounds = 0
-    while until(deadline, now, rounds * len(names)):
+    while has_time_left(deadline, now, rounds * len(names)):
         for (name, together), kept in measured.items():
             seeded = replace(options, seed=rounds)
             kept.append(measure_pair(clock, kernels[name], kernels[name], seeded, now, together))
@@ -191,7 +191,7 @@ def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_cou
     default: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
     budgeted: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
     deadline, rounds = now() + budget_s, 0
-    while until(deadline, now, rounds):
+    while has_time_left(deadline, now, rounds):
         for slow in SLOW_DOWNS:
             new = clock.cycles(round(count * (1 + slow)))
             default[slow].append(measure_pair(clock, base, new, replace(options, seed=rounds), now))

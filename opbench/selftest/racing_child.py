@@ -30,10 +30,10 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     backend = cuda.CudaBackend()
     if what == "alone":
         from opbench.checking.binding import bind_bare
-        from opbench.selftest.nvbench import alone
+        from opbench.selftest.nvbench import single_cell_times
 
         launch, _ = bind_bare(backend, case_named(names[0]))
-        out.write_text(json.dumps({"bench_s": alone(backend.stream_handle, launch)}))
+        out.write_text(json.dumps({"bench_s": single_cell_times(backend.stream_handle, launch)}))
         return
     out.write_text(json.dumps(race_cells(backend, names)))
 

@@ -115,8 +115,8 @@ def _judge_race(part: Part, sentence: str, comparisons: Sequence[Comparison]) ->
     rows = [
         (
             c.case, units.duration(c.ours_s), units.duration(c.bench_s), f"{c.ours_s / c.bench_s:.3g}",
-            f"{reach(c.ours_half_width)} ({c.ours_samples}, {c.ours_stop})",
-            f"{reach(c.bench_half_width)} ({c.bench_samples})" if c.bench_half_width is not None else "–",
+            f"{half_width_text(c.ours_half_width)} ({c.ours_samples}, {c.ours_stop})",
+            f"{half_width_text(c.bench_half_width)} ({c.bench_samples})" if c.bench_half_width is not None else "–",
         )
         for c in comparisons
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def _judge_processes(
     sentence = f"the run in {run.folder} is faster than a process of cuda.bench a case"
     cases = sum(1 for result in run.results if result.measurement)
     if not run.wall_s or not cases:
-        part.claim(sentence, "the run does not say how long it took, or measured nothing", f"≥ {WANTED_RUN:g}×", None)
+        part.claim(sentence, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
         return
     widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
     known = [width for width in widths if width is not None]
@@ -150,11 +150,11 @@ def _judge_processes(
         f"processes take {units.duration(cases * mean)})"
     )
     if known and theirs:
-        text += f"; median interval {reach(stats.median(known))}, its {reach(stats.median(theirs))}"
+        text += f"; median interval {half_width_text(stats.median(known))}, its {half_width_text(stats.median(theirs))}"
     part.claim(sentence, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
     part.figures["run"] = {"wall_s": run.wall_s, "cases": cases, "times_faster": cases * mean / run.wall_s}
 
 
-def reach(half_width_: float) -> str:
+def half_width_text(half_width_: float) -> str:
     """Format a relative half-width, such as "±0.32 %"."""
     return f"±{100 * half_width_:.2g} %"

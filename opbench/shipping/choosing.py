@@ -33,7 +33,7 @@ class ShipTarget:
 
 
 @dataclass(frozen=True)
-class ToShip:
+class ShipSelection:
     """Cases, one per problem, with the known times and notes on the choice."""
 
     cases: tuple[Case, ...]
@@ -53,7 +53,7 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
     in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
     if len(in_book) > 1:
         raise UsageError(
-            f"--gpu {gpu}: the book is of {', '.join(in_book)}, all {arch}; say which: --gpu {in_book[0]!r}"
+            f"--gpu {gpu}: the winners file has {', '.join(in_book)}, all {arch}; choose one: --gpu {in_book[0]!r}"
         )
     found = [one for name in in_book if (one := product(name))] or [p for p in PRODUCTS.values() if p.arch == arch]
     if not found:
@@ -67,7 +67,9 @@ def _arch(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
 
 
-def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> ToShip:
+def choose_cases(
+    names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str
+) -> ShipSelection:
     """Return the cases for some names: complete case names, or operators, whose cases a winners file lists.
 
     Raises UsageError for an unknown name, for a case that does not fit its problem or calls a library, and for two
@@ -111,8 +113,8 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
     for case in cases:
         other = by_problem.setdefault((case.problem.name, str(case.problem)), case)
         if other.name != case.name:
-            raise UsageError(f"{other.name} and {case.name} are of one problem; a library holds one case of each")
-    return ToShip(tuple(by_problem.values()), said, tuple(notes))
+            raise UsageError(f"{other.name} and {case.name} have the same problem; a library has one case per problem")
+    return ShipSelection(tuple(by_problem.values()), said, tuple(notes))
 
 
 def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:

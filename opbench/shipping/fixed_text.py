@@ -44,7 +44,7 @@ def comment(text: str, width: int = 112) -> list[str]:
     return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), width)]
 
 
-def wrapped(text: str) -> str:
+def wrap_code(text: str) -> str:
     """Return code with long lines folded after a comma or an `&&` outside strings.
 
     Comments and macros are unchanged.
@@ -63,7 +63,7 @@ def _folded(line: str, indent: str = "") -> list[str]:
     return [line[:place], *_folded(indent + line[place:].lstrip(), indent)]
 
 
-def quoted(text: str) -> str:
+def c_string(text: str) -> str:
     """Return a C string literal; a caller that uses it with `printf` doubles each `%`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

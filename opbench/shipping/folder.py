@@ -20,9 +20,11 @@ def require_free(out: Path, replace: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not replace:
-        raise UsageError(f"--out {out}: is there already; name another folder, or replace it: --replace")
+        raise UsageError(f"--out {out}: exists already; choose another folder, or replace it: --replace")
     if not (out / MANIFEST).is_file():
-        raise UsageError(f"--out {out}: is there and was not made by opbench ship (it has no {MANIFEST}); name another")
+        raise UsageError(
+            f"--out {out}: exists and was not written by opbench ship (it has no {MANIFEST}); name another"
+        )
 
 
 def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, object], replace: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Tensor
-from opbench.shipping.fixed_text import banner, comment, quoted, template, wrapped
+from opbench.shipping.fixed_text import banner, c_string, comment, template, wrap_code
 from opbench.shipping.launching import safe
 from opbench.shipping.library import Library, LibraryCase, axes_of, names_of, parameters
 
@@ -21,7 +21,7 @@ def header_text(library: Library) -> str:
     top = template("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
     for operator, held in library.cases.items():
-        lines += ["", wrapped("\n".join(_operator_header(library, operator, held)))]
+        lines += ["", wrap_code("\n".join(_operator_header(library, operator, held)))]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 
@@ -160,7 +160,7 @@ def row(library: Library, operator: str, one: LibraryCase) -> str:
     """Return the C initialiser of a problem."""
     values = one.case.problem.axes
     listed = (
-        str(values[name]) if mode is None else quoted(str(values[name])) for name, mode in _axes(library, operator)
+        str(values[name]) if mode is None else c_string(str(values[name])) for name, mode in _axes(library, operator)
     )
     return f"{{{', '.join(listed)}}}"
 
@@ -174,7 +174,7 @@ def _test(library: Library, one: LibraryCase) -> str:
     tests = [
         f"problem->{safe(name)} == {values[name]}"
         if mode is None
-        else f"is(problem->{safe(name)}, {quoted(str(values[name]))}, {quoted(mode)})"
+        else f"is(problem->{safe(name)}, {c_string(str(values[name]))}, {c_string(mode)})"
         for name, mode in _axes(library, one.case.problem.name)
     ]
     return " && ".join(tests)
@@ -186,22 +186,22 @@ def _refusal(library: Library, operator: str, held: Sequence[LibraryCase]) -> st
     values = ", ".join(
         f"(long long)problem->{safe(name)}"
         if mode is None
-        else f"problem->{safe(name)} ? problem->{safe(name)} : {quoted(mode)}"
+        else f"problem->{safe(name)} ? problem->{safe(name)} : {c_string(mode)}"
         for name, mode in axes
     )
     known = ", ".join(str(one.case.problem) for one in held[:SHOWN])
     known += f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     words = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
-    return f"say({quoted(words)}, {values});"
+    return f"say({c_string(words)}, {values});"
 
 
 def _call(number: int, one: LibraryCase, upper: str) -> list[str]:
     names = one.tensors
     needed = [*names, *(["workspace"] if one.code.workspace else [])]
-    checks = " && ".join(f"given({quoted(name)}, {name})" for name in needed)
+    checks = " && ".join(f"given({c_string(name)}, {name})" for name in needed)
     call = f"{one.function}({', '.join(names)}, workspace, steps, stream)"
     return [
         f"        case {number}:",
         f"            if (!({checks})) return {upper}_BAD_ARGUMENT;",
-        f"            return told({call}, {quoted(one.case.name)});",
+        f"            return told({call}, {c_string(one.case.name)});",
     ]

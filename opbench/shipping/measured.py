@@ -82,7 +82,7 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
     ]
     if not fitting:
         raise UsageError(f"no variant of {problem.name} serves {problem} in {precision} on {arch}")
-    return defaults.ranked(fitting, _chosen_for(gpu_name, arch), product=any(variant.unit for variant in ladder))[0]
+    return defaults.rank_cases(fitting, _chosen_for(gpu_name, arch), product=any(variant.unit for variant in ladder))[0]
 
 
 def _chosen_for(gpu_name: str, arch: str) -> defaults.ChosenFor | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, Tensor, from_storage, to_storage
-from opbench.shipping.fixed_text import banner, template, wrapped
+from opbench.shipping.fixed_text import banner, template, wrap_code
 from opbench.shipping.interface import row
 from opbench.shipping.launching import safe
 from opbench.shipping.library import Library, LibraryCase, axes_of, names_of
@@ -22,7 +22,7 @@ BITS = {"f32": 24, "f16": 11, "bf16": 8}
 """Random bits per number, few enough for the type to hold it exactly."""
 
 
-def mixed(count: int, seed: int) -> np.ndarray:
+def random_bits(count: int, seed: int) -> np.ndarray:
     """Return 64 random bits for each index from a seed (splitmix64), the same as in the test program."""
     with np.errstate(over="ignore"):
         z = (np.arange(count, dtype=np.uint64) + np.uint64(1 + (seed << 40))) * np.uint64(0x9E3779B97F4A7C15)
@@ -32,10 +32,10 @@ def mixed(count: int, seed: int) -> np.ndarray:
         return found
 
 
-def drawn(tensor: Tensor, seed: int) -> np.ndarray:
+def draw_numbers(tensor: Tensor, seed: int) -> np.ndarray:
     """Return numbers between -2 and 2 that the tensor's type holds exactly, in its stored form."""
     bits = BITS[tensor.dtype]
-    whole = (mixed(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
+    whole = (random_bits(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
     values = (whole * 2.0 ** (2 - bits) - 2.0).astype(np.float32)
     return to_storage(values, tensor.dtype).reshape(tensor.shape)
 
@@ -50,7 +50,7 @@ def inputs_of(problem: Operator, seed: int) -> Arrays:
     """Return the inputs for the test of a problem."""
     if not is_drawn(problem):
         return problem.make_inputs(seed)
-    return {t.name: drawn(t, seed + i) for i, t in enumerate(problem.input_tensors())}
+    return {t.name: draw_numbers(t, seed + i) for i, t in enumerate(problem.input_tensors())}
 
 
 def step_of(tensor: Tensor) -> int:
@@ -119,7 +119,7 @@ def test_text(library: Library) -> str:
         template("tensors"),
         template("judge"),
         template("timing"),
-        *map(wrapped, tests),
+        *map(wrap_code, tests),
         "\n".join(
             [
                 "int main(int count, char** words) {",

@@ -12,7 +12,7 @@ from opbench.kernels.folders import Catalog
 from opbench.records import JSON
 from opbench.results.book import read_book
 from opbench.shipping.building import cmakelists, makefile, table
-from opbench.shipping.choosing import chosen, target
+from opbench.shipping.choosing import choose_cases, target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.interface import header_text
@@ -23,7 +23,7 @@ from opbench.shipping.source import source_text
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShipResult:
     """The files that were written."""
 
     out: Path
@@ -31,7 +31,7 @@ class Shipped:
     summary: str
 
 
-def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> Shipped:
+def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> ShipResult:
     """Write a library of the named problems.
 
     Raises UsageError, CompileError or EnvironmentFault and then writes nothing.
@@ -40,7 +40,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     catalog = Catalog(options.variants)
     book = read_book(options.book) if options.book else None
     gpu = target(options.gpu, book)
-    choice = chosen(options.names, catalog, book, gpu, options.precision)
+    choice = choose_cases(options.names, catalog, book, gpu, options.precision)
     tell(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
     library = make_library(choice.cases, options.name, gpu, choice.said, options.command)
     n = library.name
@@ -68,7 +68,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     size = units.si(sum(map(len, files.values())), "B")
     counted = f"{problems} problem{'s' * (problems != 1)}, {texts} kernel text{'s' * (texts != 1)}"
     summary = f"wrote {options.out}: {counted}, {size}"
-    return Shipped(options.out, tuple(notes), summary)
+    return ShipResult(options.out, tuple(notes), summary)
 
 
 def manifest(library: Library) -> dict[str, JSON]:

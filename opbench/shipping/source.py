@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from opbench.shipping.compiling import CompiledText
-from opbench.shipping.fixed_text import Needs, banner, includes, launch_support, template, wrapped
+from opbench.shipping.fixed_text import Needs, banner, includes, launch_support, template, wrap_code
 from opbench.shipping.interface import common_text, functions_text
 from opbench.shipping.kernel_text import DeviceText, KernelText
 from opbench.shipping.launching import LaunchCode, StepLines, aligned, handle, safe
@@ -25,9 +25,9 @@ def source_text(library: Library) -> str:
         *kernels_and_launching(library.text, library.kernels, library.compiled, codes),
         "// ---- launches: a function a problem " + "-" * 84,
         STEPS,
-        *(wrapped(_function(one)) for one in library.all_cases),
+        *(wrap_code(_function(one)) for one in library.all_cases),
         common_text(library),
-        *(wrapped(functions_text(library, operator, held)) for operator, held in library.cases.items()),
+        *(wrap_code(functions_text(library, operator, held)) for operator, held in library.cases.items()),
     ]
     return "\n\n".join(parts) + "\n"
 

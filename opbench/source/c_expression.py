@@ -64,7 +64,7 @@ class Unreadable(Exception):
     """An expression that the language of headers cannot represent."""
 
 
-def converted(
+def convert(
     given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
 ) -> str:
     """Convert a C expression (over floats with `real`) and replace all known names; raise Unreadable if that fails."""
@@ -167,7 +167,7 @@ class _Converter:
         if name not in self.known:
             raise Unreadable(name)
         found = self.known[name]
-        return found if isinstance(found, str) else converted(found, self.known, self.depth + 1, self.real)
+        return found if isinstance(found, str) else convert(found, self.known, self.depth + 1, self.real)
 
     def _side(self, name: str, axis: int) -> str:
         """Convert a component of a dim3."""
@@ -175,7 +175,7 @@ class _Converter:
         if isinstance(found, str) or not found or found[0].text not in ("dim3", "{"):
             raise Unreadable(f"{name}.{'xyz'[axis]}")
         parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
-        return converted(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
+        return convert(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
     def _is_real(self, given: Sequence[Token], depth: int = 0) -> bool:
         """Return whether an expression is over floats, by a literal, a cast or the definition of a name."""

@@ -59,6 +59,6 @@ def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str
         return None
     choices = "; ".join(f'product = "{name}": {product.does}' for name, product in PRODUCTS.items())
     return (
-        f'precision = "{precision}", but {seen[other]} multiplies in {other} on tensor cores, whose rate decides the '
-        f"roof; name what is multiplied: {choices}"
+        f'precision = "{precision}", but {seen[other]} multiplies in {other} on tensor cores, which determines the '
+        f"peak; name the type of the factors: {choices}"
     )

@@ -90,8 +90,8 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
         for line, name in includes(source.text):
             if name[0] not in '<"':
                 raise UsageError(
-                    f"'#include {name}' is not allowed: what a macro includes cannot be told from the text; write the "
-                    "header's name",
+                    f"'#include {name}' is not allowed: the name of an included header must not be a macro; write "
+                    "the name",
                     Location(file, line),
                 )
             near = [file.parent] if name[0] == '"' else []

@@ -12,7 +12,7 @@ Now = Callable[[], float]
 """Seconds of the host's clock."""
 
 
-class Renewed:
+class RenewableLaunch:
     """A launch, and a function that renews the launch's outputs and workspaces.
 
     A clock that runs an extra, untimed launch before the timed one calls `renew` between the two.
@@ -27,7 +27,7 @@ class Renewed:
         self._launch()
 
 
-class Turns(Protocol):
+class LaunchSource(Protocol):
     """A case whose inputs, outputs and workspaces are renewed before every sample."""
 
     def next_launch(self) -> Launch:

@@ -29,7 +29,7 @@ class RaceOptions:
 
 
 @dataclass
-class Raced:
+class RaceSamples:
     """The result of a race for one candidate."""
 
     samples: list[float] = field(default_factory=list)
@@ -52,14 +52,14 @@ def race(
     names: Sequence[str],
     options: RaceOptions | None = None,
     is_over: Callable[[], bool] = lambda: False,
-) -> dict[str, Raced]:
+) -> dict[str, RaceSamples]:
     """Race candidates until one is left, `rounds` are over, or `is_over` returns True; lower is better.
 
     The samples of a round are taken one after another in random order, so that a drift affects all candidates alike. No
     candidate drops out before the leader has a sample in the same round.
     """
     options = options or RaceOptions()
-    order, found = random.Random(options.seed), {name: Raced() for name in names}
+    order, found = random.Random(options.seed), {name: RaceSamples() for name in names}
     running = list(names)
     for number in range(-options.warm_up, options.rounds):
         if is_over() and number > 0:
@@ -82,7 +82,7 @@ def race(
     return found
 
 
-def _is_slower(one: Raced, leader: Raced, options: RaceOptions) -> bool:
+def _is_slower(one: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:
     """Return whether a candidate is slower: with few samples by a large factor, later by non-overlapping intervals."""
     if len(one.samples) < options.least:
         return min(one.samples) > options.hopeless * max(leader.samples)

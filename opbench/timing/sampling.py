@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from opbench.timing import stats
-from opbench.timing.clock import Clock, DeviceState, Launch, Sample, Turns
+from opbench.timing.clock import Clock, DeviceState, Launch, LaunchSource, Sample
 from opbench.timing.measurement import Measurement, Warn, kernel_time
-from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
+from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, is_interval_stable, is_warmed_up
 
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
@@ -66,7 +66,7 @@ class _Contender:
     key: str
     launch: Launch
     hold: bool
-    turns: Turns | None = None
+    turns: LaunchSource | None = None
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
@@ -91,7 +91,7 @@ def measure(
     options: TimingOptions | None = None,
     *,
     unheld: Collection[str] = (),
-    turns: Mapping[str, Turns] | None = None,
+    turns: Mapping[str, LaunchSource] | None = None,
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
     now: Callable[[], float] = time.perf_counter,
@@ -171,7 +171,7 @@ def _warm_up(
         taken.append(clock.sample(contender.next_launch(), hold=False))
         guard.note(taken[-1].sm_clock_hz)
         spent_s = now() - began
-        contender.settled = settled([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
+        contender.settled = is_warmed_up([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
         ready = len(taken) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
         if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
             break
@@ -210,7 +210,7 @@ def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
         contender.half_widths.append(half_width(contender.samples, interval))
         if interval.coverage >= 0.95 and contender.half_widths[-1] <= options.target:
             return "target"
-        if stabilised(contender.half_widths):
+        if is_interval_stable(contender.half_widths):
             return "stable"
     if n >= options.max_samples:
         return "max_samples"

@@ -110,7 +110,7 @@ def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
     if not 0 <= count <= total or total == 0:
-        raise ValueError(f"{count} of {total} is no share")
+        raise ValueError(f"{count} of {total} is not a valid share")
     tail = (1 - confidence) / 2
     low = 0.0 if count == 0 else _crossing(lambda p: 1 - _at_most(count - 1, total, p), tail)
     high = 1.0 if count == total else 1 - _crossing(lambda q: _at_most(count, total, 1 - q), tail)

@@ -24,7 +24,7 @@ WAIT_S, LONGEST_WAIT_S, WAITED_S = 0.05, 0.5, 2.0
 """Seconds to wait for a throttled GPU: the first time, at most at once, and in total."""
 
 
-def settled(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) -> bool:
+def is_warmed_up(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) -> bool:
     """Return whether the last warm-up runs took as long, and had the same clock, as the runs before them.
 
     Medians are compared, so that a kernel of only a few timer ticks, whose times always vary, also becomes stable.
@@ -46,7 +46,7 @@ def half_width(samples: Sequence[float], interval: stats.Interval) -> float:
     return (interval.high - interval.low) / 2 / middle if middle > 0 else 0.0
 
 
-def stabilised(half_widths: Sequence[float]) -> bool:
+def is_interval_stable(half_widths: Sequence[float]) -> bool:
     """Return whether more samples no longer narrow the interval, for example with two modes or bursts of noise."""
     n = len(half_widths)
     if n < STABLE_SAMPLES or n % STABLE_EVERY:

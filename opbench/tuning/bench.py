@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from opbench.checking.racing import RacedCases
+from opbench.checking.racing import RaceResult
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.kernels.case import Case
@@ -15,7 +15,7 @@ from opbench.kernels.variant import Variant
 from opbench.results.tuning import Ending, Trial
 from opbench.running.protocol import Notification, PackedCase, Race, Started, pack
 from opbench.running.worker import Worker
-from opbench.timing.racing import Raced, RaceOptions
+from opbench.timing.racing import RaceOptions, RaceSamples
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.compiling import Compilers
 from opbench.tuning.search import CompiledConfig
@@ -79,15 +79,15 @@ class GpuBench:
 
     def race(
         self, numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
-    ) -> Mapping[int, Raced | Trial]:
+    ) -> Mapping[int, RaceSamples | Trial]:
         """Race configs against the leader; a config that kills the worker fails, and the others race again."""
-        found: dict[int, Raced | Trial] = {}
+        found: dict[int, RaceSamples | Trial] = {}
         running = {self.case(number).name: number for number in numbers}
         first = self.case(leader) if leader is not None else None
         while running:
             packed = [pack(self.case(number)) for number in running.values()]
             culprit, outcome = self._ask(packed, pack(first) if first else None, until_s, options or self._options)
-            if isinstance(outcome, RacedCases):
+            if isinstance(outcome, RaceResult):
                 number_of = {first.name: leader, **running} if first and leader is not None else running
                 for name, raced in outcome.raced.items():
                     found[number_of[name]] = raced
@@ -107,7 +107,7 @@ class GpuBench:
 
     def _ask(
         self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions
-    ) -> tuple[str, RacedCases | OpbenchError]:
+    ) -> tuple[str, RaceResult | OpbenchError]:
         """Return ("", result) of one race, or the case that was running and the error that ended the race."""
         running = ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from opbench.results.tuning import Trial
-from opbench.timing.racing import Raced
+from opbench.timing.racing import RaceSamples
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.strategies import Strategy
 
@@ -44,7 +44,7 @@ class Bench(Protocol):
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
         """Return what was compiled since the last call; wait up to this time for a first pending result."""
 
-    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
         """Check these configs and race the right ones against the leader, whose samples are returned too.
 
         Configs that are wrong or fail have a Trial as their result.
@@ -161,12 +161,12 @@ class Search:
             )
             self._end(number, trial)
 
-    def _factor(self, found: Mapping[int, Raced | Trial]) -> float:
+    def _factor(self, found: Mapping[int, RaceSamples | Trial]) -> float:
         """Return the leader's score over its median in this race: the factor that makes this race's medians scores."""
         if self.leader is None:
             return 1.0
         now, then = found.get(self.leader), self.trials[self.leader].score
-        return then / now.median if then is not None and isinstance(now, Raced) and now.samples else 1.0
+        return then / now.median if then is not None and isinstance(now, RaceSamples) and now.samples else 1.0
 
     def _end(self, number: int, trial: Trial) -> None:
         trial = replace(trial, at_s=round(self.bench.now() - self.began, 6))

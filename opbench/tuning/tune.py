@@ -26,7 +26,7 @@ from opbench.running.runner import Progress, Tell, run_suite
 from opbench.running.suite import Suite
 from opbench.running.worker import Worker
 from opbench.timing.energy import NO_COUNTER
-from opbench.timing.racing import Raced, RaceOptions
+from opbench.timing.racing import RaceOptions, RaceSamples
 from opbench.timing.sampling import TimingOptions
 from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
@@ -84,7 +84,7 @@ def tune(
         spent_s = bench.now() - search.began
         writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
     except KeyboardInterrupt:
-        kept = f"what was tried is kept; go on with --resume --out {shlex.quote(str(options.out))}"
+        kept = f"tried configs are stored; continue with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept) from None
     finally:
         compilers.close()
@@ -139,7 +139,7 @@ def _require_same(before: Begun, here: Begun, out: Path) -> None:
 
 def _target(environment: Environment) -> GpuTarget:
     if environment.capability is None:
-        raise EnvironmentFault("the GPU does not say its compute capability (opbench doctor)")
+        raise EnvironmentFault("the compute capability of the GPU is unknown (opbench doctor)")
     return GpuTarget(environment.capability, environment.sm_count)
 
 
@@ -191,7 +191,7 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
     found = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
     told = []
     for number, raced in found.items():
-        if isinstance(raced, Raced) and raced.samples:
+        if isinstance(raced, RaceSamples) and raced.samples:
             interval = raced.interval
             samples = tuple(raced.samples)
             told.append(Joules(search.space[number], raced.median, interval.low, interval.high, samples))

@@ -110,4 +110,4 @@ def test_small_inputs_of_a_huge_problem_have_content_that_they_may_have(axes: st
 def test_an_element_that_a_number_singles_out_makes_slices_depend() -> None:
     """Of a few draws of the step most are beyond the slices, and would not show it."""
     problem = CATALOG.operator("record").parse("(steps=2147483640)")
-    assert huge_values._sliced(problem, "steps") is None
+    assert huge_values._independent_slices(problem, "steps") is None

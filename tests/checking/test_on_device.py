@@ -16,7 +16,7 @@ from opbench.backend.base import Buffer
 from opbench.checking import checking, on_device
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
-from opbench.checking.expected import Prepared
+from opbench.checking.expected import PreparedProblem
 from opbench.checking.verdict import judge
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 from support.common import CATALOG
@@ -119,7 +119,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def judged(prepared: Prepared, out: np.ndarray) -> str:
+def judged(prepared: PreparedProblem, out: np.ndarray) -> str:
     expected = prepared.expect("normal", "f32")
     tensor = Tensor("out", out.shape, "f32")
     magnitude = expected.magnitude["out"] if expected.magnitude else None
@@ -132,7 +132,7 @@ def judged(prepared: Prepared, out: np.ndarray) -> str:
 def test_an_output_is_judged_where_it_lies_and_a_wrong_one_here(calls: list[str], case: str) -> None:
     name, _, axes = case.partition("(")
     problem = CATALOG.operator(name).parse("(" + axes)
-    here, there = Prepared(problem, 5, {}), Prepared(problem, 5, {}, backend=DEVICE)
+    here, there = PreparedProblem(problem, 5, {}), PreparedProblem(problem, 5, {}, backend=DEVICE)
     right = here.expect("normal", "f32").reference["out"].astype(np.float32)
     assert judged(there, right) == "" and "from" not in calls
     wrong = right.copy()
@@ -142,22 +142,22 @@ def test_an_output_is_judged_where_it_lies_and_a_wrong_one_here(calls: list[str]
 
 
 def test_what_a_kernel_writes_into_a_reference_is_seen(calls: list[str]) -> None:
-    prepared = Prepared(CATALOG.operator("sum").parse("(n=1001)"), 5, {}, backend=DEVICE)
+    prepared = PreparedProblem(CATALOG.operator("sum").parse("(n=1001)"), 5, {}, backend=DEVICE)
     sealed = prepared.expect("normal", "f32").sealed
-    assert len(sealed) == 2 and not prepared.overwritten()
+    assert len(sealed) == 2 and not prepared.is_overwritten()
     memory: Buffer = sealed[0][0]
     memory.array[...] += 1
-    assert prepared.overwritten()
+    assert prepared.is_overwritten()
 
 
 def test_the_host_computes_what_the_device_cannot(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     problem = CATALOG.operator("sum").parse("(n=1001)")
     inputs = problem.make_inputs(1)
-    assert on_device.expected_there(DEVICE, problem, inputs, exact=False)
-    assert on_device.expected_there(None, problem, inputs, exact=False) is None
+    assert on_device.expected_on_device(DEVICE, problem, inputs, exact=False)
+    assert on_device.expected_on_device(None, problem, inputs, exact=False) is None
     monkeypatch.setattr(type(problem), "reference", lambda self, x: np.add.reduce(x, keepdims=True))
-    assert on_device.expected_there(DEVICE, problem, inputs, exact=False) is None
-    expected = Prepared(problem, 5, {}, backend=DEVICE).expect("normal", "f32")
+    assert on_device.expected_on_device(DEVICE, problem, inputs, exact=False) is None
+    expected = PreparedProblem(problem, 5, {}, backend=DEVICE).expect("normal", "f32")
     assert isinstance(expected.reference["out"], np.ndarray) and not expected.sealed
 
 
@@ -167,8 +167,8 @@ def test_a_released_problem_leaves_nothing_in_cupys_pool(calls: list[str], monke
     session = Session(open_backend("cpu"))
     before = weakref.ref(session.prepare(CATALOG.operator("sum").parse("(n=1001)")))
     seen: list[object] = []
-    give_back = on_device.give_back
-    monkeypatch.setattr(checking, "give_back", lambda: (seen.append(before()), give_back()))
+    release_device_cache = on_device.release_device_cache
+    monkeypatch.setattr(checking, "release_device_cache", lambda: (seen.append(before()), release_device_cache()))
     del calls[:]
     session.prepare(CATALOG.operator("sum").parse("(n=31)"))
     assert calls == ["freed"] and seen == [None], "nobody holds the references when the pool is emptied"

@@ -15,8 +15,8 @@ import pytest
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
-from opbench.checking.expected import Prepared
-from opbench.checking.measuring import Measured, measure_cases
+from opbench.checking.expected import PreparedProblem
+from opbench.checking.measuring import MeasureResult, measure_cases
 from opbench.emulator import CpuBackend
 from opbench.emulator.buffer import CpuArray
 from opbench.errors import UsageError
@@ -61,7 +61,7 @@ class Steady(QuietClock):
         pass
 
 
-def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> Measured:
+def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> MeasureResult:
     """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
     path = folder / "cheat.cu"
     path.write_text(RELU.replace(BODY, body).replace('extern "C"', f'{globals_}\nextern "C"'))
@@ -199,7 +199,7 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("name, axes", [("relu", {"n": 1 << 20}), ("matmul", {"m": 512, "n": 1024, "k": 1024})])
 def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str, int]) -> None:
     problem = CATALOG.operator(name).from_axes(axes)
-    alone, ahead = (Prepared(problem, 7, {}, fresh_seed=8) for _ in range(2))
+    alone, ahead = (PreparedProblem(problem, 7, {}, fresh_seed=8) for _ in range(2))
     ahead.make_ahead("again")
     assert "again" in ahead.ahead
     made = ahead.inputs("again")

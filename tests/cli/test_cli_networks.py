@@ -16,7 +16,7 @@ from opbench.gpu import driver as cuda
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.case import CASE_NAME
 from opbench.networks.plan import running
-from opbench.networks.plan.choosing import planned, results_for, rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes, plan_network, results_for
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.pictures import pictures
 from opbench.networks.plan.plan import defaults
@@ -185,9 +185,9 @@ def test_measuring_without_a_gpu_is_told_at_once_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"plan": Path("plan.json"), "memory_bytes": 9}, "--memory decides what is chosen, and --plan has chosen"),
-        ({"plan": Path("plan.json"), "tune": True}, "--tune measures to choose, and --plan has chosen"),
-        ({"leave_out": ("conv2d/naive*",)}, "--leave-out names what --tune does not measure"),
+        ({"plan": Path("plan.json"), "memory_bytes": 9}, "--memory and --plan both choose the variants"),
+        ({"plan": Path("plan.json"), "tune": True}, "--tune and --plan both choose the variants"),
+        ({"leave_out": ("conv2d/naive*",)}, "--leave-out excludes variants from --tune"),
         ({"layout": "nwhc"}, "--layout nwhc is not allowed; auto, nchw, nhwc"),
         ({"precision": "f64"}, "unknown precision 'f64'"),
     ],
@@ -218,12 +218,12 @@ def test_results_that_fit_no_node_say_what_would(tmp_path: Path) -> None:
 
 def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: Path) -> None:
     options = NetOptions("lenet", {"batch": 1})
-    graph, _ = rewritten(running.make_graph(options), options)
+    graph, _ = apply_enabled_passes(running.make_graph(options), options)
     node = graph.nodes[0]
     folder = timed_run(tmp_path / "base", defaults(CATALOG, node, "f32")[0].name)
     options = NetOptions("lenet", {"batch": 1}, results=(folder,))
     results = results_for(graph, options, "cpu", lambda progress: None, CATALOG)
-    _, plan, said = planned(graph, options, results, "", 132, CATALOG)
+    _, plan, said = plan_network(graph, options, results, "", 132, CATALOG)
     assert {name: choice.source == "default" for name, choice in plan.choices.items()} == {
         n.name: n is not node for n in graph.nodes
     }

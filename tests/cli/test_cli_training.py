@@ -145,7 +145,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
             ("--data", "digits", "--tune"),
             "--tune measures, and the cpu backend has no clock; choose from runs",
         ),
-        (("--data", "digits", "--leave-out", "conv2d/*"), "--leave-out names what --tune does not measure"),
+        (("--data", "digits", "--leave-out", "conv2d/*"), "--leave-out excludes variants from --tune"),
         (("--data", "digits", "--plan", "nowhere.json"), "nowhere.json: cannot be read"),
         (
             ("--data", "digits", "--compare", "torch", "--gpus", "2"),

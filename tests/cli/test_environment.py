@@ -120,8 +120,8 @@ def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> 
     assert process.returncode == 130 and "Traceback" not in stderr
     (path,) = lines.glob(f"*/{FILE}")
     assert (
-        f"opbench: interrupted; what was measured is kept; complete it with --resume --out reports/{path.parent.name}"
-        in stderr
+        "opbench: interrupted; finished measurements are stored; complete with --resume --out "
+        f"reports/{path.parent.name}" in stderr
     )
     assert [r.status for r in read_run(path.parent).results] == ["right"]
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from opbench import TrainOptions
 from opbench.cli import cli, net
-from opbench.cli.fields import options_of
+from opbench.cli.dataclass_options import options_of
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.networks import api

@@ -70,8 +70,8 @@ def test_the_first_variant_of_every_ladder_begins_a_variant(cli: Cli, here: Path
 def test_nothing_is_overwritten_and_names_are_names(cli: Cli, here: Path) -> None:
     cli("new", "operator", "square")
     before = {path: path.read_bytes() for path in here.rglob("*.*") if path.is_file()}
-    refused(cli("new", "operator", "square"), 2, "is there already", "opbench new variant square/NAME")
-    refused(cli("new", "variant", "square/naive"), 2, "is there already")
+    refused(cli("new", "operator", "square"), 2, "exists already", "opbench new variant square/NAME")
+    refused(cli("new", "variant", "square/naive"), 2, "exists already")
     refused(cli("new", "operator", "Square"), 2, "a-z, 0-9 and _")
     refused(cli("new", "operator", "class"), 2, "no name of an operator")
     refused(cli("new", "variant", "sqare/x"), 2, "did you mean 'square'", "opbench list operators")

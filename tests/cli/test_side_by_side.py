@@ -9,7 +9,7 @@ import pytest
 
 from opbench import api
 from opbench.errors import UsageError
-from opbench.report import own_variants as words
+from opbench.report import own_variants
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
 from opbench.results.own_variants import compare_own_variants
@@ -48,7 +48,7 @@ def test_the_difference_of_their_counts_is_the_row_length(both: Run) -> None:
     assert found.base_traffic.sectors_per_load == pytest.approx(32, rel=0.05)
     assert (found.new_traffic.sectors_per_load, found.new_traffic.ideal_sectors_per_load) == (4, 4)
     assert found.traffic_ratio == pytest.approx(1 / 8, rel=0.05)
-    (sentence,) = words.sentences(found)
+    (sentence,) = own_variants.sentences(found)
     page = (both.folder / "report.html").read_text()
     assert "fewer bytes" in sentence and "fewer bytes" in page and "soft_a.cu" in page
 
@@ -107,7 +107,7 @@ def timed(ratio: float) -> Run:
 def test_times_are_compared_with_their_interval(ratio: float, word: str) -> None:
     (found,) = compare_own_variants(timed(ratio))
     assert found.time and found.time.low < ratio < found.time.high
-    assert word in words.sentences(found)[0]
+    assert word in own_variants.sentences(found)[0]
 
 
 def test_runs_of_different_variants_say_which_is_faster() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from opbench import units
 from opbench.cli.progress import plain_progress
-from opbench.gpu.limits.ceilings import committed
+from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.paths import shipped
 from opbench.running.runner import Progress
 from support.checks.command_line import command
@@ -86,7 +86,7 @@ def test_verdicts_are_coloured_on_a_terminal_that_wants_it(tmp_path: Path) -> No
 def test_a_terminal_without_the_signs_gets_plain_ones(cli: Cli, args: tuple[str, ...]) -> None:
     done = cli(*args, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    launch = units.time(committed("h200").launch_floor_s).replace("µ", "u")
+    launch = units.time(committed_ceilings("h200").launch_floor_s).replace("µ", "u")
     assert done.stdout.isascii() and (launch in done.stdout or args[0] != "explain")
 
 

@@ -22,7 +22,7 @@ from support.common import Cli
         (("run", "quick", "--resume"), ("--resume needs --out DIR",)),
         (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
         (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
-        (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("no ceilings are known for GPU 'h20'", "h200")),
+        (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("no peaks are known for GPU 'h20'", "h200")),
         (("run", "quik"), ("quik: no such file, operator or suite", "did you mean 'quick'?", "opbench list suites)")),
         (("run", "mine.cu"), ("mine.cu: no such file", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
@@ -59,7 +59,7 @@ def test_a_mistake_is_told_in_one_line_with_its_remedy(cli: Cli, args: tuple[str
         ("// operator", "// # operator", 3, "names its operator"),
         ("// ///\n//\n", "//\n", 1, "no closing line '// ///'"),
         ("/// opbench", "/// openbench", 1, "no opbench header"),
-        ("launch = [", "launch = ", 4, "is no TOML"),
+        ("launch = [", "launch = ", 4, "is not valid TOML"),
     ],
 )
 def test_a_header_is_refused_with_file_and_line(

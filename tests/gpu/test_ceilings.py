@@ -11,8 +11,8 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.gpu.limits import ceilings
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed, datasheet, known_gpus
-from opbench.gpu.limits.floor import floor_s
+from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings, datasheet, known_gpus
+from opbench.gpu.limits.lower_bound import floor_s
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.folders import case_named
 from opbench.report.run.evidence import ceilings_table
@@ -113,20 +113,20 @@ def test_another_board_is_not_mistaken_for_it(name: str) -> None:
 
 def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "shipped", lambda folder: tmp_path / folder)
-    assert committed("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
+    assert committed_ceilings("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
     (tmp_path / "reports" / "h200" / "ceilings").mkdir(parents=True)
     path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
     path.write_text(json.dumps(ROOFS.to_json()))
-    assert committed("h200") == ROOFS
+    assert committed_ceilings("h200") == ROOFS
     path.write_text("{")
-    with pytest.raises(UsageError, match="is no JSON"):
-        committed("h200")
+    with pytest.raises(UsageError, match="is not valid JSON"):
+        committed_ceilings("h200")
 
 
 @pytest.mark.parametrize("name", ["gtx9", "../quick", ""])
 def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
     with pytest.raises(UsageError, match="known: a100, gtx1080ti, h100, h200"):
-        committed(name)
+        committed_ceilings(name)
 
 
 @pytest.mark.parametrize(

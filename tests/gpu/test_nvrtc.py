@@ -143,7 +143,9 @@ def test_a_kernel_whose_setmaxnreg_is_ignored_does_not_build(tmp_path: Path) -> 
     bounded = write(tmp_path, text, "k", macros=(("BOUNDS", "__launch_bounds__(384,1)"),))
     assert nvrtc.compile_cubin(bounded, "sm_90a").warnings == ()
     for _ in range(2):  # the second time from the cache
-        with pytest.raises(CompileError, match=r"ptxas did not build what is written: .*\(C7508\).*setmaxnreg"):
+        with pytest.raises(
+            CompileError, match=r"ptxas could not compile the kernel as written: .*\(C7508\).*setmaxnreg"
+        ):
             nvrtc.compile_cubin(write(tmp_path, text, "k", macros=(("BOUNDS", ""),)), "sm_90a")
 
 
@@ -175,7 +177,7 @@ def test_a_compiler_reads_the_headers_of_its_own_release() -> None:
 
 
 def test_absence_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_candidates", lambda: ["/nowhere/libnvrtc.so"])
+    monkeypatch.setattr(nvrtc, "_candidate_libraries", lambda: ["/nowhere/libnvrtc.so"])
     nvrtc.libraries.cache_clear()
     try:
         with pytest.raises(EnvironmentFault, match=r"NVRTC is not installed; pip install .*\[cuda13\]' \(tried"):

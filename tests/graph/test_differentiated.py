@@ -6,7 +6,7 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
-from opbench.graph.gradients import differentiated
+from opbench.graph.gradients import append_backward
 from support.checks.graphs import check_slopes, with_seed
 
 
@@ -51,7 +51,7 @@ def test_what_is_not_wanted_costs_no_node() -> None:
     x = net.input("x", 9)
     y = net.elementwise("mul", x, net.weight("w", (9,), 1.0))
     graph = with_seed(net.graph(net.elementwise("mul", y, net.weight("v", (9,), 1.0))))
-    backward, _ = differentiated(graph, {graph.outputs[0]: "seed"}, ["v"])
+    backward, _ = append_backward(graph, {graph.outputs[0]: "seed"}, ["v"])
     assert len(backward.nodes) == len(graph.nodes) + 1
 
 
@@ -63,8 +63,8 @@ def test_what_has_no_rule_and_what_no_loss_depends_on_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"quotient: elementwise\(.*\) has no gradient for 'b'; give its operator.py one"
     ):
-        differentiated(graph, {graph.outputs[0]: "seed"}, ["w"])
+        append_backward(graph, {graph.outputs[0]: "seed"}, ["w"])
     net = Builder("apart")
     graph = with_seed(net.graph(net.elementwise("add", net.input("x", 9), net.weight("w", (9,), 1.0))))
     with pytest.raises(UsageError, match="no loss depends on 'seed'"):
-        differentiated(graph, {graph.outputs[0]: "seed"}, ["seed"])
+        append_backward(graph, {graph.outputs[0]: "seed"}, ["seed"])

@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str]] = {
         lambda: small((), ("a",), inputs=("a", "v")),
         "'v' is an input, weight or state, so it cannot",
     ),
-    "input twice": (lambda: small((), ("a",), inputs=("a", "a")), "'a' is there twice among inputs"),
+    "input twice": (lambda: small((), ("a",), inputs=("a", "a")), "'a' occurs twice among inputs"),
     "weight of another shape": (
         lambda: small((), ("a",), weights={"w": np.zeros((3, 2), np.float32)}),
         r"weight 'w' has shape \(3, 2\); the network needs \(2, 3\)",
@@ -185,7 +185,7 @@ def test_the_builder_says_which_node_does_not_fit() -> None:
         ),
         (lambda: net.linear(x, 4, name="fc"), r"fc: linear takes rows of features, but 'x' has shape \(1, 3, 8, 8\)"),
         (lambda: net.softmax(x, name="end"), "end: softmax takes rows of features"),
-        (lambda: net.conv2d(rows, 4, 3, name="conv"), r"conv: 'rows' \(2, 5\) is no image: four axes are needed"),
+        (lambda: net.conv2d(rows, 4, 3, name="conv"), r"conv: 'rows' \(2, 5\) is not an image: an image has four axes"),
         (lambda: net.conv2d(small, 4, 9, name="wide"), "wide: conv2d: a filter of 9x9 does not fit"),
         (lambda: net.elementwise("pow", x, x, name="power"), "power: elementwise: op='pow' is not allowed"),
         (lambda: net.input("x", 3), "'x' exists already"),

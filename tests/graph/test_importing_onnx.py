@@ -166,7 +166,7 @@ def test_what_is_not_supported_is_named_with_its_node(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="input 'x' has no fixed shape; export with fixed sizes"):
         from_onnx(free)
     (tmp_path / "bad.onnx").write_bytes(b"no protobuf at all")
-    with pytest.raises(UsageError, match=r"bad\.onnx: is no ONNX model"):
+    with pytest.raises(UsageError, match=r"bad\.onnx: is not an ONNX model"):
         from_onnx(tmp_path / "bad.onnx")
     with pytest.raises(UsageError, match=r"none\.onnx: cannot read: No such file"):
         from_onnx(tmp_path / "none.onnx")

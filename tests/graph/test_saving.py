@@ -142,7 +142,7 @@ def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
     assert sum(int((changed[name] != array).sum()) for name, array in lenet().weights.items()) == 1
     for damaged in (whole[:1000], b"", b"\xff" * 100):
         weights.write_bytes(damaged)
-        with pytest.raises(UsageError, match=r"lenet\.safetensors: is no safetensors file"):
+        with pytest.raises(UsageError, match=r"lenet\.safetensors: is not a readable safetensors file"):
             load(path)
     for damaged in (text[: len(text) // 2], b"", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(damaged)

@@ -89,10 +89,10 @@ def test_running_statistics_are_those_of_the_network_as_it_infers() -> None:
     """
     training = step("unet", learning_rate=1e-9, steps=120)
     graph = training.graph
-    state = dict(graph._exact({}))
+    state = dict(graph._float64_values({}))
     state["order"] = np.resize(np.arange(2.0), state["order"].shape)
     for _ in range(training.recipe.steps):
-        values = graph._computed(state, lambda problem, tensors: problem.evaluated(tensors))
+        values = graph._compute_values(state, lambda problem, tensors: problem.evaluated(tensors))
         state |= {v.updates: values[v.name] for v in graph.values.values() if v.updates}
     network = training.forward.with_weights(training.weights(state))
     images = state["data"][:2].reshape(network.values["image"].shape).astype(np.float32)

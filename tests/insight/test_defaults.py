@@ -14,8 +14,8 @@ from opbench.graph.problems import ALLOWED
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
-from opbench.insight.defaults import ChosenFor, ranked, target
-from opbench.networks.plan.choosing import gather, laid_out
+from opbench.insight.defaults import ChosenFor, rank_cases, target
+from opbench.networks.plan.choosing import convert_layouts, gather
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
 from opbench.networks.records.network import read_network
@@ -52,7 +52,7 @@ def times_as_long(operator: str, device: ChosenFor | None, folders: tuple[Path, 
             cases = sorted(
                 map(CATALOG.case, times), key=lambda c: (order[c.variant.name], c.variant.configs.index(c.config))
             )
-            found.append(times[ranked(cases, device, product=product)[0].name] / min(times.values()))
+            found.append(times[rank_cases(cases, device, product=product)[0].name] / min(times.values()))
     return found
 
 
@@ -121,7 +121,7 @@ def test_variants_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
 def test_images_lie_as_tensor_cores_read_them_where_there_are_some() -> None:
     graph, options = unet(batch=1, size=32, levels=1), NetOptions("unet")
     for device, layout in ((h200(), "nhwc"), (None, "nchw")):
-        laid, _ = laid_out(graph, options, {}, device)
+        laid, _ = convert_layouts(graph, options, {}, device)
         assert {node.problem.axes["layout"] for node in laid.nodes if node.operator == "conv2d"} <= {layout, None}
         assert laid.node("down0b").problem.axes["layout"] == layout
     with pytest.raises(UsageError, match="--layout"):

@@ -9,7 +9,7 @@ import pytest
 
 from opbench.backend.counts import COUNTED, PREDICTED, LineTraffic, Traffic
 from opbench.gpu.limits.resources import MachineCode
-from opbench.insight.lowering import lower, widened
+from opbench.insight.lowering import lower, merge_neighbours
 
 # 64 loads of 4 bytes, which 16 of 16 bytes or 32 of 8 would do; a broadcast of 16 bytes takes two wavefronts.
 SAVED = {"requests_saved_8": 32, "wavefronts_saved_8": 32, "requests_saved_16": 48, "wavefronts_saved_16": 32}
@@ -51,8 +51,8 @@ def test_instructions_for_any_space_leave_the_counts_alone() -> None:
 
 
 def test_merging_keeps_the_bytes() -> None:
-    assert widened(ROW, 16).bytes == ROW.bytes
-    assert widened(replace(ROW, upper_wavefronts=80), 16).upper_wavefronts == 48
+    assert merge_neighbours(ROW, 16).bytes == ROW.bytes
+    assert merge_neighbours(replace(ROW, upper_wavefronts=80), 16).upper_wavefronts == 48
 
 
 def test_loads_under_a_later_condition_are_as_many_as_its_stores() -> None:

@@ -62,7 +62,7 @@ def test_the_programs_own_failure_keeps_its_kind(code: int, kind: type[OpbenchEr
 
 
 def test_a_tool_that_dies_silently_is_still_a_failure() -> None:
-    assert "it said nothing" in str(fault("", 137))
+    assert "it printed nothing" in str(fault("", 137))
 
 
 def test_success_is_no_failure() -> None:

@@ -10,7 +10,7 @@ import pytest
 from opbench import api
 from opbench.checking.binding import allocate, bind
 from opbench.emulator import CpuBackend
-from opbench.errors import CompileError, LaunchError, Location, OpbenchError, UsageError, located
+from opbench.errors import CompileError, LaunchError, Location, OpbenchError, UsageError, with_location
 from opbench.kernels.case import Case
 from opbench.kernels.header import read_variants
 from support.common import CATALOG
@@ -134,7 +134,7 @@ def test_a_variant_finds_its_own_lines_first(name: str, key: tuple[str | int, ..
 
 def test_the_innermost_location_stays() -> None:
     inner, outer = Location(Path("a.cu"), 3), Location(Path("b.cu"), 4)
-    with pytest.raises(LaunchError) as caught, located(lambda: outer), located(lambda: inner):
+    with pytest.raises(LaunchError) as caught, with_location(lambda: outer), with_location(lambda: inner):
         raise LaunchError("too many threads")
     assert caught.value.location == inner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbench.checking.expected import Prepared
+from opbench.checking.expected import PreparedProblem
 from opbench.errors import UsageError
 from opbench.kernels import arrays
 from opbench.kernels.operator import Operator
@@ -82,7 +82,7 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
     for problem in {*examples[:6], *of_modes.values()}:
         if problem.degree is None:
             continue
-        prepared = Prepared(problem, 3, {})
+        prepared = PreparedProblem(problem, 3, {})
         doubled = problem.reference_outputs(prepared.doubled())
         for key, array in problem.reference_outputs(prepared.inputs("normal")).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
@@ -91,9 +91,9 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
 def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     draw: arrays.Draw = lambda rng, count: rng.standard_normal(count, np.float32)  # noqa: E731
     monkeypatch.setattr(arrays, "PIECE", 1000)
-    several = arrays.drawn([7, 8], (3, 1501), draw)
+    several = arrays.draw_random([7, 8], (3, 1501), draw)
     monkeypatch.setattr(arrays, "THREADS", 1)
-    np.testing.assert_array_equal(arrays.drawn([7, 8], (3, 1501), draw), several)
+    np.testing.assert_array_equal(arrays.draw_random([7, 8], (3, 1501), draw), several)
     flat = several.reshape(-1)
     np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
     assert abs(flat.mean()) < 0.1 and len({float(x) for x in flat}) > 4490, "no piece is drawn twice"

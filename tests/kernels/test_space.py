@@ -41,12 +41,12 @@ def test_ranges_rise_by_a_step_or_a_factor_and_begin_with_their_default() -> Non
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"from": 1, "to": 4}, "is no range"),
-        ({"from": 1, "to": 4, "step": 1, "times": 2}, "is no range"),
+        ({"from": 1, "to": 4}, "is not a valid range"),
+        ({"from": 1, "to": 4, "step": 1, "times": 2}, "is not a valid range"),
         ({"from": 1, "to": 4, "step": 0}, "empty or endless"),
         ({"from": 0, "to": 4, "times": 2}, "empty or endless"),
         ({"from": 4, "to": 1, "step": 1}, "empty or endless"),
-        ({"from": 1, "to": 4, "step": True}, "is no range"),
+        ({"from": 1, "to": 4, "step": True}, "is not a valid range"),
         ({"from": 1, "to": 9**9, "step": 1}, "more than 4096 values"),
         ({"from": 1, "to": 4, "step": 1, "first": 9}, "first = 9 is not in the range; it has 1, 2, 3, 4"),
         ([], "a list of whole numbers, or a range"),

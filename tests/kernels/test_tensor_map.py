@@ -91,7 +91,7 @@ def test_a_map_of_what_the_problem_lacks_is_left_out(tmp_path: Path) -> None:
         (", pixels = ", ", channels2 = ", "unknown key 'channels2'"),
         (', box = ["64", "BM"] }', " }", "10: tensor_maps.map_a: has tensor; it needs box, or im2col with lower"),
         ('["64", "BM"]', "[]", "a list of 1 to 5 expressions"),
-        ('"4 * cdiv(m, BM)"', '"4 * cdiv("', "is no expression"),
+        ('"4 * cdiv(m, BM)"', '"4 * cdiv("', "is not a valid expression"),
         ("cluster = [2]", "cluster = 2", "launch[0].cluster = 2 is not allowed; a list of 1 to 3 expressions"),
         ("programmatic = true", "programmatic = 1", "true, false or an expression is allowed"),
         ("programmatic = true", "programmatic = false", "launch[0].early = ['b']; names of inputs, where"),

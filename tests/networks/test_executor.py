@@ -24,7 +24,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.inputs import held_out_digits, trained_lenet
+from opbench.networks.plan.inputs import digits_test_set, trained_lenet
 from opbench.networks.plan.plan import PlanOptions, choose
 from support.builders.small_networks import pictures, residual
 
@@ -50,7 +50,7 @@ def test_every_output_is_right(fused: bool, parallel: bool) -> None:
 
 def test_kernels_give_the_class_that_pytorch_gave_for_every_digit() -> None:
     pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
-    images, _ = held_out_digits()
+    images, _ = digits_test_set()
     graph, _ = apply_passes(lenet(len(images)).with_weights(trained_lenet()))
     context = Context(ready(graph))
     found = context.run({"image": images})["fc5"].argmax(1)

@@ -16,9 +16,9 @@ from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import unet
 from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.node_times import node_samples
 from opbench.networks.plan.plan import PlanOptions, choose
-from opbench.networks.plan.turns import NetworkTurns
 from opbench.timing.sampling import TimingOptions, measure
 from support.builders.small_networks import pictures, residual
 
@@ -78,7 +78,7 @@ def test_timed_replays_on_other_inputs_are_those_of_untimed_runs() -> None:
     assert isinstance(backend, Timed)
     for options in ({"graph": False}, {}, {"parallel": True}):
         context = Context(network, **options)  # type: ignore[arg-type]
-        turns = NetworkTurns(context, pictures(network.graph), 1e-6)
+        turns = NetworkLaunches(context, pictures(network.graph), 1e-6)
         timing = TimingOptions(warmup_s=0.0, min_samples=48, max_samples=48)
         clock = backend.clock("cold")
         found = measure(clock, {"own": context.launch}, timing, turns={"own": turns})["own"]

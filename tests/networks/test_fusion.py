@@ -11,8 +11,8 @@ import pytest
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import unet
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.choosing import laid_out, planned, rewritten, split_up
-from opbench.networks.plan.fusion import cheaper_way, fused_nodes, parts, taken_apart
+from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network, split_slow_fusions
+from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase, candidates, save_plan
@@ -24,15 +24,15 @@ OPTIONS = NetOptions("unet", SIZES, backend="cpu")
 
 
 def fused() -> Graph:
-    return rewritten(unet(**SIZES), OPTIONS)[0]
+    return apply_enabled_passes(unet(**SIZES), OPTIONS)[0]
 
 
 def results(graph: Graph, **times: float) -> dict[tuple[str, str], list[TimedCase]]:
     """Every case that could serve the graph or its parts, with the time of its operator, 1 µs if not given."""
     found: dict[tuple[str, str], list[TimedCase]] = {}
     for layout in ("nchw", "nhwc"):
-        laid, _ = laid_out(graph, NetOptions("unet", layout=layout), {})
-        for whole in (laid, taken_apart(laid, fused_nodes(laid))):
+        laid, _ = convert_layouts(graph, NetOptions("unet", layout=layout), {})
+        for whole in (laid, split_fused(laid, fused_nodes(laid))):
             for case in candidates(whole, "f32"):
                 seconds = times.get(case.problem.name, 1e-6)
                 entry = TimedCase(case.name, "f32", seconds, 0.99 * seconds, 1.01 * seconds, False, "run r")
@@ -42,9 +42,9 @@ def results(graph: Graph, **times: float) -> dict[tuple[str, str], list[TimedCas
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 def test_parts_compute_what_the_fused_node_does(layout: str) -> None:
-    graph = laid_out(fused(), NetOptions("unet", layout=layout), {})[0]
+    graph = convert_layouts(fused(), NetOptions("unet", layout=layout), {})[0]
     assert fused_nodes(graph) == ["up1a", "up0a"]
-    apart = taken_apart(graph, ["up0a"])
+    apart = split_fused(graph, ["up0a"])
     assert [n.operator for n in apart.nodes if n.name.startswith("up0a")] == ["upsample_concat", "conv2d"]
     assert apart.values["up0a.joined"].layout == layout and fused_nodes(apart) == ["up1a"]
     inputs = inputs_of(graph)
@@ -64,41 +64,41 @@ def test_a_problem_costs_what_its_cheaper_way_costs() -> None:
     def cost(problem: Operator) -> float | None:
         return costs[problem.name]
 
-    assert cheaper_way(cost)(problem) == 4.0
+    assert cheaper_fusion(cost)(problem) == 4.0
     costs["conv2d"] = 4.5
-    assert cheaper_way(cost)(problem) == 5.0
+    assert cheaper_fusion(cost)(problem) == 5.0
     costs["conv2d"] = None
-    assert cheaper_way(cost)(problem) == 5.0
+    assert cheaper_fusion(cost)(problem) == 5.0
     costs |= {"upsample_concat_conv2d": None, "conv2d": 4.5}
-    assert cheaper_way(cost)(problem) == 5.5
+    assert cheaper_fusion(cost)(problem) == 5.5
     costs["upsample_concat"] = None
-    assert cheaper_way(cost)(problem) is None
+    assert cheaper_fusion(cost)(problem) is None
 
 
 @pytest.mark.parametrize(("fused_s", "apart"), [(2.1e-6, True), (2.02e-6, False), (1.5e-6, False)])
 def test_nodes_are_taken_apart_where_that_is_surely_faster(fused_s: float, apart: bool) -> None:
     """Parts of 1 µs each, all within 1 %: 2.02 µs are not to be told from them."""
-    graph = laid_out(fused(), NetOptions("unet", layout="nchw"), {})[0]
-    split, said = split_up(graph, OPTIONS, results(fused(), upsample_concat_conv2d=fused_s))
+    graph = convert_layouts(fused(), NetOptions("unet", layout="nchw"), {})[0]
+    split, said = split_slow_fusions(graph, OPTIONS, results(fused(), upsample_concat_conv2d=fused_s))
     assert (fused_nodes(split) == []) == apart
     assert len(said.said) == (2 if apart else 0)
     if apart:
-        assert said.said[0] == "up1a: taken apart, as its parts take 2.00 µs, fused they take 2.10 µs"
+        assert said.said[0] == "up1a: split, because its parts take 2.00 µs, fused they take 2.10 µs"
 
 
 def test_without_results_nothing_is_taken_apart() -> None:
-    graph, _ = split_up(laid_out(fused(), OPTIONS, {})[0], OPTIONS, {})
+    graph, _ = split_slow_fusions(convert_layouts(fused(), OPTIONS, {})[0], OPTIONS, {})
     assert fused_nodes(graph) == ["up1a", "up0a"]
 
 
 def test_a_limit_on_memory_keeps_a_node_fused() -> None:
-    graph = laid_out(fused(), NetOptions("unet", layout="nchw"), {})[0]
+    graph = convert_layouts(fused(), NetOptions("unet", layout="nchw"), {})[0]
     slow = results(fused(), upsample_concat_conv2d=9e-6)
-    room = max(live_bytes(taken_apart(graph, ["up1a"])).values())
-    assert room < max(live_bytes(taken_apart(graph, ["up0a"])).values()), "or the test shows nothing"
-    split, said = split_up(graph, NetOptions("unet", memory_bytes=room), slow)
+    room = max(live_bytes(split_fused(graph, ["up1a"])).values())
+    assert room < max(live_bytes(split_fused(graph, ["up0a"])).values()), "or the test shows nothing"
+    split, said = split_slow_fusions(graph, NetOptions("unet", memory_bytes=room), slow)
     assert fused_nodes(split) == ["up0a"]
-    assert said.said[1].startswith("up0a: stays fused, as the memory allowed has no room")
+    assert said.said[1].startswith("up0a: stays fused, because the memory limit leaves no room")
 
 
 def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
     for key in chosen:
         if "layout=nhwc" in key[1] and key[0] != "upsample_concat_conv2d":
             chosen[key] = [TimedCase(e.case, e.precision, 1e-7, 1e-7, 1e-7, False, e.source) for e in chosen[key]]
-    graph, plan, said = planned(fused(), OPTIONS, chosen, "", 132)
+    graph, plan, said = plan_network(fused(), OPTIONS, chosen, "", 132)
     assert fused_nodes(graph) == [] and any("nodes work in nhwc" in s.said[0] for s in said if s.said)
     assert any(node.problem.axes.get("layout") == "nhwc" for node in graph.nodes)
     save_plan(plan, tmp_path / "plan.json")
-    again, same, _ = planned(fused(), NetOptions("unet", SIZES, plan=tmp_path / "plan.json"), {}, "", 132)
+    again, same, _ = plan_network(fused(), NetOptions("unet", SIZES, plan=tmp_path / "plan.json"), {}, "", 132)
     assert [(n.name, str(n.problem)) for n in again.nodes] == [(n.name, str(n.problem)) for n in graph.nodes]
     assert same.cases(again) == plan.cases(graph)
     record: dict[str, Any] = run_network(

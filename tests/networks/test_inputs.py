@@ -13,7 +13,7 @@ import pytest
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.zoo import lenet
-from opbench.networks.plan.inputs import PHOTOGRAPHS, digits, held_out_digits, photograph, photographs, trained_lenet
+from opbench.networks.plan.inputs import PHOTOGRAPHS, digits, digits_test_set, photograph, photographs, trained_lenet
 from support.checks.errors import refuses_name
 
 
@@ -26,14 +26,14 @@ def test_digits_are_what_scikit_learn_has_enlarged() -> None:
     np.testing.assert_array_equal(classes, raw.target)
     assert not images[:, :, :2].any()
     assert not images[..., 26:].any()
-    held_out, _ = held_out_digits()
+    held_out, _ = digits_test_set()
     np.testing.assert_array_equal(held_out[1], images[5])
 
 
 @pytest.mark.parametrize("way", ["as built", "fused", "bf16"])
 def test_lenet_gives_the_class_that_pytorch_gave_for_every_digit(way: str) -> None:
     pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
-    images, classes = held_out_digits()
+    images, classes = digits_test_set()
     graph = lenet(len(images)).with_weights(trained_lenet())
     if way != "as built":
         graph, _ = apply_passes(graph)
@@ -56,7 +56,7 @@ def test_weights_are_those_that_pytorch_runs() -> None:
 
     net = LeNet().eval()
     net.load_state_dict({name: torch.from_numpy(array) for name, array in trained_lenet().items()})
-    images, _ = held_out_digits()
+    images, _ = digits_test_set()
     said = json.loads(Path(__file__).with_name("lenet_digits.json").read_text())
     with torch.no_grad():
         assert net(torch.from_numpy(images)).argmax(1).tolist() == said["test_classes"]

@@ -23,7 +23,7 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.train.buckets import beside_exchange, buckets, micro_batch
+from opbench.networks.train.buckets import buckets, micro_batch, overlapped_buckets
 from opbench.networks.train.steps import Step, exchange_times
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -104,7 +104,7 @@ def test_a_step_adds_what_its_micro_batches_give(tmp_path: Path, name: str) -> N
 
 def not_cleared(patch: pytest.MonkeyPatch) -> None:
     """The first micro-batch, too, is added to the sum: that of the step before."""
-    first, phase = Step._first, Step._phase
+    first, phase = Step._first_micro_batch, Step._add_phase
 
     def written(self: Step, each: Sequence[str]) -> list[object]:
         self.adding = first(self, each)  # type: ignore[attr-defined]
@@ -116,13 +116,13 @@ def not_cleared(patch: pytest.MonkeyPatch) -> None:
             adds = self.training.exchange.adds  # type: ignore[union-attr]
             phase(self, [(adds, self.context.launches[adds], {})])
 
-    patch.setattr(Step, "_first", written)
-    patch.setattr(Step, "_phase", added)
+    patch.setattr(Step, "_first_micro_batch", written)
+    patch.setattr(Step, "_add_phase", added)
 
 
 def one_mask(patch: pytest.MonkeyPatch) -> None:
     """Dropout counts steps, not micro-batches."""
-    changed = micro_batches._Split._changed
+    changed = micro_batches._Split._node_for_micro_batch
 
     def of_the_step(self: micro_batches._Split, node: Node) -> Node:
         found = changed(self, node)
@@ -130,19 +130,19 @@ def one_mask(patch: pytest.MonkeyPatch) -> None:
             dataclasses.replace(found, inputs={**found.inputs, "step": "step"}) if node.operator == "dropout" else found
         )
 
-    patch.setattr(micro_batches._Split, "_changed", of_the_step)
+    patch.setattr(micro_batches._Split, "_node_for_micro_batch", of_the_step)
 
 
 def chained(patch: pytest.MonkeyPatch) -> None:
     """Running statistics are those of the sum, not the mean."""
-    statistics = micro_batches._Split._statistics
+    statistics = micro_batches._Split._average_statistics
 
     def of_one(self: micro_batches._Split) -> Node | None:
         node = statistics(self)
         self.weights["micro_batches"] = np.ones(1, np.float32)
         return node
 
-    patch.setattr(micro_batches._Split, "_statistics", of_one)
+    patch.setattr(micro_batches._Split, "_average_statistics", of_one)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_nodes_that_begin_during_an_exchange_leave_it_room() -> None:
     finished = [number for number, _ in buckets(training, 500)]
 
     def found(of: Training, bucket_bytes: int, seconds: float, fewer: float) -> list[str]:
-        return beside_exchange(of, bucket_bytes, lambda node: seconds, lambda node: fewer)
+        return overlapped_buckets(of, bucket_bytes, lambda node: seconds, lambda node: fewer)
 
     assert found(training, 500, 0.0, 0.0) == names[finished[0] + 1 :]
     assert found(training, 500, 1.0, 1.0) == [names[n + 1] for n in finished if n + 1 < len(names)]

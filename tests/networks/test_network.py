@@ -16,13 +16,13 @@ from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS
-from opbench.networks.records.network import lives
-from opbench.networks.report import keep_network, read_network, words
-from opbench.networks.report.layout import Sizes, layered
+from opbench.networks.records.network import value_lifetimes
+from opbench.networks.report import keep_network, phrases, read_network
+from opbench.networks.report.layout import Sizes, layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
+from opbench.networks.report.phrases import fastest, headline, is_right, peers, smallest_peer
 from opbench.networks.report.terminal import print_network
-from opbench.networks.report.words import fastest, headline, is_right, peers, smallest_peer
 from opbench.records import from_json
 from opbench.timing.host import HostTime
 from support.builders.network_runs import record, typed
@@ -74,7 +74,7 @@ def test_boxes_and_edges_of_a_drawing_keep_apart(name: str) -> None:
         for value in node.inputs.values()
         if value not in graph.weights and (producer := graph.producer(value))
     ]
-    layout = layered(names, edges)
+    layout = layered_layout(names, edges)
     size = layout.sizes
     for a, b in itertools.combinations(layout.boxes.values(), 2):
         assert abs(a.x - b.x) >= size.width or abs(a.y - b.y) >= size.height + size.gap - 1e-9
@@ -94,10 +94,10 @@ def test_a_network_with_long_skips_is_folded_where_they_stay_short() -> None:
     names = [f"n{i}" for i in range(21)]
     chain = list(itertools.pairwise(names))
     skips = [(names[i], names[20 - i]) for i in (1, 4, 7)]
-    layout = layered(names, [*chain, *skips], Sizes())
+    layout = layered_layout(names, [*chain, *skips], Sizes())
     assert {box.column for box in layout.boxes.values()} == {0, 1}
     assert all(abs(layout.boxes[a].row - layout.boxes[b].row) <= 2 for a, b in skips)
-    assert {box.column for box in layered(names, chain).boxes.values()} == {0}
+    assert {box.column for box in layered_layout(names, chain).boxes.values()} == {0}
 
 
 def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
     told = record(made())
     told["peers"]["torch.compile"] = {**told["total"], "warnings": ["not_held"]}
     told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
-    notices = [line for line in words.notices(typed(told)) if line.startswith(("not held", "noisy"))]
+    notices = [line for line in phrases.notices(typed(told)) if line.startswith(("not held", "noisy"))]
     assert [line.partition(":")[0] for line in notices] == [
         "not held (PyTorch eager; torch.compile)", "noisy (PyTorch eager)",
     ]  # fmt: skip
@@ -248,7 +248,7 @@ def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
 
 def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
     told = record(made())
-    place = {life.value: life for life in lives(typed(told))}
+    place = {life.value: life for life in value_lifetimes(typed(told))}
     names = [node["name"] for node in told["nodes"]]
     assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
 
@@ -256,7 +256,7 @@ def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
 def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
     told = record(made())
     told["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
-    (life,) = (life for life in lives(typed(told)) if life.value == "workspace of fc3")
+    (life,) = (life for life in value_lifetimes(typed(told)) if life.value == "workspace of fc3")
     assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
     assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
     assert any(said.startswith("Activations and workspaces take") for said in headline(typed(told)))
@@ -270,7 +270,7 @@ def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
     assert read_network(tmp_path) == typed(told)
     for text, message in (
         ('{"format": 2}', "format 2 cannot be read; this opbench reads format 1"),
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ('{"format": 1}', "network is missing"),
         ("[]", "format 'list' cannot be read"),
         (json.dumps({**told, "nodes": [{"name": 3}]}), r"nodes\[0\]\.name = 3 is not allowed; expected str"),

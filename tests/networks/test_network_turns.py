@@ -16,14 +16,14 @@ from opbench.graph.graph import Graph
 from opbench.kernels.case import Case
 from opbench.networks.plan import running
 from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.network_launches import CONTENTS, NetworkLaunches
 from opbench.networks.plan.node_times import CHAINS, node_samples
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.peers import time_both
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.running import run_network
-from opbench.networks.plan.turns import CONTENTS, NetworkTurns
+from opbench.networks.plan.torch_comparison import time_both
 from opbench.networks.records.network_run import network_run
-from opbench.networks.report import words
+from opbench.networks.report import phrases
 from opbench.running.targets import own_variants
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
@@ -81,7 +81,7 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
         others = [v for v in context.network.graph.values if v not in context.network.weights and v != "image"]
         assert others and all(np.isnan(context.buffer(name).read()).all() for name in others)
 
-    turns = NetworkTurns(context, pictures(context.network.graph), 1e-6)
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-6)
     both = time_both(context.launch, {}, Watch(look), lambda: None, OPTIONS, {}, turns)
     assert len(both.total.samples_s) == 24 and turns.fault == ""
     assert len(set(seen)) == CONTENTS >= 3
@@ -96,7 +96,7 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
     context = context_of(one_relu(), "works_every_eighth_launch.cu")
-    turns = NetworkTurns(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
     time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     assert turns.fault.startswith("in timed replay ") and "relu" in turns.fault
 
@@ -105,7 +105,7 @@ def test_what_is_missing_leaves_no_poison_for_the_nodes_behind_it() -> None:
     graph = residual()
     cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
     context = Context(Network(graph, cases, open_backend("cpu")), left_out=["left"])
-    turns = NetworkTurns(context, pictures(graph), 1e-6, whole=False)
+    turns = NetworkLaunches(context, pictures(graph), 1e-6, whole=False)
     before = context.buffer(graph.node("left").outputs["out"]).read()
     node_samples(context, Watch(), turns)
     assert np.array_equal(before, context.buffer(graph.node("left").outputs["out"]).read(), equal_nan=True)
@@ -127,7 +127,7 @@ def test_a_network_that_is_wrong_while_it_is_timed_has_no_time_and_its_record_sa
 ) -> None:
     monkeypatch.setattr(running.backends, "open_backend", lambda name: TimedCpu())
     monkeypatch.setattr(running, "TIMING", OPTIONS)
-    monkeypatch.setattr(running, "_ceilings", lambda *_: None)
+    monkeypatch.setattr(running, "_known_ceilings", lambda *_: None)
     honest = run_network(NetOptions("lenet", backend="cpu", out=tmp_path / "honest"))
     assert (
         honest.check
@@ -143,7 +143,7 @@ def test_a_network_that_is_wrong_while_it_is_timed_has_no_time_and_its_record_sa
     check = record.check
     assert check and not check.right and all(end.right for end in check.outputs.values())
     assert record.total is None and check.timed.startswith("in timed replay")
-    sentences = words.headline(record)
+    sentences = phrases.headline(record)
     assert any(check.timed in sentence for sentence in sentences)
     assert not any("CPU" in sentence for sentence in sentences)
     whole = network_run(record, tmp_path).results[0]

@@ -14,7 +14,7 @@ from opbench.graph.saving import load, save
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.running import run_network
 from opbench.networks.records.network import NetworkVerdict
-from opbench.networks.report.words import headline
+from opbench.networks.report.phrases import headline
 from support.common import RELU, Cli
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"

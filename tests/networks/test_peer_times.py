@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opbench.networks.plan import torch_gpu
-from opbench.networks.plan.peers import Peer, facts_of, time_both
+from opbench.networks.plan.torch_comparison import Peer, facts_of, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions

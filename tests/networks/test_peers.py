@@ -14,8 +14,8 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
 from opbench.graph.values import Value
 from opbench.graph.zoo import NETWORKS
-from opbench.networks.plan import peers as module_under_test
-from opbench.networks.plan.peers import WAYS, peers, require_known
+from opbench.networks.plan import torch_comparison as module_under_test
+from opbench.networks.plan.torch_comparison import WAYS, peers, require_known
 from opbench.networks.plan.torch_module import to_module
 from support.checks.errors import refuses_name
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
@@ -150,7 +150,7 @@ def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str
 @pytest.mark.usefixtures("quick_compiler")
 def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, bool]] = []
-    ready = module_under_test._ready
+    ready = module_under_test._prepare_mode
 
     def watched(gpu: Any, function: Any, inputs: Any, names: Any, limit_s: float) -> Any:
         filters = [b for b in function.buffers() if b.dim() == 4 and b.shape[1] > 1]
@@ -158,7 +158,7 @@ def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatc
         seen.append((all(last), inputs[0].is_contiguous()))
         return ready(gpu, function, inputs, names, limit_s)
 
-    monkeypatch.setattr(module_under_test, "_ready", watched)
+    monkeypatch.setattr(module_under_test, "_prepare_mode", watched)
     net = Builder("net")
     graph = net.graph(net.conv2d(net.input("x", 2, 6, 9, 7), 5, 3))
     with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0):  # type: ignore[arg-type]

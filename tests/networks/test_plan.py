@@ -16,7 +16,7 @@ from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import lenet, unet
 from opbench.insight.defaults import target
-from opbench.networks.plan.choosing import rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes
 from opbench.networks.plan.memory import plan_memory
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import (
@@ -28,7 +28,7 @@ from opbench.networks.plan.plan import (
     current,
     load_plan,
     save_plan,
-    timed,
+    timed_cases,
 )
 from opbench.networks.records.network import read_network
 from opbench.results.result import Result
@@ -107,7 +107,7 @@ def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
         )  # type: ignore[arg-type]  # fmt: skip
 
     measured = replace(measurement(5e-6), low_s=4.9e-6, high_s=5.2e-6, offset_s=2e-6)
-    found = timed([result("right", measured), result("wrong", None), result("right", None)], "r")
+    found = timed_cases([result("right", measured), result("wrong", None), result("right", None)], "r")
     assert [e.kernel_s for e in found[KEY]] == [pytest.approx(3e-6)]
 
 
@@ -131,7 +131,7 @@ def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gpu": "NVIDIA A100"}, "made on NVIDIA A100, this is NVIDIA H200"),
+        ({"gpu": "NVIDIA A100"}, "made on NVIDIA A100, but this GPU is NVIDIA H200"),
         ({"network": "unet"}, "for network unet, not lenet"),
         ({"precision": "bf16"}, "for precision bf16, not f32"),
         ({"choices": 7}, "choices = 7 is not allowed"),
@@ -154,7 +154,7 @@ def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
         Plan("lenet", "", "f32", {}).cases(GRAPH)
     choice = plan.choices["pool1"]
     for case, message in (
-        (f"conv2d/{NAIVE}{CONV2.problem}", "is no case of maxpool2d"),
+        (f"conv2d/{NAIVE}{CONV2.problem}", "is not a case of maxpool2d"),
         (choice.case.replace("[", "[SIZE=3,", 1), "has no config"),
     ):
         wrong = Plan("lenet", "", "f32", {**plan.choices, "pool1": type(choice)(case)})
@@ -170,7 +170,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
     """Return the plan of UNet at batch 16 on a GPU of compute capability 9.0, or within its activations' memory."""
-    graph, _ = rewritten(unet(batch=16), NetOptions("unet", precision=precision))
+    graph, _ = apply_enabled_passes(unet(batch=16), NetOptions("unet", precision=precision))
     graph = with_layouts(graph, {n.name: "nhwc" for n in graph.nodes if "layout" in n.problem.modes()})
     device = target(Environment(gpu=gpu, compute_capability="9.0", sm_count=132))
     return choose(graph, {}, PlanOptions(precision, gpu, memory_bytes=memory_bytes, device=device))

@@ -10,7 +10,7 @@ import pytest
 
 from opbench.checking.backends import open_backend
 from opbench.errors import UsageError
-from opbench.gpu.limits.ceilings import committed
+from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
@@ -22,7 +22,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.setup import Setup
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, choose
-from opbench.networks.plan.preparing import constants, prepared_once
+from opbench.networks.plan.setup_launches import constants, prepared_once
 from support.builders.small_networks import pictures
 from support.common import CATALOG, CHEATS
 
@@ -103,7 +103,7 @@ def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
 
 def test_what_runs_once_costs_a_choice_nothing() -> None:
     graph = nhwc()
-    case, gpu = chosen(graph)[JOINED], ChosenFor(committed("h200"), 132, (9, 0), 227 << 10)
+    case, gpu = chosen(graph)[JOINED], ChosenFor(committed_ceilings("h200"), 132, (9, 0), 227 << 10)
     every, once = expected_s(case, gpu), expected_s(case, gpu, ("weight", "bias"))
     assert once < every == expected_s(case, gpu, ("bias",))
 

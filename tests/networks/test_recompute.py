@@ -13,7 +13,7 @@ from opbench.errors import UsageError
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import unet
 from opbench.networks.plan.memory import live_bytes
-from opbench.networks.plan.recompute import original, recomputed, replayed
+from opbench.networks.plan.recompute import original, recompute_values, replay_plan
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import AGAIN
 from opbench.networks.report.training import write_training
@@ -76,8 +76,8 @@ def test_a_limit_that_cannot_be_met_is_refused_with_the_least_that_can(tmp_path:
 
 def test_the_step_is_as_it_was_in_float64_and_needs_less_at_once() -> None:
     training = step_of(NETWORK, replace(RECIPE, layout="nhwc"), DATA)
-    less, again = recomputed(training, 0)
-    assert again and replayed(training, again).graph.nodes == less.graph.nodes
+    less, again = recompute_values(training, 0)
+    assert again and replay_plan(training, again).graph.nodes == less.graph.nodes
     assert max(live_bytes(less.graph).values()) < 0.8 * max(live_bytes(training.graph).values())
     before, after = training.graph.reference({}), less.graph.reference({})
     assert all(np.array_equal(after[name], array, equal_nan=True) for name, array in before.items())
@@ -89,7 +89,7 @@ def test_the_step_is_as_it_was_in_float64_and_needs_less_at_once() -> None:
 
 def test_without_a_need_nothing_is_computed_again() -> None:
     training = step_of(NETWORK, RECIPE, DATA)
-    same, again = recomputed(training, max(live_bytes(training.graph).values()))
+    same, again = recompute_values(training, max(live_bytes(training.graph).values()))
     assert same is training and again == []
     with pytest.raises(UsageError, match="the plan computes 'nothing' again, which the step does not compute"):
-        replayed(training, [("nothing", 3)])
+        replay_plan(training, [("nothing", 3)])

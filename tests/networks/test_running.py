@@ -12,7 +12,7 @@ from opbench.errors import UsageError
 from opbench.graph.layouts import with_layouts
 from opbench.graph.saving import save
 from opbench.graph.zoo import alexnet
-from opbench.networks.plan.choosing import laid_out, planned, rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase
 from opbench.networks.plan.running import make_graph, run_network
@@ -47,7 +47,7 @@ def test_a_plan_and_a_saved_network_repeat_a_run(tmp_path: Path) -> None:
 
 
 def test_what_nobody_knows_the_ceilings_of_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no ceilings are known for GPU 'abacus'; known: a100"):
+    with pytest.raises(UsageError, match="no peaks are known for GPU 'abacus'; known: a100"):
         run(tmp_path, "lenet", gpu="abacus")
     assert not (tmp_path / "out").exists()
     least = [sum(n.bound_s for n in run(tmp_path, "lenet", gpu=gpu).nodes) for gpu in ("h200", "l4")]
@@ -65,7 +65,7 @@ def test_passes_can_be_left_out(tmp_path: Path) -> None:
 def test_layouts_are_those_that_cost_least_in_all(conversion_s: float, nhwc: int, conversions: int) -> None:
     """conv3 alone is faster in nhwc: that pays only where converting there and back costs less than it gains."""
     options = NetOptions("alexnet")
-    graph, _ = rewritten(alexnet(), options)
+    graph, _ = apply_enabled_passes(alexnet(), options)
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     times: dict[tuple[str, str], list[TimedCase]] = {}
     for turned in (able, [], ["conv3"]):
@@ -76,7 +76,7 @@ def test_layouts_are_those_that_cost_least_in_all(conversion_s: float, nhwc: int
             kernel_s = conversion_s if node.operator == "layout2d" else kernel_s
             entry = TimedCase(f"{node.operator}/x{node.problem}", "f32", kernel_s, kernel_s, kernel_s, False, "r")
             times[node.operator, str(node.problem)] = [entry]
-    laid, said = laid_out(graph, options, times)
+    laid, said = convert_layouts(graph, options, times)
     assert said.said == (f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions",)
     assert laid.node("conv3").problem.scope["layout"] == ("nhwc" if nhwc else "nchw")
 
@@ -109,7 +109,9 @@ def test_a_committed_plan_still_fits_its_network(folder: Path) -> None:
     """Who reads of a time can have the very variants: none of them has gone or serves another problem now."""
     record = read_network(folder)
     options = NetOptions(record.network, record.sizes, precision=record.precision, plan=folder / "plan.json")
-    graph, plan, _ = planned(rewritten(make_graph(options), options)[0], options, {}, record.environment.gpu, 132)
+    graph, plan, _ = plan_network(
+        apply_enabled_passes(make_graph(options), options)[0], options, {}, record.environment.gpu, 132
+    )
     cases = plan.cases(graph)
     assert {n.name: n.case for n in record.nodes} == {n.name: cases[n.name].name for n in graph.nodes}
     for node in graph.nodes:

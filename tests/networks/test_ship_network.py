@@ -97,7 +97,7 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
 
 def test_what_is_no_network_and_a_plan_for_something_else_are_refused(tmp_path: Path) -> None:
     command = ["relu/vec4(n=5)", "--plan", "plan.json", "--out", str(tmp_path / "lib")]
-    with pytest.raises(UsageError, match=re.escape("--plan is of a network; relu/vec4(n=5) is none")):
+    with pytest.raises(UsageError, match=re.escape("--plan applies to networks; relu/vec4(n=5) is not a network")):
         ship_command.main(command, standalone_mode=False)
     with pytest.raises(UsageError, match="the plan is for precision f32, not tf32"):
         options = NetOptions(network="lenet", precision="tf32", plan=PLAN, backend="cpu", out=tmp_path / "lenet")

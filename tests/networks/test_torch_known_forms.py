@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
-from opbench.networks.pytorch import known_forms  # noqa: E402
+from opbench.networks.pytorch import call_guards  # noqa: E402
 from opbench.networks.pytorch import layers as registered  # noqa: E402
 from support.builders.torch_layers import DEVICE, Layer, layers, off  # noqa: E402
 from support.fakes.unlaunched import EmulatedRunner, UnlaunchedRunner, unlaunched  # noqa: E402
@@ -192,17 +192,17 @@ def test_what_is_chosen_anew_is_recognised_no_more(long_ways: list[bool]) -> Non
 
 
 def test_calls_without_pytorchs_guards_go_the_long_way(monkeypatch: pytest.MonkeyPatch, long_ways: list[bool]) -> None:
-    monkeypatch.setattr(known_forms, "_trusted", None)
-    monkeypatch.setattr(known_forms, "_guards", lambda *tensors, **more: (_ for _ in ()).throw(TypeError("changed")))
+    monkeypatch.setattr(call_guards, "_trusted", None)
+    monkeypatch.setattr(call_guards, "_guards", lambda *tensors, **more: (_ for _ in ()).throw(TypeError("changed")))
     x = matrix().requires_grad_()
     for _ in range(2):
         ours.softmax(x).sum().backward()
-    assert long_ways == [True] * 2 and not known_forms.KNOWN
+    assert long_ways == [True] * 2 and not call_guards.KNOWN
 
 
 def test_forms_that_are_too_many_go_the_long_way(long_ways: list[bool]) -> None:
     x = matrix()
-    weights = [torch.ones(rows, 4, device=DEVICE) for rows in range(1, known_forms.MOST + 3)]
+    weights = [torch.ones(rows, 4, device=DEVICE) for rows in range(1, call_guards.MOST + 3)]
     for _ in range(2):
         for w in weights:
             assert ours.linear(x, w).shape == (3, len(w))

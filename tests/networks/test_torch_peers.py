@@ -8,19 +8,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
 
 from opbench.kernels.tensors import from_storage  # noqa: E402
-from opbench.networks.pytorch import peers  # noqa: E402
+from opbench.networks.pytorch import torch_operators  # noqa: E402
 from support.common import CATALOG  # noqa: E402
 
 
-@pytest.mark.parametrize("name", sorted(peers.PEERS))
+@pytest.mark.parametrize("name", sorted(torch_operators.PEERS))
 def test_it_is_what_the_reference_says(name: str) -> None:
     tried = 0
     for problem in CATALOG.operator(name).examples():
-        if problem.storage != "f32" or not peers.has_peer(problem):
+        if problem.storage != "f32" or not torch_operators.has_peer(problem):
             continue
         arrays = problem.make_inputs(3)
         right = problem.reference_outputs(arrays)
-        found = peers.compute(problem, [torch.from_numpy(arrays[t.name].copy()) for t in problem.input_tensors()])
+        found = torch_operators.compute(
+            problem, [torch.from_numpy(arrays[t.name].copy()) for t in problem.input_tensors()]
+        )
         for tensor, mine in zip(problem.output_tensors(), found, strict=True):
             assert mine.is_contiguous() and tuple(mine.shape) == tensor.shape
             wide = from_storage(right[tensor.name], "f64")

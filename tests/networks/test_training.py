@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_training_is_refused(undisturbed: Path) -> None:
         ({"data": random_data(tiny(), 13, seed=4)}, "data"),
         ({"network": lenet(batch=4), "data": load_data("digits", (4, 1, 28, 28))}, "network"),
     ):
-        with pytest.raises(UsageError, match=f"the checkpoint there is of another {word} .*--out DIR") as refused:
+        with pytest.raises(UsageError, match=f"the checkpoint has another {word} .*--out DIR") as refused:
             trainer(undisturbed, resume=True, **changed).run()  # type: ignore[arg-type]
         if word == "recipe":
             assert '({"learning_rate": 0.002}; asked for is {"learning_rate": 0.001})' in str(refused.value)

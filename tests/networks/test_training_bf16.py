@@ -184,8 +184,8 @@ def test_it_learns_and_is_judged_in_bf16(tmp_path: Path) -> None:
     assert all(array.dtype == np.float32 for array in weights.values())
     assert any((to_storage(a, "bf16").astype(np.uint32) << 16 != a.view(np.uint32)).any() for a in weights.values())
     stored: list[str] = []
-    chosen = run._chosen
-    run._chosen = lambda graph: stored.extend(v.dtype for v in graph.values.values()) or chosen(graph)  # type: ignore[method-assign, func-returns-value]
+    chosen = run._choose_variants
+    run._choose_variants = lambda graph: stored.extend(v.dtype for v in graph.values.values()) or chosen(graph)  # type: ignore[method-assign, func-returns-value]
     assert run.score(weights) == run.scores[-1][1] and set(stored) == {"bf16"}
 
 

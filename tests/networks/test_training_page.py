@@ -114,7 +114,7 @@ def test_the_exchange_between_gpus_stands_on_the_page(tmp_path: Path) -> None:
     write_training(typed(made), tmp_path)
     page = (tmp_path / "train.html").read_text()
     assert "behind node_of_loss: 500 µs alone" in page and "<td>700 µs</td>" in page
-    assert "begins as soon as gradients are there" in page
+    assert "its gradients are ready" in page
 
 
 def test_the_memory_map_tells_what_backward_waits_for(tmp_path: Path) -> None:
@@ -183,5 +183,5 @@ def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="format 2 cannot be read; this opbench reads format 1"):
         read_training(tmp_path)
     (tmp_path / "train.json").write_text("{")
-    with pytest.raises(UsageError, match=r"is no JSON .*a training ends with it: opbench net train --resume"):
+    with pytest.raises(UsageError, match=r"is not valid JSON .*a training ends with it: opbench net train --resume"):
         read_training(tmp_path)

@@ -53,7 +53,7 @@ def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
 def test_a_plan_of_another_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     trainer(tmp_path / "first").run()
     for change, message in (
-        ({"recipe": Recipe(optimizer="sgd", steps=2)}, "optimizer: .adam/.* is no case of sgd"),
+        ({"recipe": Recipe(optimizer="sgd", steps=2)}, "optimizer: .adam/.* is not a case of sgd"),
         ({"precision": "tf32"}, "the plan is for precision f32, not tf32"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -18,12 +18,12 @@ from opbench.graph.zoo import lenet, unet
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.torch_gpu import TimeIsUp, time_limit
+from opbench.networks.plan.torch_gpu import TimeLimitExceeded, time_limit
 from opbench.networks.plan.torch_module import to_module, weight_of
-from opbench.networks.train.beside import differences
+from opbench.networks.train.torch_comparison import differences
+from opbench.networks.train.torch_training import FirstStep, first_step, timed_steps, torch_modes
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
-from opbench.networks.train.training_peers import FirstStep, first_step, step_ways, ways
 from support.builders.training_data import gradients_of, random_data, step_of
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
@@ -190,8 +190,8 @@ def test_all_ways_of_a_step_are_ready_and_say_whether_they_are_one_graph(
         raise RuntimeError("Failed to find C compiler")
 
     monkeypatch.setattr(torch, "compile", missing)
-    with step_ways(problem, CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
-        assert found.keys() == ways("f32").keys() and len(found) == 6
+    with timed_steps(problem, CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
+        assert found.keys() == torch_modes("f32").keys() and len(found) == 6
         for name, way in found.items():
             if name.startswith("torch.compile"):
                 assert way.launch is None and way.error == "RuntimeError: Failed to find C compiler"
@@ -202,7 +202,7 @@ def test_all_ways_of_a_step_are_ready_and_say_whether_they_are_one_graph(
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
-    with pytest.raises(TimeIsUp), time_limit(0.05):
+    with pytest.raises(TimeLimitExceeded), time_limit(0.05):
         while True:
             with contextlib.suppress(Exception):
                 time.sleep(0.01)

@@ -145,7 +145,7 @@ def test_each_bar_has_the_roof_of_its_own_unit() -> None:
     chart = ranked(found)
     marks = sorted(line.get_xdata()[0] for line in chart.figure.axes[0].lines if line.get_linewidth() == 2.2)
     assert marks == [pytest.approx(50), pytest.approx(400)]
-    assert "the peak of a bar's own unit" in chart.note
+    assert "the peak of the unit that the variant uses" in chart.note
 
 
 def test_a_section_of_one_intensity_is_no_roofline(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.insight.levels import Levels, bounds
 from opbench.report import print_table
-from opbench.report.run import counted
+from opbench.report.run import traffic_columns
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import rows
@@ -24,7 +24,7 @@ from support.common import ROOT
 
 
 def told(found: Run) -> str:
-    return counted.told(rows(found))
+    return traffic_columns.traffic_sentence(rows(found))
 
 
 def one(*lines: object, variant: str = "naive", **more: object) -> Run:
@@ -95,8 +95,8 @@ def test_a_run_without_resources_or_traffic_has_no_such_columns(tmp_path: Path) 
 
 def test_local_memory_that_is_no_spill_is_called_so() -> None:
     row = rows(run([result("a", backend="cpu", resources=compiled(40, 0, 32))], backend="cpu"))[0]
-    assert counted.figures(row)["registers"] == counted.CountedFigure(
-        "40", "32 B local", "an array lies in local memory", 40
+    assert traffic_columns.figures(row)["registers"] == traffic_columns.CountedFigure(
+        "40", "32 B local", "an array is in local memory", 40
     )
 
 
@@ -191,7 +191,7 @@ def test_what_equals_the_ideal_is_never_bad(tmp_path: Path) -> None:
     found = run([result("lone", backend="cpu")], backend="cpu")
     lone = replace(access("load", 1), lanes=1, sectors=1, ideal_sectors=1, requests=1)
     found.traffic[found.results[0].case] = traffic(lone)
-    figures = counted.figures(rows(found)[0])
+    figures = traffic_columns.figures(rows(found)[0])
     assert figures["moved"].value == 8 and not any(figure.bad for figure in figures.values())
 
 

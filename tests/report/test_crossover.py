@@ -10,8 +10,8 @@ import pytest
 from opbench.report import write_report
 from opbench.report.charts.chart import look
 from opbench.report.run.crossover import Zone, at_size, crossover, find_zones, size_axis, zone_sentences
-from opbench.report.run.lead import by_how_much, first_and_next, ratio_over
 from opbench.report.run.sections import sections
+from opbench.report.run.winner_lead import first_and_next, ratio_over, ratio_text
 from opbench.results.files import Run
 from opbench.results.rows import Row, Times, rows
 from opbench.timing.stats import median_ratio
@@ -43,11 +43,11 @@ CROSSING = matmuls(small=lambda n: 1e-8 * n**1.5, large=lambda n: 1e-8 * 724**0.
 def test_a_lead_is_a_ratio_with_its_interval() -> None:
     ratio = ratio_over(row("a", 1.0), row("b", 1.1))
     assert ratio and ratio.value == pytest.approx(1.1) and 1.08 < ratio.low < 1.1 < ratio.high < 1.12
-    assert by_how_much(row("a", 1.0), row("b", 1.1)).startswith("10.0 % (8.5 to 11.")
-    assert by_how_much(row("a", 1.0), row("b", 1.5)) == "50 % (48 to 52 %)"
-    assert by_how_much(row("a", 1.0), row("b", 3.0)).startswith("3.00× (2.96 to 3.04×)")
+    assert ratio_text(row("a", 1.0), row("b", 1.1)).startswith("10.0 % (8.5 to 11.")
+    assert ratio_text(row("a", 1.0), row("b", 1.5)) == "50 % (48 to 52 %)"
+    assert ratio_text(row("a", 1.0), row("b", 3.0)).startswith("3.00× (2.96 to 3.04×)")
     unknown = replace(row("b", 2.0), times=Times(2.0, None, 2.1))
-    assert by_how_much(row("a", 1.0), unknown) == ""
+    assert ratio_text(row("a", 1.0), unknown) == ""
 
 
 def test_a_lead_from_rows_is_that_from_samples() -> None:
@@ -110,7 +110,7 @@ def test_the_chart_is_drawn_and_described(tmp_path: Path) -> None:
     assert files["matmul-crossover.png"].read_bytes().startswith(b"\x89PNG")
     html = files["report.html"].read_text()
     assert "Which variant of matmul wins at which size" in html and "small wins from 256 to" in html
-    assert "cannot be told apart" in html and "url(#operator-matmul-sizes-" in html, "the undecided zone is hatched"
+    assert " tie." in html and "url(#operator-matmul-sizes-" in html, "the undecided zone is hatched"
     assert "(m=512,n=512,k=512): large: " in html, "each mark says its problem and time"
 
 

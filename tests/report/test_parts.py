@@ -15,7 +15,7 @@ from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
-from opbench.report.charts.chart import look, shortened
+from opbench.report.charts.chart import look, shorten
 from opbench.report.charts.histogram import BARS, beyond, histogram
 from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
@@ -273,7 +273,7 @@ def test_looks_are_distinct() -> None:
 
 
 def test_long_names_lose_their_middle() -> None:
-    assert shortened("a" * 20 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9
+    assert shorten("a" * 20 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9
 
 
 def test_a_histogram_has_an_axis_with_its_unit() -> None:

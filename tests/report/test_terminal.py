@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from opbench import units
-from opbench.gpu.limits.ceilings import committed
-from opbench.gpu.limits.floor import Above
+from opbench.gpu.limits.ceilings import committed_ceilings
+from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.results.rows import rows
 from support.builders.runs import CEILINGS, cpu_run, relu_run, result, run
 from support.checks.pages import printed
 
 
-def line_of(text: str, name: str) -> list[str]:
+def line_style(text: str, name: str) -> list[str]:
     """The words of a variant's line."""
     return next(line.split() for line in text.splitlines() if f" {name} " in line)
 
@@ -20,8 +20,12 @@ def line_of(text: str, name: str) -> list[str]:
 def test_each_timed_row_says_its_interval_and_its_samples() -> None:
     found = run([result("steady", 1e-3, half_width=0.0002), result("noisy", 2e-3, half_width=0.03)])
     text = printed(found)
-    assert " ".join(line_of(text, "variant")) == "variant cold time ± 95 % n rate of peak × prev"
-    assert line_of(text, "steady")[4:7] == ["0.02", "%", "40"] and line_of(text, "noisy")[4:7] == ["3.0", "%", "40"]
+    assert " ".join(line_style(text, "variant")) == "variant cold time ± 95 % n rate of peak × prev"
+    assert line_style(text, "steady")[4:7] == ["0.02", "%", "40"] and line_style(text, "noisy")[4:7] == [
+        "3.0",
+        "%",
+        "40",
+    ]
 
 
 def test_a_narrow_terminal_goes_without_the_rate_before_the_interval() -> None:
@@ -43,7 +47,7 @@ def test_what_is_wrong_stands_above_what_is_right_and_unsupported_takes_one_line
 
 def test_small_problems_are_told_apart_by_what_the_roofs_allow() -> None:
     text = printed(cpu_run())
-    launch = units.time(committed("h200").launch_floor_s)
+    launch = units.time(committed_ceilings("h200").launch_floor_s)
     assert re.search(r"lower bound on an H200: 29\.\d µs \(memory\)", text)
     assert re.search(rf"lower bound on an H200: {launch} \(launch\); memory alone 11\.\d ns", text)
 
@@ -64,16 +68,16 @@ def why(share: float, ceilings: dict = ONE_WAY, **work: object) -> str | None:
 
 def test_a_share_above_the_roof_says_why() -> None:
     assert why(1.0) is None and why(1.004) is None
-    assert why(1.08) == Above.ONE_WAY, "writes alone reach 110 % of a copy"
-    assert why(1.04, CEILINGS) == Above.SCATTER and why(1.08, CEILINGS) == Above.MIX
-    assert why(1.12) == why(1.12, CEILINGS) == Above.IMPOSSIBLE
-    assert why(1.4, nbytes=50_000_000) == Above.IMPOSSIBLE, "nothing of it is in the L2 cache after a flush"
+    assert why(1.08) == AbovePeak.ONE_WAY, "writes alone reach 110 % of a copy"
+    assert why(1.04, CEILINGS) == AbovePeak.SCATTER and why(1.08, CEILINGS) == AbovePeak.MIX
+    assert why(1.12) == why(1.12, CEILINGS) == AbovePeak.IMPOSSIBLE
+    assert why(1.4, nbytes=50_000_000) == AbovePeak.IMPOSSIBLE, "nothing of it is in the L2 cache after a flush"
     other = CEILINGS | {"gpu": "NVIDIA GeForce RTX 4090"}
-    assert why(1.4, other, nbytes=50_000_000, written_bytes=25_000_000) == Above.IN_L2, "what is written may stay"
-    assert why(1.4, other, nbytes=50_000_000, written_bytes=1_000_000) == Above.IMPOSSIBLE
+    assert why(1.4, other, nbytes=50_000_000, written_bytes=25_000_000) == AbovePeak.IN_L2, "what is written may stay"
+    assert why(1.4, other, nbytes=50_000_000, written_bytes=1_000_000) == AbovePeak.IMPOSSIBLE
     compute = {"flops": 10**14, "nbytes": 10**6}
-    assert why(2.24, flops_are_a_floor=False, **compute) == Above.FEWER_FLOPS
-    assert why(1.03, **compute) == Above.SCATTER and why(2.24, **compute) == Above.IMPOSSIBLE
+    assert why(2.24, flops_are_a_floor=False, **compute) == AbovePeak.FEWER_FLOPS
+    assert why(1.03, **compute) == AbovePeak.SCATTER and why(2.24, **compute) == AbovePeak.IMPOSSIBLE
 
 
 def test_the_table_marks_what_is_above_the_roof_and_says_why() -> None:

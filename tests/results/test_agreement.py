@@ -196,7 +196,7 @@ def test_the_page_begins_with_the_result_and_where_it_comes_from(runs: tuple[Pat
 def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:
     done = cli("agreement", *runs, "--out", tmp_path / "page")
     assert done.returncode == 0, done.stderr
-    assert "global, held out" in done.stdout and "held out, by a hash of the name (2 cases):" in done.stdout
+    assert "global, held out" in done.stdout and "test set, selected by a hash of the name (2 cases):" in done.stdout
     assert "op/v(n=2)  global_load_sectors" in done.stdout and "2.6 %" in done.stdout
     assert (tmp_path / "page" / "agreement.html").exists()
     value = json.loads(cli("agreement", *runs, "--json").stdout)

@@ -17,7 +17,7 @@ from opbench.kernels.folders import Catalog, case_named
 from opbench.results.files import FILE
 from opbench.running import cluster, remote
 from opbench.running.cluster import run_on_cluster
-from opbench.running.clusters import SlurmFile, Tls, connected, private_address
+from opbench.running.clusters import SlurmFile, Tls, connect, private_address
 from opbench.running.runner import Progress, RunSetup
 from opbench.running.suite import Suite
 from support.builders.two_problems import own_variant
@@ -103,7 +103,7 @@ def test_a_case_travels_by_its_place_in_the_folders(tmp_path: Path) -> None:
     stray = tmp_path / "stray.cu"
     stray.write_text(RELU)
     variant = Catalog().own_variants(stray)[0]
-    with pytest.raises(UsageError, match=r"stray\.cu: lies in no folder of variants"):
+    with pytest.raises(UsageError, match=r"stray\.cu: is in no folder of variants"):
         remote.to_send(replace(case_named("relu/scalar(n=7)"), variant=variant), Catalog().roots)
 
 
@@ -120,11 +120,11 @@ shared_folder = "/shared/me"
 
 def test_places_and_files_that_are_none_are_refused_in_words(tmp_path: Path) -> None:
     for place, words in (
-        ("ray://here", r"is no place to run on; give dask://HOST:PORT or slurm:FILE\.toml"),
+        ("ray://here", r"is not valid; give dask://HOST:PORT or slurm:FILE\.toml"),
         ("dask://nowhere", "names no HOST:PORT; such as dask://10.0.0.5:8786"),
         (f"slurm:{tmp_path}/none.toml", "cannot be read"),
     ):
-        with pytest.raises(UsageError, match=words), connected(place, None):
+        with pytest.raises(UsageError, match=words), connect(place, None):
             pass
     with pytest.raises(UsageError, match="no such file; --tls-ca, --tls-cert and --tls-key name PEM files"):
         Tls(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem").security()

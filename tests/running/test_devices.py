@@ -126,7 +126,7 @@ def test_ceilings_of_all_devices_are_measured_beside_each_other(
         both.wait()
         return None, Ceilings(device.uuid, origin=out.name)
 
-    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
     found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
     assert found == [Ceilings(d.uuid, origin=f"ceilings-gpu{d.index}") for d in TWO]
@@ -151,7 +151,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
             raise
         return None, Ceilings()
 
-    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
     with pytest.raises(EnvironmentFault, match="a probe failed"):
         probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)

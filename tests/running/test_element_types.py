@@ -10,7 +10,7 @@ import pytest
 
 from opbench import UsageError, api, matrix_product
 from opbench.adopting.adopting import propose
-from opbench.gpu.limits.ceilings import best_time, committed
+from opbench.gpu.limits.ceilings import best_time, committed_ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.operator import MOST_I32, Operator
 from opbench.kernels.special_inputs import special_inputs_of, with_special_inputs
@@ -294,7 +294,7 @@ def case_of(name: str, dtype: str, **axes: int) -> Case:
 
 @pytest.mark.parametrize("dtype", ["i32", "f64"])
 def test_no_peak_of_floats_stands_for_another_type(dtype: str) -> None:
-    ceilings = committed("h200")
+    ceilings = committed_ceilings("h200")
     add, product = case_of("add", dtype, n=1 << 24), case_of("matmul", dtype, m=4096, n=4096, k=4096)
     assert add.precision == add.unit == dtype
     assert ceilings.flops_per_s(dtype) is None

@@ -154,7 +154,7 @@ def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> Non
     fake.wrong_after = frozenset({"vec4"})
     results = run_fake(tmp_path)
     assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
-    assert results["vec4"].reason == "right before it was timed, wrong after"
+    assert results["vec4"].reason == "correct before timing, wrong after timing"
     assert results["vec4"].verdict == Verdict(False, results["vec4"].reason)
     assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
 

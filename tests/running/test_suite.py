@@ -10,10 +10,10 @@ import pytest
 from opbench import api
 from opbench.errors import UsageError
 from opbench.paths import shipped
-from opbench.report.run import counted
+from opbench.report.run import traffic_columns
 from opbench.results.rows import rows
 from opbench.running.suite import read_suite, suite_for_variants
-from opbench.timing.stopping import stabilised
+from opbench.timing.stopping import is_interval_stable
 from support.common import CATALOG, RELU
 
 GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'
@@ -36,7 +36,7 @@ def expand(tmp_path: Path, text: str, backend: str = "cpu") -> list[str]:
         ("[[run]]", "[[runs]]", "unknown key 'runs'; did you mean 'run'?"),
         ("[[run]]", "[timing]\nbudget = 1\n[[run]]", "unknown timing key 'budget'; did you mean 'budget_s'?"),
         ("[[run]]", 'timing.mode = "warm"\n[[run]]', 'timing.mode = "warm" is not allowed; one of cold, hot, graph'),
-        ("[{ n = 5 }]", "[", "is no TOML"),
+        ("[{ n = 5 }]", "[", "is not valid TOML"),
         ("problems = [{ n = 5 }]", "", "has no problem"),
     ],
 )
@@ -177,7 +177,7 @@ def test_noise_that_no_longer_shrinks_can_end_a_case_of_a_shipped_suite(name: st
     timing = read_suite(Path(name), CATALOG, "cuda").timing
     half_widths, stopped_at = [0.02] * timing.max_samples, 0
     for samples in range(timing.min_samples, timing.max_samples):
-        if stabilised(half_widths[: samples - timing.min_samples + 1]):
+        if is_interval_stable(half_widths[: samples - timing.min_samples + 1]):
             stopped_at = samples
             break
     assert timing.min_samples < stopped_at < timing.max_samples
@@ -207,7 +207,7 @@ def test_the_quick_suite_shows_the_best_variants_at_their_best_on_the_cpu(best: 
     """At sizes that no tile divides, vectorised kernels take scalar paths and look worse than simpler ones."""
     done = api.run("quick", backend="cpu", cases=[f"{best}*"], cpu_only=True, report=False, out=tmp_path)
     for row in rows(done):
-        bad = {name: figure.bad for name, figure in counted.figures(row).items() if figure.bad}
+        bad = {name: figure.bad for name, figure in traffic_columns.figures(row).items() if figure.bad}
         assert (row.status, bad) == ("right", {})
 
 

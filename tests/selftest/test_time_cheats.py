@@ -18,7 +18,7 @@ from opbench.checking.measuring import measure_cases
 from opbench.cli.selftest import time_cheats
 from opbench.gpu.driver import CudaBackend, why_missing
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.gpu.limits.floor import floor_s
+from opbench.gpu.limits.lower_bound import floor_s
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import expectation

@@ -17,11 +17,11 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import Tensor
 from opbench.results.book import Book, BookEntry, BookTime
 from opbench.shipping import library as shipped_library
-from opbench.shipping.choosing import chosen, target
+from opbench.shipping.choosing import choose_cases, target
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
 from opbench.shipping.options import ShipOptions
-from opbench.shipping.proving import COMPARED, drawn, step_of
+from opbench.shipping.proving import COMPARED, draw_numbers, step_of
 from opbench.shipping.shipping import ship_library
 from support.builders.shipped import built
 from support.common import CATALOG, Cli
@@ -203,7 +203,7 @@ def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_n
 def test_drawn_numbers_are_what_the_type_holds(dtype: str) -> None:
     from opbench.kernels.tensors import from_storage
 
-    values = from_storage(drawn(Tensor("x", (4096,), dtype), 3), dtype).astype(np.float64)
+    values = from_storage(draw_numbers(Tensor("x", (4096,), dtype), 3), dtype).astype(np.float64)
     assert -2 <= values.min() < -1.9 and 1.9 < values.max() < 2 and abs(values.mean()) < 0.1
     assert len(np.unique(values)) > (200 if dtype == "bf16" else 1000)
 
@@ -226,7 +226,7 @@ def test_a_sample_of_an_output_looks_at_every_index_of_every_axis(shape: tuple[i
         (("rellu",), "did you mean 'relu'"),
         (("matmul/cublas(m=8,n=8,k=8)",), "calls a vendor's library"),
         (("matmul/wgmma_bf16(m=8,n=8,k=7,dtype=bf16)",), "does not fit: needs k % 8 == 0"),
-        ((RELU, "relu/scalar(n=1027)"), "are of one problem"),
+        ((RELU, "relu/scalar(n=1027)"), "have the same problem"),
         (("alexne",), "did you mean 'alexnet'"),
     ],
 )
@@ -288,15 +288,15 @@ def test_a_book_gives_the_fastest_of_each_problem_that_the_precision_allows() ->
     gpu = target("sm_90", book)
     assert (gpu.name, gpu.sm_count) == ("NVIDIA H200", 132)
     by_precision = {
-        precision: [case.variant.name for case in chosen(("matmul",), CATALOG, book, gpu, precision).cases]
+        precision: [case.variant.name for case in choose_cases(("matmul",), CATALOG, book, gpu, precision).cases]
         for precision in ("f32", "tf32")
     }
     assert by_precision == {"f32": ["shared_tile", "wgmma_bf16"], "tf32": ["mma_tf32", "wgmma_bf16"]}
     with pytest.raises(UsageError, match="the book has no problem of softmax in f32 for sm_90; it has matmul, relu"):
-        chosen(("softmax",), CATALOG, book, gpu, "f32")
+        choose_cases(("softmax",), CATALOG, book, gpu, "f32")
     both = Book("cold", (*book.entries, *(replace(entry, gpu="NVIDIA H100") for entry in book.entries)))
-    with pytest.raises(UsageError, match="the book is of NVIDIA H200, NVIDIA H100, all sm_90; say which"):
+    with pytest.raises(UsageError, match="the winners file has NVIDIA H200, NVIDIA H100, all sm_90; choose one"):
         target("sm_90", both)
-    assert len(chosen(("matmul",), CATALOG, both, target("h100", both), "f32").cases) == 2
+    assert len(choose_cases(("matmul",), CATALOG, both, target("h100", both), "f32").cases) == 2
     with pytest.raises(UsageError, match="no GPU of sm_75 is known"):
         target("sm_75")

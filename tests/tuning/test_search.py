@@ -9,7 +9,7 @@ import pytest
 
 from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial
-from opbench.timing.racing import Raced
+from opbench.timing.racing import RaceSamples
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import Search
 from opbench.tuning.strategies import STRATEGIES
@@ -121,7 +121,7 @@ def test_a_leader_that_a_later_race_finds_wrong_leads_no_more() -> None:
     cheat = min(range(len(few)), key=lambda n: gemm_time(few[n]))
     genuine = bench.race
 
-    def race(numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+    def race(numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
         wrong = Trial(few[cheat], "wrong", reason="wrong in timed sample 4")
         return {**genuine(numbers, leader, until_s), **({cheat: wrong} if leader == cheat else {})}
 

@@ -54,11 +54,11 @@ class CompiledCase:
 def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
     """Compile one case into the cache and check whether it fits; errors of a config become fields of the result."""
     began = time.perf_counter()
-    compiled = _compiled(case, target)
+    compiled = _compile_for_target(case, target)
     return replace(compiled, compile_s=round(time.perf_counter() - began, 4))
 
 
-def _compiled(case: Case, target: GpuTarget) -> CompiledCase:
+def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
     try:
         launches = case.launches(target.sm_count)
         if reason := too_large(launches, target.limits):

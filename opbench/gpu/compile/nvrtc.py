@@ -16,7 +16,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, Location, unknown
-from opbench.gpu.compile.unit import Unit, name_expressions, reduced, unknown_kernel, whole
+from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel, whole_unit
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import pip_install
@@ -142,7 +142,7 @@ def toolkits() -> list[Path]:
     return [Path(place) for place in named if place]
 
 
-def _candidates() -> list[str]:
+def _candidate_libraries() -> list[str]:
     """List the libraries to try, the best first: wheels of CUDA 13, of CUDA 12, named toolkits, the system's."""
     candidates: list[str] = []
     for root in wheel_roots():
@@ -161,7 +161,7 @@ def libraries() -> tuple[Nvrtc, ...]:
     """
     problems: list[str] = []
     loaded_by_major: dict[int, Nvrtc] = {}
-    for candidate in _candidates():
+    for candidate in _candidate_libraries():
         try:
             loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
@@ -185,17 +185,19 @@ def library(arch: str = "") -> Nvrtc:
     number = int(arch.removeprefix("sm_").rstrip("af"))
     able = [one for one in installed if number in one.architectures()]
     if not able:
-        raise EnvironmentFault(f"{_too_narrow(arch)}; {pip_install('nvrtc12')}")
+        raise EnvironmentFault(f"{_unsupported_architecture(arch)}; {pip_install('nvrtc12')}")
     return able[0]
 
 
-def _too_narrow(wanted: str) -> str:
+def _unsupported_architecture(wanted: str) -> str:
     """Say which architectures the installed compilers support."""
-    ranges = ("NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_ends(one)) for one in libraries())
+    ranges = (
+        "NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_oldest_and_newest(one)) for one in libraries()
+    )
     return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
 
 
-def _ends(one: Nvrtc) -> tuple[int, int]:
+def _oldest_and_newest(one: Nvrtc) -> tuple[int, int]:
     numbers = one.architectures()
     return numbers[0], numbers[-1]
 
@@ -232,7 +234,7 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     known = [arch for arch in numbers if arch // 10 == capability[0] and arch <= wanted]
     if not known:
         raise EnvironmentFault(
-            f"{_too_narrow('compute capability {}.{}'.format(*capability))}; {pip_install('nvrtc12')}"
+            f"{_unsupported_architecture('compute capability {}.{}'.format(*capability))}; {pip_install('nvrtc12')}"
         )
     return f"sm_{max(known)}" + ("a" if request.compute_capability.endswith("a") else "")
 
@@ -259,20 +261,20 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
     if device_part.has_host_part(sources):
-        return _compiled(request, arch, sources, reduced(request, sources, _folders(arch)))
+        return _compile_unit(request, arch, sources, reduced_unit(request, sources, _folders(arch)))
     try:
-        return _compiled(request, arch, sources, whole(sources))
+        return _compile_unit(request, arch, sources, whole_unit(sources))
     except CompileError as first:
-        unit = reduced(request, sources, _folders(arch))
+        unit = reduced_unit(request, sources, _folders(arch))
         try:
-            return _compiled(request, arch, sources, unit)
+            return _compile_unit(request, arch, sources, unit)
         except CompileError as second:
             if missing := re.search(r'open source file "([^"]+)"', str(first)):
                 raise device_part.without_header(second, (missing[1],), sources) from None
         raise  # the error of the whole file is easier to understand
 
 
-def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
+def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
     name, compiler = str(request.source), library(arch)
     macros = [f"-D{key}={value}" for key, value in request.macros]
     own = [f"-I{folder}" for folder in request.include]
@@ -297,7 +299,7 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
         paths.write_atomically(notes, json.dumps(record, indent=1).encode())
         paths.write_atomically(cubin, code)
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
-        raise CompileError(f"{name}: ptxas did not build what is written: {remarks[0]}")
+        raise CompileError(f"{name}: ptxas could not compile the kernel as written: {remarks[0]}")
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
     present = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:

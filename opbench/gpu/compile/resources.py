@@ -55,7 +55,7 @@ def describe(gpu: str) -> str:
     """Return one line for a run's environment: where its resources come from, or why it has none."""
     known = product(gpu)
     if known is None:
-        return f"missing: {_unknown(gpu)}"
+        return f"missing: {_unknown_gpu_message(gpu)}"
     try:
         arch = nvrtc.architecture(known.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
         version = "{}.{}".format(*nvrtc.library(arch).version)
@@ -69,7 +69,7 @@ def describe(gpu: str) -> str:
     return text
 
 
-def _unknown(gpu: str) -> str:
+def _unknown_gpu_message(gpu: str) -> str:
     return f"no architecture is known for GPU '{gpu}'; known: {', '.join(PRODUCTS)}"
 
 
@@ -78,7 +78,7 @@ def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resourc
     known = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
     if known is None:
-        yield from ((index, Resources(missing=_unknown(gpu))) for index, _ in wanted)
+        yield from ((index, Resources(missing=_unknown_gpu_message(gpu))) for index, _ in wanted)
         return
     requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
     for index, case in wanted:
@@ -87,7 +87,7 @@ def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resourc
         except OpbenchError as error:
             yield index, Resources(missing=str(error))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        compiled = pool.map(lambda request: _attempt(request, known), requests)
+        compiled = pool.map(lambda request: _try_compile(request, known), requests)
         for users, outcome in zip(requests.values(), compiled, strict=True):
             for index, case in users:
                 yield index, _resources(case, known, outcome)
@@ -97,7 +97,7 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 """NVRTC's message for a CUDA header that is not installed: the machine's fault, not the source's."""
 
 
-def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
+def _try_compile(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
     """Return the compiled kernels, or the reason why there are none."""
     reason = missing_capability(wanted.capability, request.compute_capability)
     if reason:

@@ -148,13 +148,13 @@ class KernelCode:
     def mix(self) -> Mix:
         """The counts of the kernel's instructions."""
         real = [one for one in self.instructions if not one.idle]
-        return Mix(len(real), _count(one.kind for one in real), _count(one.access for one in real))
+        return Mix(len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real))
 
     def lines(self) -> dict[str, dict[str, int]]:
         """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""
         places = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
         return {
-            place: _count(one.access for one in self.instructions if one.place == place and not one.idle)
+            place: _count_texts(one.access for one in self.instructions if one.place == place and not one.idle)
             for _, place in sorted(places.items())
         }
 
@@ -164,7 +164,7 @@ class KernelCode:
         return MachineCode(mix.total, dict(mix.classes), dict(mix.accesses), self.lines(), dict(self.sunk), self.sha256)
 
 
-def _count(texts: Iterable[str]) -> dict[str, int]:
+def _count_texts(texts: Iterable[str]) -> dict[str, int]:
     """Count each text; the most frequent comes first."""
     return dict(sorted(Counter(filter(None, texts)).items(), key=lambda item: (-item[1], item[0])))
 
@@ -270,11 +270,11 @@ class _Listing:
         while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._is_loop(len(code) - 1)):
             code.pop()
         digest = hashlib.sha256(constants)
-        for text in self._plain(code):
+        for text in self._without_labels(code):
             digest.update(text.encode() + b"\n")
-        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk(code))
+        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code))
 
-    def _sunk(self, code: list[Instruction]) -> dict[str, int]:
+    def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:
         """Map lines of loads to the line whose branch alone leads there; omit loads after a join of paths."""
         joins = set(self.labels.values())
         under: dict[str, set[int]] = {}
@@ -292,7 +292,7 @@ class _Listing:
         """Return whether an instruction jumps to itself."""
         return any(self.labels.get(name) == index for name in _LOCAL_LABEL.findall(self.instructions[index].operands))
 
-    def _plain(self, code: list[Instruction]) -> Iterable[str]:
+    def _without_labels(self, code: list[Instruction]) -> Iterable[str]:
         """Yield the instructions with jump targets as distances, so that no label names remain."""
         for index, one in enumerate(code):
             yield f"{one.predicate} {one.opcode} {self._by_distance(one.operands, index)}"
@@ -314,10 +314,10 @@ def parse(
     files = frozenset(map(str, sources))
     for text in listing.splitlines():
         if section := _SECTION.match(text):
-            _finish(kernels, current, constants)
+            _finish_listing(kernels, current, constants)
             current = _Listing(section[1], files)
         elif _OTHER_SECTION.match(text):
-            _finish(kernels, current, constants)
+            _finish_listing(kernels, current, constants)
             current = None
         elif current is None:
             continue
@@ -327,10 +327,12 @@ def parse(
             current.label(label[1])
         elif hit := _INSTRUCTION.match(text):
             current.instruction(hit[1] or "", hit[2], hit[3])
-    _finish(kernels, current, constants)
+    _finish_listing(kernels, current, constants)
     return kernels
 
 
-def _finish(kernels: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None) -> None:
+def _finish_listing(
+    kernels: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None
+) -> None:
     if current is not None:
         kernels[current.name] = current.finish((constants or {}).get(current.name, b""))

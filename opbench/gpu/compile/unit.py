@@ -28,14 +28,14 @@ class Unit:
     is_reduced: bool
 
 
-def whole(sources: Sequence[Source]) -> Unit:
+def whole_unit(sources: Sequence[Source]) -> Unit:
     """Return a whole file with the standard headers that it includes."""
     names = {name[1:-1] for source in sources for _, name in includes(source.text)}
     texts = standard.headers(names)
     return Unit(sources[0].content, texts, repr(sorted(texts.items())) if texts else "", False)
 
 
-def reduced(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
+def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
     """Return what the kernels of a request need; a header that no folder has is empty."""
     part = device_part.device_part(sources, request.roots)
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}

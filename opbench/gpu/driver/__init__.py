@@ -89,8 +89,10 @@ class CudaBackend:
                 driver_cuda="{}.{}".format(*device.cuda_version()),
                 nvrtc="{}.{}".format(*device.compiler().version),
                 nvrtc_options=tuple(nvrtc.OPTIONS),
-                cupy=_installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
-                torch=_installed("torch"),
+                cupy=_installed_version("cupy-cuda13x")
+                or _installed_version("cupy-cuda12x")
+                or _installed_version("cupy"),
+                torch=_installed_version("torch"),
                 throttle=state.throttle,
             )
         )
@@ -223,7 +225,7 @@ def _cupy() -> ModuleType:
     return module
 
 
-def _installed(package: str) -> str | None:
+def _installed_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

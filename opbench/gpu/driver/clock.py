@@ -13,7 +13,7 @@ from opbench.backend.base import Rotated
 from opbench.gpu.driver.device import Device, MappedWords
 from opbench.gpu.driver.driver import CAPTURE_RELAXED
 from opbench.gpu.driver.nvml import Nvml
-from opbench.timing.clock import DeviceState, Renewed, Sample
+from opbench.timing.clock import DeviceState, RenewableLaunch, Sample
 
 HOLD_LIMIT_S = 2.0
 """A blocked stream is released after this time: otherwise a callable that waits for the device would deadlock."""
@@ -61,9 +61,9 @@ class CudaClock:
         self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
         # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
         for hold in (False, True):
-            self._release(self._ticket + 1)
+            self._unblock_stream(self._ticket + 1)
             for launch in (self.nothing, self.cycles(1), self.chase(VECTOR, steps=1)):
-                self._span(launch, hold)
+                self._timed_launch(launch, hold)
 
     @property
     def timer(self) -> str:
@@ -74,7 +74,7 @@ class CudaClock:
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         """Time one launch in the clock's mode."""
         if self.mode != "graph":
-            return self._span(launch, hold)
+            return self._timed_launch(launch, hold)
         if launch not in self._graphs:
             self._graphs[launch] = self._capture(launch)
         return self._replay(self._graphs[launch], hold)
@@ -82,28 +82,28 @@ class CudaClock:
     def _replay(self, graph: tuple[c_void_p, int], hold: bool) -> Sample:
         """Return the mean time of one launch in a graph."""
         ready, count = graph
-        sample = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
+        sample = self._timed_launch(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
         return Sample(sample.seconds / count, sample.held, sample.sm_clock_hz)
 
-    def _span(self, launch: Callable[[], None], hold: bool) -> Sample:
+    def _timed_launch(self, launch: Callable[[], None], hold: bool) -> Sample:
         """Prepare the caches, block the stream, queue the launch between two events, release, and read the time."""
         call, stream = self._driver.call, self._device.stream
         if self.mode in ("cold", "dirty"):
-            self._flush()
-        self._stamp(0)
+            self._flush_l2()
+        self._record_clock(0)
         try:
             if hold:
-                self._hold()
+                self._block_stream()
             if self.mode == "hot":
                 launch()
-                if isinstance(launch, Renewed):
+                if isinstance(launch, RenewableLaunch):
                     launch.renew()
             call("cuEventRecord", self._start, stream)
             launch()
             call("cuEventRecord", self._stop, stream)
-            self._stamp(1)
+            self._record_clock(1)
         finally:
-            self._release(self._ticket)
+            self._unblock_stream(self._ticket)
         self._device.wait()
         # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
         span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
@@ -117,7 +117,7 @@ class CudaClock:
         """
         driver, stream = self._driver, self._device.stream
         sets = len(launch.launches) if isinstance(launch, Rotated) else 1
-        alone = min(self._span(launch, hold=False).seconds for _ in range(max(2, sets)))
+        alone = min(self._timed_launch(launch, hold=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
         count = -(-count // sets) * sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
@@ -137,10 +137,10 @@ class CudaClock:
 
     def launch_floor(self) -> float:
         """Return the median time of an empty kernel, launched alone."""
-        return self._floor
+        return self._empty_kernel_span
 
     @functools.cached_property
-    def _floor(self) -> float:
+    def _empty_kernel_span(self) -> float:
         return self._median_span(self.nothing)
 
     def offset(self) -> float:
@@ -149,10 +149,10 @@ class CudaClock:
         The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4 µs;
         samples exceed CUPTI's kernel times by 2.3 to 2.6 µs.
         """
-        return self._offset
+        return self._calibrated_offset
 
     @functools.cached_property
-    def _offset(self) -> float:
+    def _calibrated_offset(self) -> float:
         return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
 
     def calibrate(self, cycles: int) -> tuple[float, float]:
@@ -166,11 +166,11 @@ class CudaClock:
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
         """Time a kernel of known length; return the time, its own nanosecond clock in seconds, and its cycles."""
-        span = self._span(self.cycles(cycles, on_host=True), hold=True).seconds
+        span = self._timed_launch(self.cycles(cycles, on_host=True), hold=True).seconds
         return span, self._words.values[4] / 1e9, int(self._words.values[5])
 
     def _median_span(self, launch: Callable[[], None]) -> float:
-        return statistics.median(self._span(launch, hold=True).seconds for _ in range(25))
+        return statistics.median(self._timed_launch(launch, hold=True).seconds for _ in range(25))
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
         """Run launches one after the other, once; return the time between the events around each, in seconds.
@@ -180,15 +180,15 @@ class CudaClock:
         while len(self._marks) <= len(launches):
             self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
         call, stream = self._driver.call, self._device.stream
-        self._flush()
+        self._flush_l2()
         try:
-            self._hold()
+            self._block_stream()
             call("cuEventRecord", self._marks[0], stream)
             for launch, mark in zip(launches, self._marks[1:], strict=False):
                 launch()
                 call("cuEventRecord", mark, stream)
         finally:
-            self._release(self._ticket)
+            self._unblock_stream(self._ticket)
         self._device.wait()
         pairs = itertools.pairwise(self._marks[: len(launches) + 1])
         return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in pairs]
@@ -239,7 +239,7 @@ class CudaClock:
 
     # What a sample needs --------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush_l2(self) -> None:
         """Fill the L2 with our own lines: dirty ones in mode "dirty", else clean ones; see kernels.cu."""
         device, count = self._device, c_uint64(self._half // VECTOR)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
@@ -250,7 +250,7 @@ class CudaClock:
         drained = c_uint64(self._flush_buffer + self._half)
         device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
 
-    def _stamp(self, number: int) -> None:
+    def _record_clock(self, number: int) -> None:
         """Record clock and time: before the stream blocks and after the sample, far enough apart for a frequency."""
         at = c_uint64(self._words.device_pointer + 16 * number)
         self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
@@ -260,14 +260,14 @@ class CudaClock:
         first_ns, first, last_ns, last = self._words.values[:4]
         return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
 
-    def _hold(self) -> None:
+    def _block_stream(self) -> None:
         """Block the stream until the host releases it; a new ticket each time avoids a race with a late reader."""
         self._ticket += 1
         flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
         arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
         self._device.launch("opbench_hold", 1, 1, arguments)
 
-    def _release(self, ticket: int) -> None:
+    def _unblock_stream(self, ticket: int) -> None:
         self._flags.values[0] = ticket
 
     def forget(self, launch: Callable[[], None]) -> None:

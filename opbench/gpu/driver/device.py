@@ -82,7 +82,7 @@ class Device:
         supported, compiler = self.cuda_version(), self.compiler().version
         if compiler[0] > supported[0]:
             raise EnvironmentFault(
-                f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC is of CUDA {compiler[0]}; "
+                f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC belongs to CUDA {compiler[0]}; "
                 f"update the driver or pip install 'opbench[cuda{supported[0]}]'"
             )
 

@@ -37,18 +37,18 @@ def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> Enco
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
     rank, at = len(tensor.dims), c_void_p(address + tensor.offset)
-    head = (encoded, TYPES[tensor.type], rank, at, _array(c_uint64, tensor.dims), _array(c_uint64, tensor.strides))
-    steps = _array(c_uint, tensor.element_strides)
+    head = (encoded, TYPES[tensor.type], rank, at, _c_array(c_uint64, tensor.dims), _c_array(c_uint64, tensor.strides))
+    steps = _c_array(c_uint, tensor.element_strides)
     tail = (steps, INTERLEAVE_NONE, SWIZZLES[tensor.swizzle], L2_PROMOTIONS[tensor.l2], FILL_ZEROS)
     if tensor.is_im2col:
-        corners = (_array(c_int, tensor.lower), _array(c_int, tensor.upper))
+        corners = (_c_array(c_int, tensor.lower), _c_array(c_int, tensor.upper))
         driver.call(call, *head, *corners, tensor.channels, tensor.pixels, *tail, where=f"{tensor}")
     else:
-        driver.call(call, *head, _array(c_uint, tensor.box), *tail, where=f"{tensor}")
+        driver.call(call, *head, _c_array(c_uint, tensor.box), *tail, where=f"{tensor}")
     return encoded
 
 
-def _array(kind: type[c_uint64] | type[c_uint] | type[c_int], values: Sequence[int]) -> object:
+def _c_array(kind: type[c_uint64] | type[c_uint] | type[c_int], values: Sequence[int]) -> object:
     return (kind * max(1, len(values)))(*values)
 
 

@@ -73,11 +73,11 @@ class MovableLaunch:
                     config.stream = stream
             for call, arguments in self._calls:
                 if code := call(*arguments):
-                    self._again(code, arguments)
+                    self._retry_with_context(code, arguments)
         finally:
             self._release()
 
-    def _again(self, code: int, arguments: tuple[object, ...]) -> None:
+    def _retry_with_context(self, code: int, arguments: tuple[object, ...]) -> None:
         """Set the context and try again if the thread had none; else raise the error."""
         driver = self._device.driver
         step = next(step for step in self._steps if step.arguments is arguments)

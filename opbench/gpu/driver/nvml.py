@@ -44,7 +44,7 @@ class Nvml:
         except Exception:  # no package, no library, no permission, a MIG slice: all mean that nothing is known
             self._library = None
 
-    def _ask(self, name: str, *arguments: int) -> Any:
+    def _query(self, name: str, *arguments: int) -> Any:
         """Call one NVML function; return None if it fails."""
         if self._library is None:
             return None
@@ -55,16 +55,16 @@ class Nvml:
 
     def state(self) -> DeviceState:
         """Return the current clocks and temperature."""
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        reasons = self._query("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+            reasons = self._query("nvmlDeviceGetCurrentClocksThrottleReasons")
         return DeviceState(
-            sm_clock_hz=_scaled(self._ask("nvmlDeviceGetClockInfo", 1), 1e6),
-            memory_clock_hz=_scaled(self._ask("nvmlDeviceGetClockInfo", 2), 1e6),
-            temperature_c=_scaled(self._ask("nvmlDeviceGetTemperature", 0), 1.0),
-            power_w=_scaled(self._ask("nvmlDeviceGetPowerUsage"), 1e-3),
-            energy_j=_scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
-            throttle=None if reasons is None else _named(int(reasons)),
+            sm_clock_hz=_scale_known(self._query("nvmlDeviceGetClockInfo", 1), 1e6),
+            memory_clock_hz=_scale_known(self._query("nvmlDeviceGetClockInfo", 2), 1e6),
+            temperature_c=_scale_known(self._query("nvmlDeviceGetTemperature", 0), 1.0),
+            power_w=_scale_known(self._query("nvmlDeviceGetPowerUsage"), 1e-3),
+            energy_j=_scale_known(self._query("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
+            throttle=None if reasons is None else _throttle_names(int(reasons)),
         )
 
     def settings(self, environment: Environment) -> Environment:
@@ -72,13 +72,13 @@ class Nvml:
         return replace(
             environment,
             driver=self.driver(),
-            ecc=_first(self._ask("nvmlDeviceGetEccMode"), bool),
-            mig=_first(self._ask("nvmlDeviceGetMigMode"), bool),
-            persistence=_maybe(self._ask("nvmlDeviceGetPersistenceMode"), bool),
-            power_limit_w=_scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
-            max_sm_clock_hz=_scaled(self._ask("nvmlDeviceGetMaxClockInfo", 1), 1e6),
-            max_memory_clock_hz=_scaled(self._ask("nvmlDeviceGetMaxClockInfo", 2), 1e6),
-            application_sm_clock_hz=_scaled(self._ask("nvmlDeviceGetApplicationsClock", 1), 1e6),
+            ecc=_current_value(self._query("nvmlDeviceGetEccMode"), bool),
+            mig=_current_value(self._query("nvmlDeviceGetMigMode"), bool),
+            persistence=_convert_known(self._query("nvmlDeviceGetPersistenceMode"), bool),
+            power_limit_w=_scale_known(self._query("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            max_sm_clock_hz=_scale_known(self._query("nvmlDeviceGetMaxClockInfo", 1), 1e6),
+            max_memory_clock_hz=_scale_known(self._query("nvmlDeviceGetMaxClockInfo", 2), 1e6),
+            application_sm_clock_hz=_scale_known(self._query("nvmlDeviceGetApplicationsClock", 1), 1e6),
         )
 
     def driver(self) -> str | None:
@@ -90,18 +90,18 @@ class Nvml:
         return text.decode() if isinstance(text, bytes) else str(text)
 
 
-def _maybe(value: int | None, convert: Callable[[int], T]) -> T | None:
+def _convert_known(value: int | None, convert: Callable[[int], T]) -> T | None:
     return None if value is None else convert(value)
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
+def _scale_known(value: float | None, factor: float) -> float | None:
     return None if value is None else float(value) * factor
 
 
-def _first(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
+def _current_value(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
     """Return the current value of a (current, pending) pair."""
     return None if not pair else convert(pair[0])
 
 
-def _named(bits: int) -> tuple[str, ...]:
+def _throttle_names(bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

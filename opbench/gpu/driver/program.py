@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer, KernelResources
 from opbench.backend.symbols import plain_name
-from opbench.errors import LaunchError, located, unknown
+from opbench.errors import LaunchError, unknown, with_location
 from opbench.gpu.compile.cubin import BadCubin, CubinVariable, read_cubin
 from opbench.gpu.driver.driver import (
     FUNC_LOCAL_BYTES,
@@ -127,16 +127,16 @@ class CudaProgram:
     def _steps(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> list[BoundStep]:
-        with located(launch.location):
+        with with_location(launch.location):
             return self._calls(launch, buffers, stream, extended)
 
     def _calls(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> list[BoundStep]:
         if not launch.kernel:
-            fill = self._zero if launch.zero else self._constant
+            fill = self._zero_step if launch.zero else self._constant_step
             return [fill(launch, buffers, stream)]
-        kernel = self._kernel(launch, buffers, stream, extended)
+        kernel = self._kernel_step(launch, buffers, stream, extended)
         objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
 
         def copies(wanted: Iterable[Copy]) -> list[BoundStep]:
@@ -149,7 +149,7 @@ class CudaProgram:
         before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
         return [*before, kernel, *after]
 
-    def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+    def _constant_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
         """Return a copy into a `__constant__` variable."""
         address, size = c_uint64(), c_size_t()
         name = self._names.get(f"&{launch.constant}", launch.constant)
@@ -161,7 +161,7 @@ class CudaProgram:
             ctypes.c_char_p(name.encode()),
             where=name,
         )
-        source = cast("CudaBuffer", _buffer(launch.tensor, buffers)) if launch.tensor else None
+        source = cast("CudaBuffer", _find_buffer(launch.tensor, buffers)) if launch.tensor else None
         given = source.nbytes if source else len(launch.content)
         if given > size.value:
             raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size.value}")
@@ -172,8 +172,8 @@ class CudaProgram:
         arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), stream)
         return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
 
-    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
-        buffer = cast("CudaBuffer", _buffer(launch.zero, buffers))
+    def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+        buffer = cast("CudaBuffer", _find_buffer(launch.zero, buffers))
         place = buffer.argument()
         if not launch.value:
             return BoundStep(
@@ -189,15 +189,17 @@ class CudaProgram:
         pattern = kind(int.from_bytes(bits[:width], "little"))
         return BoundStep(self._device.driver.raw(call), (place, pattern, c_size_t(buffer.nbytes // width), stream))
 
-    def _kernel(
+    def _kernel_step(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> BoundStep:
         if launch.kernel not in self._functions:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
-        made: dict[str, CValue] = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
-        made |= {texture.name: self._object(texture, launch, buffers) for texture in launch.textures}
+        made: dict[str, CValue] = {
+            tensor.name: self._encode_tensor_map(tensor, launch, buffers) for tensor in launch.tensor_maps
+        }
+        made |= {texture.name: self._texture_object(texture, launch, buffers) for texture in launch.textures}
         sizes = self._parameter_sizes(launch, function)
         widths = sizes if sizes and len(sizes) == len(launch.args) else [0] * len(launch.args)
         values: list[CValue] = [
@@ -220,16 +222,16 @@ class CudaProgram:
         arguments = (function, *geometry, stream, pointers, None)
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
-    def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
+    def _encode_tensor_map(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """Return a tensor map of these buffers; it contains an address, so each set of buffers needs its own."""
-        buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
-        with _of(launch):
+        buffer = cast("CudaBuffer", _find_buffer(tensor.tensor, buffers))
+        with _naming_kernel(launch):
             return buffer.encoded(tensor)
 
-    def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
+    def _texture_object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
         """Return a texture or surface of these buffers."""
-        buffer = cast("CudaBuffer", _buffer(texture.tensor, buffers))
-        with _of(launch):
+        buffer = cast("CudaBuffer", _find_buffer(texture.tensor, buffers))
+        with _naming_kernel(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
@@ -273,8 +275,8 @@ class CudaProgram:
         given = [ctypes.sizeof(value) for value in values]
         if sizes is not None and given != sizes:
             raise LaunchError(
-                f"{launch.kernel} takes {len(sizes)} arguments of {_listed(sizes)} bytes; "
-                f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4, tensor maps 128)"
+                f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; "
+                f"the launch passes {len(given)} of {_list_sizes(given)} (pointers 8, int and float 4, tensor maps 128)"
             )
 
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
@@ -288,12 +290,12 @@ class CudaProgram:
         self._dynamic_shared[launch.kernel] = launch.shared_bytes
 
 
-def _listed(sizes: Sequence[int]) -> str:
+def _list_sizes(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes)) or "no"
 
 
 @contextlib.contextmanager
-def _of(launch: KernelLaunch) -> Iterator[None]:
+def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
     """Add the kernel's name to a LaunchError."""
     try:
         yield
@@ -301,22 +303,22 @@ def _of(launch: KernelLaunch) -> Iterator[None]:
         raise LaunchError(f"{launch.kernel}: {error.message}", error.location) from None
 
 
-def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
+def _find_buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     if name not in buffers:
         raise LaunchError(unknown("buffer", name, buffers))
     return buffers[name]
 
 
-def _structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
+def _bind_structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
     """Return a structure with the addresses of these buffers."""
 
     def address_of(name: str) -> int:
-        buffer = cast("CudaBuffer", _buffer(name, buffers))
+        buffer = cast("CudaBuffer", _find_buffer(name, buffers))
         if isinstance(buffer, MovableArray):
             raise LaunchError(f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves")
         return buffer.pointer
 
-    with _of(launch):
+    with _naming_kernel(launch):
         packed = given.packed(address_of)
     return ctypes.create_string_buffer(packed, len(packed))
 
@@ -328,14 +330,14 @@ WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
     """Return the C value of one argument; `width` is the parameter's size in bytes, 0 if not known."""
     if isinstance(arg, Struct):
-        return _structure(arg, launch, buffers)
+        return _bind_structure(arg, launch, buffers)
     if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
         arg = Scalar(kind, arg)
     if isinstance(arg, Scalar):
         packed = arg.packed()
         return ctypes.create_string_buffer(packed, len(packed))
     if isinstance(arg, str):
-        buffer = cast("CudaBuffer", _buffer(arg, buffers))
+        buffer = cast("CudaBuffer", _find_buffer(arg, buffers))
         return buffer.argument()
     if isinstance(arg, float):
         return c_float(arg)

@@ -34,8 +34,8 @@ def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
         f"{CHECKED_LIMITS[e.limit]} {show[e.limit](e.seen)} ({100 * e.off:+.1f} %)".replace("-", "−") for e in odd
     )
     message = (
-        f"the remembered ceilings do not hold now: {rates} at the start of this run, more than {100 * DEVIATION:g} % "
-        "off; shares of peak are of the remembered ones. See what else uses the GPU or limits its clocks "
-        "(nvidia-smi), then measure them anew: opbench ceiling"
+        f"the stored peaks are out of date: {rates} at the start of this run, more than {100 * DEVIATION:g} % "
+        "off; percentages use the stored peaks. See what else uses the GPU or limits its clocks "
+        "(nvidia-smi), then measure the peaks again: opbench ceiling"
     )
     return CeilingCheck(checked, message)

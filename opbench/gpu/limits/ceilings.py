@@ -137,7 +137,7 @@ def datasheet(gpu: str) -> Ceilings | None:
     )
 
 
-def committed(name: str) -> Ceilings:
+def committed_ceilings(name: str) -> Ceilings:
     """Return the ceilings of a named GPU measured under reports/, else its datasheet's (see `source`).
 
     Raise UsageError if neither has the name.
@@ -147,7 +147,7 @@ def committed(name: str) -> Ceilings:
         return read_ceilings(path, f"measure it again: opbench ceiling --out reports/{name}/ceilings")
     sheet = datasheet(name)
     if sheet is None:
-        raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")
+        raise UsageError(f"no peaks are known for GPU '{name}'; known: {', '.join(known_gpus())}")
     return sheet
 
 
@@ -157,7 +157,7 @@ def read_ceilings(path: Path, remedy: str) -> Ceilings:
     try:
         return Ceilings.from_json(value)
     except (AttributeError, ValueError) as error:
-        raise UsageError(f"{path}: holds no ceilings ({error}); {remedy}") from None
+        raise UsageError(f"{path}: contains no peaks ({error}); {remedy}") from None
 
 
 def known_gpus() -> list[str]:

@@ -68,7 +68,7 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
     The rules are those of NVIDIA's occupancy calculator for compute capability 7.0 and newer.
     """
-    warps = _ceil(threads, WARP)
+    warps = _round_up(threads, WARP)
     most_warps = limits.threads_per_sm // WARP
     by = {
         "registers": _by_registers(limits, warps, registers),
@@ -92,7 +92,7 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
 def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
     """Return the blocks that the register file holds: whole warps within each partition."""
-    per_warp = _ceil(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
+    per_warp = _round_up(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
     return limits.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
 
 
@@ -100,9 +100,9 @@ def _by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
     """Return the blocks that shared memory holds, each with the driver's reserved part."""
     if shared_bytes > limits.shared_per_block:
         return 0
-    per_block = _ceil(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
+    per_block = _round_up(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
     return limits.shared_per_sm // per_block if per_block else limits.blocks_per_sm
 
 
-def _ceil(value: int, unit: int) -> int:
+def _round_up(value: int, unit: int) -> int:
     return -(-value // unit)

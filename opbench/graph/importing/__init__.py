@@ -53,7 +53,7 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
         except OSError as error:
             raise UsageError(f"{model}: cannot read: {error.strerror or error}") from None
         except Exception as error:  # protobuf's own, of a package that onnx brings
-            raise UsageError(f"{model}: is no ONNX model: {error}") from None
+            raise UsageError(f"{model}: is not an ONNX model: {error}") from None
     return onnx_model.read(model, name or model.graph.name or "onnx")
 
 

@@ -199,5 +199,5 @@ class Assembly:
     def image(self, value: Value) -> tuple[int, int, int, int]:
         """Return (n, c, h, w) of a value that must be an image."""
         if len(value.shape) != 4:
-            raise self.refuse(f"'{value.name}' {value.shape} is no image: four axes are needed")
+            raise self.refuse(f"'{value.name}' {value.shape} is not an image: an image has four axes")
         return value.image

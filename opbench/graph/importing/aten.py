@@ -32,19 +32,23 @@ def read(program: torch.export.ExportedProgram, name: str) -> Graph:
         )
     known: Known = {}
     outputs: list[Value] = []
-    needed = _needed(program.graph)
+    needed = _nodes_needed(program.graph)
     for node in program.graph.nodes:
         build.where = f"'{node.name}' ({node.target})"
         if node.op == "placeholder":
-            known[node.name] = _placeholder(build, program, node)
+            known[node.name] = _read_placeholder(build, program, node)
         elif node.op == "output":
-            outputs = [build.value(_resolved(known, result)) for result in _flat(node.args[0]) if result is not None]
+            outputs = [
+                build.value(_resolve_argument(known, result))
+                for result in _flatten_results(node.args[0])
+                if result is not None
+            ]
         elif node in needed:
-            known[node.name] = _computed(build, known, node)
+            known[node.name] = _import_node(build, known, node)
     return build.net.graph(*outputs)
 
 
-def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+def _nodes_needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """Return the nodes on which the output depends, without the shape checks of scripted programs."""
     needed, todo = set(), [node for node in graph.nodes if node.op == "output"]
     while todo:
@@ -55,7 +59,7 @@ def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     return needed
 
 
-def _placeholder(build: Assembly, program: torch.export.ExportedProgram, node: torch.fx.Node) -> object:
+def _read_placeholder(build: Assembly, program: torch.export.ExportedProgram, node: torch.fx.Node) -> object:
     """Return an input, or a parameter under its name in the module."""
     signature = program.graph_signature
     tied = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -71,7 +75,7 @@ def _placeholder(build: Assembly, program: torch.export.ExportedProgram, node: t
     return build.net.input(node.name, *val.shape)
 
 
-def _computed(build: Assembly, known: Known, node: torch.fx.Node) -> object:
+def _import_node(build: Assembly, known: Known, node: torch.fx.Node) -> object:
     if getattr(node.target, "__name__", "") == "getitem":
         items, index = known[node.args[0].name], node.args[1]
         if index != 0:
@@ -83,7 +87,7 @@ def _computed(build: Assembly, known: Known, node: torch.fx.Node) -> object:
         raise build.refuse(f"unknown operator '{operator}'; supported: {', '.join(sorted(OPERATORS))}")
     given: Arguments = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
     given |= dict(zip((arg.name for arg in schema.arguments), node.args, strict=False)) | node.kwargs
-    given = {key: _resolved(known, value) for key, value in given.items()}
+    given = {key: _resolve_argument(known, value) for key, value in given.items()}
     result = OPERATORS[operator](build, node.name, given)
     shape = getattr(node.meta.get("val"), "shape", None)
     if isinstance(result, Value) and shape is not None and tuple(shape) != result.shape:
@@ -91,15 +95,19 @@ def _computed(build: Assembly, known: Known, node: torch.fx.Node) -> object:
     return result
 
 
-def _resolved(known: Known, value: Any) -> Any:
+def _resolve_argument(known: Known, value: Any) -> Any:
     """Return an argument in which nodes are replaced by their operands or numbers."""
     if isinstance(value, list | tuple):
-        return [_resolved(known, item) for item in value]
+        return [_resolve_argument(known, item) for item in value]
     return known[value.name] if hasattr(value, "op") and hasattr(value, "meta") else value
 
 
-def _flat(results: object) -> list[object]:
-    return [part for item in results for part in _flat(item)] if isinstance(results, list | tuple) else [results]
+def _flatten_results(results: object) -> list[object]:
+    return (
+        [part for item in results for part in _flatten_results(item)]
+        if isinstance(results, list | tuple)
+        else [results]
+    )
 
 
 # One function an operator -----------------------------------------------------------------------------------------

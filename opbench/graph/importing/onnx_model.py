@@ -43,31 +43,33 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
             what = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
             raise build.refuse(f"unknown operator '{what}'; supported: {', '.join(sorted(OPERATORS))}")
-        attributes = {attribute.name: _plain(helper.get_attribute_value(attribute)) for attribute in node.attribute}
+        attributes = {
+            attribute.name: _attribute_value(helper.get_attribute_value(attribute)) for attribute in node.attribute
+        }
         if node.op_type == "Softmax" and opset < 13:
             attributes.setdefault("axis", 1)
-        inputs = [_found(build, known, item) if item else None for item in node.input]
+        inputs = [_operand_named(build, known, item) if item else None for item in node.input]
         known[node.output[0]] = OPERATORS[node.op_type](build, node.output[0], inputs, attributes)
     outputs = []
     for result in graph.output:
         build.where = f"'{result.name}' (output)"
-        value = build.value(_found(build, known, result.name))
+        value = build.value(_operand_named(build, known, result.name))
         outputs.append(value if value.name == result.name else build.net.view(value, value.shape, name=result.name))
     return build.net.graph(*outputs)
 
 
-def _found(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
+def _operand_named(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
     if name not in known:
         raise build.refuse(f"nothing before it gives '{name}'; of each node the first output is supported")
     return known[name]
 
 
-def _plain(value: object) -> object:
+def _attribute_value(value: object) -> object:
     """Return an attribute as a Python value."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _at(inputs: Inputs, index: int) -> Operand | None:
+def _optional_input(inputs: Inputs, index: int) -> Operand | None:
     return inputs[index] if index < len(inputs) else None
 
 
@@ -91,7 +93,7 @@ def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
 def _conv(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("dilations", a.get("dilations", [1]), 1)
     build.only("group", a.get("group", 1), 1)
-    bias = None if _at(x, 2) is None else build.constant(x[2], "bias")
+    bias = None if _optional_input(x, 2) is None else build.constant(x[2], "bias")
     weight = build.constant(x[1], "weight")
     return build.conv2d(name, x[0], weight, bias, a.get("strides", [1]), _padding(build, a, weight.array.shape[2:]))
 
@@ -101,7 +103,7 @@ def _gemm(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("beta", a.get("beta", 1.0), 1.0)
     build.only("transA", a.get("transA", 0), 0)
     weight = build.constant(x[1], "second matrix")
-    bias = None if _at(x, 2) is None else build.constant(x[2], "bias")
+    bias = None if _optional_input(x, 2) is None else build.constant(x[2], "bias")
     return build.linear(name, x[0], weight if a.get("transB", 0) else weight.transposed(), bias)
 
 
@@ -154,7 +156,7 @@ def _resize(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     """Add a nearest or bilinear resize, in the modes in which an integer factor gives PyTorch's result."""
     image = build.value(x[0])
     n, c, *_ = build.image(image)
-    scales, sizes = (_at(x, 2), _at(x, 3)) if len(x) > 2 else (_at(x, 1), None)
+    scales, sizes = (_optional_input(x, 2), _optional_input(x, 3)) if len(x) > 2 else (_optional_input(x, 1), None)
     if sizes is not None:
         size = [float(number) for number in _numbers(build, sizes, "sizes")]
     else:
@@ -193,9 +195,9 @@ def _concat(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 
 
 def _dropout(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    if _at(x, 2) is not None:
+    if _optional_input(x, 2) is not None:
         build.only("training_mode", bool(build.constant(x[2], "training_mode").array), False)
-    ratio = float(build.constant(x[1], "ratio").array) if _at(x, 1) is not None else a.get("ratio", 0.5)
+    ratio = float(build.constant(x[1], "ratio").array) if _optional_input(x, 1) is not None else a.get("ratio", 0.5)
     return build.net.dropout(build.value(x[0]), round(100 * ratio), name=name)
 
 
@@ -215,7 +217,7 @@ def _reshape(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 
 
 def _axes(build: Assembly, x: Inputs, a: Attributes) -> list[int]:
-    return _numbers(build, x[1], "axes") if _at(x, 1) is not None else list(a.get("axes", []))
+    return _numbers(build, x[1], "axes") if _optional_input(x, 1) is not None else list(a.get("axes", []))
 
 
 def _squeeze(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
@@ -280,8 +282,8 @@ def _gather(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 def _slice(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     array = build.constant(x[0], "input").array
     starts, ends = _numbers(build, x[1], "starts"), _numbers(build, x[2], "ends")
-    axes = _numbers(build, x[3], "axes") if _at(x, 3) is not None else range(len(starts))
-    steps = _numbers(build, x[4], "steps") if _at(x, 4) is not None else [1] * len(starts)
+    axes = _numbers(build, x[3], "axes") if _optional_input(x, 3) is not None else range(len(starts))
+    steps = _numbers(build, x[4], "steps") if _optional_input(x, 4) is not None else [1] * len(starts)
     where = [slice(None)] * array.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         where[axis] = slice(start, end, step)

@@ -97,6 +97,6 @@ def nsys_read(nsys: str, report: Path) -> list[str]:
             "--force-export=true", str(report)]  # fmt: skip
 
 
-def shown(argv: Sequence[str]) -> str:
+def shell_text(argv: Sequence[str]) -> str:
     """Return the command in a form that can be pasted into a shell."""
     return shlex.join(argv)

@@ -149,43 +149,43 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
     figures: dict[str, float | None] = {"time_s": total(kernels, TIME)}
     figures |= {field: _weighted_sum(kernels, level) for field, level in TRAFFIC.items()}
-    figures |= _flops(kernels, chip, precision)
+    figures |= _flops_by_unit(kernels, chip, precision)
     figures |= {field: total(kernels, name) for field, name in COUNTS.items()}
     for op in ("load", "store"):
         requests, sectors = figures[f"global_{op}_requests"], figures[f"global_{op}_sectors"]
         conflicts, wavefronts = figures[f"bank_conflicts_{op}"], figures[f"shared_{op}_wavefronts"]
         field = f"bytes_per_sector_{op}"
-        figures[field] = weighted(kernels, RATIOS[field], COUNTS[f"global_{op}_sectors"])
-        figures[f"sectors_per_request_{op}"] = _divide(sectors, requests)
-        figures[f"bank_conflict_share_{op}"] = _divide(conflicts, wavefronts)
-    figures["achieved_occupancy"] = weighted(kernels, OCCUPANCY, TIME)
-    figures["sm_clock_hz"] = weighted(kernels, CLOCK, TIME)
+        figures[field] = weighted_mean(kernels, RATIOS[field], COUNTS[f"global_{op}_sectors"])
+        figures[f"sectors_per_request_{op}"] = _ratio_known(sectors, requests)
+        figures[f"bank_conflict_share_{op}"] = _ratio_known(conflicts, wavefronts)
+    figures["achieved_occupancy"] = weighted_mean(kernels, OCCUPANCY, TIME)
+    figures["sm_clock_hz"] = weighted_mean(kernels, CLOCK, TIME)
     for field in ("issue_active", "warps_eligible", "xu_pipe_share"):
-        figures[field] = weighted(kernels, RATIOS[field], TIME)
+        figures[field] = weighted_mean(kernels, RATIOS[field], TIME)
     return {**figures, "stall_shares": _stall_shares(kernels)}
 
 
-def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:
+def _flops_by_unit(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:
     """Return FLOPs by unit and their sum; the sum is None if a part that could be non-zero is missing."""
     fp32 = _weighted_sum(kernels, FP32 | (PACKED_FP32 if chip == "GB100" else {}))
     fp64, fp16 = _weighted_sum(kernels, FP64), _weighted_sum(kernels, FP16)
     names = tensor_metrics(chip, precision)
-    tensor = _add([total(kernels, name) for name in names])
+    tensor = _sum_known([total(kernels, name) for name in names])
     if not names and has_tensor_path(chip, precision):
         tensor = None
     parts = {"fp32_flops": fp32, "fp64_flops": fp64, "fp16_flops": fp16, "tensor_flops": tensor}
-    return {"flops": _add(list(parts.values())), **parts}
+    return {"flops": _sum_known(list(parts.values())), **parts}
 
 
 def _weighted_sum(kernels: Sequence[KernelCounters], weights: Mapping[str, int]) -> float | None:
     counts = {name: total(kernels, name) for name in weights}
-    return _add([None if count is None else weights[name] * count for name, count in counts.items()])
+    return _sum_known([None if count is None else weights[name] * count for name, count in counts.items()])
 
 
 def _stall_shares(kernels: Sequence[KernelCounters]) -> dict[str, float] | None:
     """Return each stall reason's share of a warp's latency; None if the profiler reported no latency."""
-    latency = weighted(kernels, LATENCY, INSTRUCTIONS)
-    reasons = {reason: weighted(kernels, _STALL.format(reason), INSTRUCTIONS) for reason in STALLS}
+    latency = weighted_mean(kernels, LATENCY, INSTRUCTIONS)
+    reasons = {reason: weighted_mean(kernels, _STALL.format(reason), INSTRUCTIONS) for reason in STALLS}
     if not latency:
         return None
     return {reason: value / latency for reason, value in reasons.items() if value is not None}
@@ -193,10 +193,10 @@ def _stall_shares(kernels: Sequence[KernelCounters]) -> dict[str, float] | None:
 
 def total(kernels: Sequence[KernelCounters], metric: str) -> float | None:
     """Return the sum over all kernels; None if any kernel lacks the metric."""
-    return _add([kernel.get(metric) for kernel in kernels]) if kernels else None
+    return _sum_known([kernel.get(metric) for kernel in kernels]) if kernels else None
 
 
-def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> float | None:
+def weighted_mean(kernels: Sequence[KernelCounters], metric: str, weight: str) -> float | None:
     """Return the mean weighted by another metric; kernels of weight zero are ignored, as their ratio is 0/0."""
     pairs = [(kernel.get(metric), kernel.get(weight)) for kernel in kernels]
     if any(mass is None or (value is None and mass > 0) for value, mass in pairs):
@@ -205,11 +205,11 @@ def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> flo
     return sum(v * m for v, m in pairs if v is not None and m) / mass if mass else None
 
 
-def _add(parts: Sequence[float | None]) -> float | None:
+def _sum_known(parts: Sequence[float | None]) -> float | None:
     present = [part for part in parts if part is not None]
     return float(sum(present)) if len(present) == len(parts) else None
 
 
-def _divide(over: float | None, under: float | None) -> float | None:
+def _ratio_known(over: float | None, under: float | None) -> float | None:
     """Return a ratio; None for a zero or missing denominator."""
     return over / under if over is not None and under else None

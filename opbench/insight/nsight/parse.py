@@ -111,7 +111,7 @@ def read_nsys(text: str) -> Timeline:
     """Read the tables of `nsys stats -f csv -o -`, in any order and between other output."""
     kernels: list[KernelTime] = []
     ranges: dict[str, float] = {}
-    for row in _tables(text):
+    for row in _table_rows(text):
         if "Total Proj Time" in row and row.get("Range"):
             seconds = row["Total Proj Time"]
             if isinstance(seconds, float):
@@ -129,7 +129,7 @@ def read_nsys(text: str) -> Timeline:
     return Timeline(kernels, ranges)
 
 
-def _tables(text: str) -> Iterable[dict[str, str | float | None]]:
+def _table_rows(text: str) -> Iterable[dict[str, str | float | None]]:
     """Yield rows of all tables by column name without unit; numbers with a unit are converted to base units."""
     header: list[str] = []
     for cells in csv.reader(io.StringIO(text)):
@@ -138,10 +138,10 @@ def _tables(text: str) -> Iterable[dict[str, str | float | None]]:
         elif len(cells) != len(header) or not header:
             header = []
         else:
-            yield dict(_cell(column, cell) for column, cell in zip(header, cells, strict=True))
+            yield dict(_convert_cell(column, cell) for column, cell in zip(header, cells, strict=True))
 
 
-def _cell(column: str, cell: str) -> tuple[str, str | float | None]:
+def _convert_cell(column: str, cell: str) -> tuple[str, str | float | None]:
     name, _, rest = column.partition(" (")
     if column in ("Name", "Range", "Style"):
         return column, cell

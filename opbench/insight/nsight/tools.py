@@ -87,11 +87,11 @@ class Permission:
 
 def counter_permission(root: Path = Path("/")) -> Permission:
     """Read the driver's restriction and this process's capabilities."""
-    params, status = _text(root / "proc/driver/nvidia/params"), _text(root / "proc/self/status")
+    params, status = _read_text(root / "proc/driver/nvidia/params"), _read_text(root / "proc/self/status")
     restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params, re.MULTILINE)
     mask = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", status, re.MULTILINE)
     capabilities = int(mask[1], 16) if mask else 0
-    driver = re.search(r"\b(\d{3,})\.\d+", _text(root / "proc/driver/nvidia/version"))
+    driver = re.search(r"\b(\d{3,})\.\d+", _read_text(root / "proc/driver/nvidia/version"))
     if restricted is None:
         return Permission(None, "no NVIDIA driver found (/proc/driver/nvidia/params cannot be read)")
     if restricted[1] == "0":
@@ -103,7 +103,7 @@ def counter_permission(root: Path = Path("/")) -> Permission:
     return Permission(False, "the driver lets only administrators read counters (RmProfilingAdminOnly: 1)")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -202,7 +202,7 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], with
 
 def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], without: str) -> OpbenchError:
     own = [line for line in output if line.strip() and not line.startswith("==")]
-    said = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it said nothing")
+    said = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it printed nothing")
     kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
     check = f"; without it: {without}" if without else ""
     return kind(f"{case}: under {tool} it ended with code {code}: {said}{check}")

@@ -16,7 +16,7 @@ from opbench.insight.defaults import ChosenFor
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.fusion import cheaper_way, fused_nodes, parts, taken_apart
+from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused
 from opbench.networks.plan.layout_choice import choose_layouts
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import ChoosingOptions, NetOptions
@@ -30,9 +30,9 @@ from opbench.networks.plan.plan import (
     choose,
     current,
     load_plan,
-    timed,
+    timed_cases,
 )
-from opbench.networks.plan.preparing import PREPARE
+from opbench.networks.plan.setup_launches import PREPARE
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
@@ -55,7 +55,7 @@ class Rewrite:
     """Notes on what the transformation changed."""
 
 
-def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
+def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """Return the graph after the enabled passes, and what each pass changed."""
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE)):
@@ -72,7 +72,7 @@ def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     return graph, said
 
 
-def planned(
+def plan_network(
     graph: Graph,
     options: NetOptions,
     results: Results,
@@ -86,10 +86,10 @@ def planned(
     """
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
-        graph, said = _as_planned(graph, options, plan)
+        graph, said = _follow_plan(graph, options, plan)
         return graph, plan, [said]
-    graph, said = laid_out(graph, options, results, device)
-    graph, apart = split_up(graph, options, results)
+    graph, said = convert_layouts(graph, options, results, device)
+    graph, apart = split_slow_fusions(graph, options, results)
     wanted = PlanOptions(
         options.precision,
         gpu,
@@ -107,7 +107,7 @@ def planned(
 # Layouts and fusion -----------------------------------------------------------------------------------------------
 
 
-def laid_out(
+def convert_layouts(
     graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
 ) -> tuple[Graph, Rewrite]:
     """Return the graph with a layout for every node that can use either one.
@@ -118,9 +118,9 @@ def laid_out(
     if options.layout in ("nchw", "nhwc"):
         chosen = dict.fromkeys(able, options.layout)
     elif options.layout == "auto":
-        unknown_nodes = uncovered(graph, options, results) if results else []
+        unknown_nodes = uncovered_nodes(graph, options, results) if results else []
         if results and not unknown_nodes:
-            chosen = choose_layouts(graph, cheaper_way(_cost(results, options)))
+            chosen = choose_layouts(graph, cheaper_fusion(_cost_function(results, options)))
         else:
             chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
@@ -132,9 +132,9 @@ def laid_out(
     return _in_layouts(graph, chosen)
 
 
-def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
+def uncovered_nodes(graph: Graph, options: NetOptions, results: Results) -> list[str]:
     """Return the nodes that no result covers in any layout."""
-    cost = cheaper_way(_cost(results, options))
+    cost = cheaper_fusion(_cost_function(results, options))
 
     def problems_of(node: Node) -> list[Operator]:
         if not works_on_images(graph, node):
@@ -146,7 +146,7 @@ def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
 
 def _require_fitting_results(graph: Graph, options: NetOptions, results: Results) -> None:
     """Raise UsageError, with the command that measures them, if no case of the given runs covers any node."""
-    if options.tune or not options.results or len(uncovered(graph, options, results)) < len(graph.nodes):
+    if options.tune or not options.results or len(uncovered_nodes(graph, options, results)) < len(graph.nodes):
         return
     node = graph.nodes[0]
     others = [problem for (operator, problem), entries in results.items() if entries and operator == node.operator]
@@ -155,8 +155,9 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
     tuned = next_command("net run", options.network, variants=options.variants, tune=True)
     raise UsageError(
-        f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
-        f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
+        f"--results {' '.join(map(str, options.results))}: these results contain no correct and timed case for a "
+        f"node of {graph.name} (with its sizes and {options.precision}); {node.name} is {node.operator} "
+        f"{node.problem}, {has}. Measure on "
         f"a GPU: {measured}{tuned}; without --results each node gets a default"
     )
 
@@ -169,7 +170,7 @@ def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
     return laid, Rewrite("layouts", True, (words,))
 
 
-def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
+def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
     """Return the graph in the layouts that the cases of a plan require, with the fused nodes split that have two cases.
 
     A layout that the user names takes precedence.
@@ -178,10 +179,10 @@ def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, R
     cases = {name: choice.case for name, choice in plan.choices.items()}
     chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
     laid, said = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
-    return taken_apart(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
+    return split_fused(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
 
 
-def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
+def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
     """Return the graph with those fused nodes split whose parts are faster by more than the measurement uncertainty.
 
     The parts need memory for the values between them; a node stays fused if the memory limit leaves no room.
@@ -190,29 +191,31 @@ def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
     apart: list[str] = []
     for name in fused_nodes(graph):
         problem = graph.node(name).problem
-        fused = _fastest(results, options, problem)
-        two = [entry for part in parts(problem) or () if (entry := _fastest(results, options, part))]
+        fused = _fastest_case(results, options, problem)
+        two = [entry for part in parts(problem) or () if (entry := _fastest_case(results, options, part))]
         if len(two) < 2 or (fused and sum(entry.high_s for entry in two) >= fused.low_s):
             continue
         times = f"its parts take {units.time(sum(e.kernel_s for e in two))}"
         times += f", fused they take {units.time(fused.kernel_s)}" if fused else ", fused they were not measured"
-        trial = taken_apart(graph, [*apart, name])
+        trial = split_fused(graph, [*apart, name])
         if options.memory_bytes is not None and max(live_bytes(trial).values()) > options.memory_bytes:
-            said.append(f"{name}: stays fused, as the memory allowed has no room for what lies between: {times}")
+            said.append(
+                f"{name}: stays fused, because the memory limit leaves no room for the intermediate values: {times}"
+            )
             continue
         apart.append(name)
-        said.append(f"{name}: taken apart, as {times}")
-    return taken_apart(graph, apart), Rewrite("split_up", True, tuple(said))
+        said.append(f"{name}: split, because {times}")
+    return split_fused(graph, apart), Rewrite("split_up", True, tuple(said))
 
 
-def _fastest(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
+def _fastest_case(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
     entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
     return entries[0] if entries else None
 
 
-def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
+def _cost_function(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
     def cost(problem: Operator) -> float | None:
-        entry = _fastest(results, options, problem)
+        entry = _fastest_case(results, options, problem)
         return entry.kernel_s if entry else None
 
     return cost
@@ -225,7 +228,7 @@ def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, cat
     """Return the results of the given runs and of cases measured now; raises UsageError for runs that cover no node."""
     results = gather(options.results, catalog)
     _require_fitting_results(graph, options, results)
-    return {**results, **_tuned(graph, options, backend, tell, catalog)} if options.tune else results
+    return {**results, **_measure_candidates(graph, options, backend, tell, catalog)} if options.tune else results
 
 
 def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
@@ -235,18 +238,18 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
         found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
     merged: dict[tuple[str, str], list[TimedCase]] = {}
     for result, source in found.values():
-        for key, entries in timed([result], source).items():
+        for key, entries in timed_cases([result], source).items():
             merged.setdefault(key, []).extend(entries)
     return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
 
 
-def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
+def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
     """Measure the cases that could serve the network's nodes, in every layout that is possible."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
     for layout in layouts:
-        laid, _ = laid_out(graph, replace(options, layout=layout), {})
-        graphs += [laid, taken_apart(laid, fused_nodes(laid))]
+        laid, _ = convert_layouts(graph, replace(options, layout=layout), {})
+        graphs += [laid, split_fused(laid, fused_nodes(laid))]
     return measured_here(graphs, options, options.out, tell, catalog)
 
 

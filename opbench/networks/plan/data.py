@@ -10,7 +10,7 @@ import numpy as np
 
 from opbench import units
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarged
+from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
 from opbench.paths import pip_install
 
 TEXTURES = ("grass", "brick")
@@ -125,13 +125,13 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     kind, _, option = name.partition(":")
     plain, _, shift = kind.partition("+")
     if plain == "digits":
-        found = digit_set(_number(name, shift or "0"), _number(name, option) if option else image[2], name)
+        found = digit_set(_read_number(name, shift or "0"), _read_number(name, option) if option else image[2], name)
     elif plain == "textures" and not shift:
-        found = two_texture_images(image[2], _number(name, option or "512"), seed, name)
+        found = two_texture_images(image[2], _read_number(name, option or "512"), seed, name)
     elif Path(name).is_dir():
-        found = _folder(Path(name))
+        found = _read_folder(Path(name))
     elif name.endswith(".npz"):
-        found = _file(Path(name))
+        found = _read_file(Path(name))
     else:
         raise UsageError(
             f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz"
@@ -139,12 +139,12 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     if found.images.shape[1:] != tuple(image[1:]):
         raise UsageError(
             f"--data {name}: its images are {list(found.images.shape[1:])}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_remedy(plain, found.images.shape, image, network)}"
+            f"{list(image[1:])}{_fitting_command(plain, found.images.shape, image, network)}"
         )
     return found
 
 
-def _remedy(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
+def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
     """Return the command to use instead of a data set whose images do not fit; empty for a user's own files."""
     if plain not in NETWORK_OF:
         return ""
@@ -169,9 +169,9 @@ def _require_moderate(name: str, pictures: int, size: int) -> None:
         )
 
 
-def _number(name: str, text: str) -> int:
+def _read_number(name: str, text: str) -> int:
     if not text.isdigit():
-        raise UsageError(f"--data {name}: '{text}' is no whole number")
+        raise UsageError(f"--data {name}: '{text}' is not a whole number")
     return int(text)
 
 
@@ -190,7 +190,7 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
     test = images[held]
     _require_moderate(name, len(trained), size)
     if size != images.shape[2]:
-        trained, test = enlarged(trained, size), enlarged(test, size)
+        trained, test = enlarge_images(trained, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
     return DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
 
@@ -209,14 +209,14 @@ def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
         raise EnvironmentFault(f"textures come with scikit-image; {pip_install('nets')}") from None
     rng = np.random.default_rng([seed, size])
     factor = max(1, -(-size // (PHOTO - TRAINED_ROWS)))
-    plain = [_ranked(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
+    plain = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
     plain = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in plain]
 
     def draw(number: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         images = np.empty((number, 1, size, size), np.float32)
         masks = np.empty_like(images)
         for index in range(number):
-            mask, pieces = _blob(rng, size), []
+            mask, pieces = _random_mask(rng, size), []
             for texture in plain:
                 top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * PHOTO - size + 1)
                 pieces.append(texture[top : top + size, left : left + size])
@@ -228,13 +228,13 @@ def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
     return DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
 
 
-def _ranked(image: np.ndarray) -> np.ndarray:
+def _to_ranks(image: np.ndarray) -> np.ndarray:
     grey = image.mean(axis=2) if image.ndim == 3 else image
     ranks = grey.reshape(-1).argsort(kind="stable").argsort(kind="stable")
     return (ranks / (ranks.size - 1) - 0.5).reshape(grey.shape)
 
 
-def _blob(rng: np.random.Generator, size: int) -> np.ndarray:
+def _random_mask(rng: np.random.Generator, size: int) -> np.ndarray:
     """Return a mask of about half the pixels: those where a sum of a few long waves is above its median."""
     y, x = np.mgrid[0:size, 0:size] / size
     total = np.zeros((size, size))
@@ -245,7 +245,7 @@ def _blob(rng: np.random.Generator, size: int) -> np.ndarray:
     return mask
 
 
-def _file(path: Path) -> DataSet:
+def _read_file(path: Path) -> DataSet:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -254,37 +254,37 @@ def _file(path: Path) -> DataSet:
     for name in ("images", "targets"):
         if name not in found:
             raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(found)})")
-    images, targets = np.asarray(found["images"], np.float32), _targets(found["targets"])
+    images, targets = np.asarray(found["images"], np.float32), _convert_targets(found["targets"])
     if "held_images" in found and "held_targets" in found:
-        held = np.asarray(found["held_images"], np.float32), _targets(found["held_targets"])
-        return DataSet(str(path), images, targets, *held, loss=_usual(targets))
+        held = np.asarray(found["held_images"], np.float32), _convert_targets(found["held_targets"])
+        return DataSet(str(path), images, targets, *held, loss=_usual_loss(targets))
     return own_data(images, targets, str(path))
 
 
-def _targets(array: np.ndarray) -> np.ndarray:
+def _convert_targets(array: np.ndarray) -> np.ndarray:
     whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
     return np.asarray(array, np.int32 if whole else np.float32)
 
 
-def _usual(targets: np.ndarray) -> str:
+def _usual_loss(targets: np.ndarray) -> str:
     return "cross_entropy" if targets.dtype == np.int32 else "mse"
 
 
 def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
     """Return a data set of images (items, c, h, w) and their classes or arrays; each fifth item is in the test set."""
-    images, targets = np.asarray(images, np.float32), _targets(targets)
+    images, targets = np.asarray(images, np.float32), _convert_targets(targets)
     held = np.arange(len(images)) % TEST_EVERY == 0
-    return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual(targets))
+    return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual_loss(targets))
 
 
-def _folder(path: Path) -> DataSet:
+def _read_folder(path: Path) -> DataSet:
     """Return pictures by class, in the order of the subfolders' names; grey values from 0 to 1."""
     kinds = sorted(folder for folder in path.iterdir() if folder.is_dir())
     images: list[np.ndarray] = []
     targets: list[int] = []
     for number, kind in enumerate(kinds):
         for file in sorted(f for f in kind.iterdir() if f.suffix.lower() in PICTURES):
-            images.append(_picture(file))
+            images.append(_read_picture(file))
             targets.append(number)
             if images[0].shape != images[-1].shape:
                 raise UsageError(
@@ -296,7 +296,7 @@ def _folder(path: Path) -> DataSet:
     return own_data(np.stack(images), np.asarray(targets, np.int32), str(path))
 
 
-def _picture(file: Path) -> np.ndarray:
+def _read_picture(file: Path) -> np.ndarray:
     try:
         if file.suffix == ".npy":
             array = np.load(file, allow_pickle=False)

@@ -20,7 +20,7 @@ from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
 from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
-from opbench.networks.plan.preparing import prepared_once, workspace_of
+from opbench.networks.plan.setup_launches import prepared_once, workspace_of
 from opbench.timing.clock import Launch
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -203,11 +203,11 @@ class Context:
         self._graph: Recording | None = None
         with _ONE_AT_A_TIME:
             try:
-                self._placed = self._place()
+                self._placed = self._allocate_values()
                 self._parts: dict[tuple[str, int, str], Buffer] = {}
                 self.launches = {node.name: self.bound(node) for node in nodes}
                 if graph and not left_out and isinstance(network.backend, Recorder):
-                    self._graph = self._recorded(network.backend, parallel)
+                    self._graph = self._record_graph(network.backend, parallel)
             except BaseException:
                 self.close()
                 raise
@@ -217,7 +217,7 @@ class Context:
 
     # Memory -------------------------------------------------------------------------------------------------------
 
-    def _place(self) -> dict[str, Buffer]:
+    def _allocate_values(self) -> dict[str, Buffer]:
         graph, backend = self.network.graph, self.network.backend
         given = {**self.network.weights, **self.network.state}
         own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in given]
@@ -275,7 +275,7 @@ class Context:
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 
-    def _recorded(self, backend: Recorder, parallel: bool) -> Recording:
+    def _record_graph(self, backend: Recorder, parallel: bool) -> Recording:
         """Run every node once outside the graph, to load its code; then record all of them as one graph."""
         graph = self.network.graph
         order = {node.name: index for index, node in enumerate(graph.nodes)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from opbench.graph.graph import Graph
-from opbench.graph.passes import rebuilt
+from opbench.graph.passes import rebuild_graph
 from opbench.graph.values import Node
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -27,7 +27,7 @@ def parts(problem: Operator) -> tuple[Operator, Operator] | None:
     )
 
 
-def cheaper_way(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
+def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
     """Return a function that gives the lower cost of a problem fused or split; None if neither cost is known."""
 
     def either(problem: Operator) -> float | None:
@@ -46,7 +46,7 @@ def fused_nodes(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if parts(node.problem)]
 
 
-def taken_apart(graph: Graph, names: Collection[str]) -> Graph:
+def split_fused(graph: Graph, names: Collection[str]) -> Graph:
     """Return the network with each of these nodes split in two: NAME.joined, with a result of that name, and NAME."""
     nodes, values = [], dict(graph.values)
     for node in graph.nodes:
@@ -61,4 +61,4 @@ def taken_apart(graph: Graph, names: Collection[str]) -> Graph:
         rest = {tensor: value for tensor, value in node.inputs.items() if tensor not in first}
         nodes.append(Node(name, two[0].name, two[0], first, {out.name: name}))
         nodes.append(Node(node.name, two[1].name, two[1], {"image": name, **rest}, node.outputs))
-    return rebuilt(graph, values, nodes, graph.weights)
+    return rebuild_graph(graph, values, nodes, graph.weights)

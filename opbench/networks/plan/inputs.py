@@ -41,7 +41,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(images, np.float32), classes.astype(np.int64)
 
 
-def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def digits_test_set(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return images and classes of the test digits; `count` of them, repeated in turn if there are fewer."""
     images, classes = digits()
     chosen = np.arange(0, len(images), TEST_EVERY)
@@ -49,7 +49,7 @@ def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     return images[chosen], classes[chosen]
 
 
-def enlarged(images: np.ndarray, size: int) -> np.ndarray:
+def enlarge_images(images: np.ndarray, size: int) -> np.ndarray:
     """Return images (n, c, h, w) at size x size: each pixel is the nearest of the given image."""
     place = np.arange(size) * images.shape[2] // size
     return np.ascontiguousarray(images[:, :, place][:, :, :, place])

@@ -9,7 +9,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import (
     allowed_layouts,
     check_layouts,
-    conversion,
+    conversion_problem,
     image_under,
     is_image,
     problem_in,
@@ -64,8 +64,8 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
             continue
         source = next((_vertex(node) for node in nodes.values() if name in node.outputs.values()), "nchw")
         some_nhwc, some_nchw = f"nhwc:{name}", f"nchw:{name}"
-        pay(source, some_nhwc, cost(conversion(value, "nhwc")))
-        pay(some_nchw, source, cost(conversion(value, "nchw")))
+        pay(source, some_nhwc, cost(conversion_problem(value, "nhwc")))
+        pay(some_nchw, source, cost(conversion_problem(value, "nchw")))
         for reader in sorted(readers):
             pay(some_nhwc, reader, None)
             pay(reader, some_nchw, None)
@@ -73,8 +73,8 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
         _, (_, nhwc) = networkx.minimum_cut(cut, "nchw", "nhwc")
     except networkx.NetworkXUnbounded:
         raise UsageError(
-            f"{graph.name}: no choice of layouts works; a node that is there in one layout only needs "
-            f"a conversion ({CONVERSION}) that nothing computes"
+            f"{graph.name}: no choice of layouts works; a node that exists in only one layout needs a conversion "
+            f"({CONVERSION}) that nothing computes"
         ) from None
     return {name: "nhwc" if _vertex(node) in nhwc else "nchw" for name, node in nodes.items()}
 

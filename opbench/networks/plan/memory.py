@@ -69,13 +69,16 @@ def plan_memory(
     buffers = [*values, *extra]
     before = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
     apart = [[_may_share(one, other, before) for other in buffers] for one in buffers]
-    places = min((_placed(buffers, apart, order) for order in _orders(buffers)), key=lambda p: _end(buffers, p))
+    places = min(
+        (_place_buffers(buffers, apart, order) for order in _placement_orders(buffers)),
+        key=lambda p: _end_offset(buffers, p),
+    )
     return MemoryPlan(
         offsets={buffer.name: place for buffer, place in zip(values, places, strict=False)},
         workspaces={buffer.name: place for buffer, place in zip(extra, places[len(values) :], strict=True)},
-        peak_bytes=_end(buffers, places),
+        peak_bytes=_end_offset(buffers, places),
         naive_bytes=sum(buffer.size for buffer in buffers),
-        lower_bound_bytes=max(_live(buffers, len(graph.nodes)), default=0),
+        lower_bound_bytes=max(_live_bytes(buffers, len(graph.nodes)), default=0),
     )
 
 
@@ -84,7 +87,7 @@ def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
 
     Workspaces are not included.
     """
-    totals = _live(_values(graph, keep_inputs), len(graph.nodes))
+    totals = _live_bytes(_values(graph, keep_inputs), len(graph.nodes))
     return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
 
 
@@ -134,7 +137,7 @@ def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
     return done(one, other) or done(other, one)
 
 
-def _live(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
+def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
     """Return the bytes that are live before, during each node and after, with nodes one after another."""
     totals = [0] * (nodes + 2)
     for buffer in buffers:
@@ -144,7 +147,7 @@ def _live(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
     return totals
 
 
-def _orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
+def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
     """Return orders in which to place buffers: largest first, longest lived first, and in order of creation."""
     every = range(len(buffers))
     by_size = sorted(every, key=lambda i: (-buffers[i].size, buffers[i].start))
@@ -152,7 +155,7 @@ def _orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
     return [by_size, by_bytes_and_life, list(every)]
 
 
-def _placed(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
+def _place_buffers(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
     """Return the offset of each buffer: the smallest gap that fits between placed buffers that it cannot share with."""
     places = [-1] * len(buffers)
     for i in order:
@@ -167,5 +170,5 @@ def _placed(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: 
     return places
 
 
-def _end(buffers: Sequence[_Buffer], places: Sequence[int]) -> int:
+def _end_offset(buffers: Sequence[_Buffer], places: Sequence[int]) -> int:
     return max((place + buffer.size for place, buffer in zip(places, buffers, strict=True)), default=0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from opbench.backend.base import DeviceClock
 from opbench.networks.plan.executor import Context
-from opbench.timing.clock import Turns
+from opbench.timing.clock import LaunchSource
 from opbench.timing.sampling import TimingOptions
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
@@ -15,7 +15,7 @@ CHAINS = 15
 """Number of passes over the nodes, which are timed one by one; the median counts."""
 
 
-def node_samples(context: Context, clock: DeviceClock, turns: Turns | None = None) -> dict[str, list[float]]:
+def node_samples(context: Context, clock: DeviceClock, turns: LaunchSource | None = None) -> dict[str, list[float]]:
     """Return each node's time within the network, its input left by the node before: one sample in seconds per pass.
 
     `turns` renew the network before each pass, and may check its results.

@@ -51,8 +51,8 @@ def check_nodes(
     For a node that is not right the reference supplies the outputs, so that later nodes are judged on their own. A node
     that takes longer than `limit_s` seconds counts as hanging.
     """
-    broken = _build(cases, worker)
-    values = {name: _stored(graph, name, array) for name, array in inputs.items()}
+    broken = _compile_cases(cases, worker)
+    values = {name: _to_stored_form(graph, name, array) for name, array in inputs.items()}
     found = {}
     for node in graph.nodes:
         on_start(node.name)
@@ -66,15 +66,15 @@ def check_nodes(
         if case.name in broken:
             found[node.name] = NodeCheck("failed", broken[case.name])
         else:
-            found[node.name], outputs = _checked(case, given, worker, limit_s)
+            found[node.name], outputs = _check_node(case, given, worker, limit_s)
         if not found[node.name].right:
-            outputs = _reference(node, given)
+            outputs = _reference_outputs(node, given)
         for name, value in node.outputs.items():
-            _keep(graph, values, value, outputs[name])
+            _store_output(graph, values, value, outputs[name])
     return found
 
 
-def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
+def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     """Compile all cases together; return by case why some of them cannot run."""
     different = list({case.name: case for case in cases.values()}.values())
     broken: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     return broken
 
 
-def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
+def _check_node(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
     """Return the check of one node and, if it is right, its outputs."""
     try:
         checked = worker.ask(Check(pack(case), given), limit_s)
@@ -116,11 +116,11 @@ def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
     """Return a value in its stored form, flat: a weight, an input, a state, or an output of a node."""
     base, start, end = graph.place(name)
     if base not in values:
-        values[base] = graph.state[base] if base in graph.state else _stored(graph, base, graph.weights[base])
+        values[base] = graph.state[base] if base in graph.state else _to_stored_form(graph, base, graph.weights[base])
     return values[base].reshape(-1)[start:end]
 
 
-def _keep(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
+def _store_output(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
     """Store an output of a node: a value of its own, or a part of a state."""
     base, start, end = graph.place(name)
     if base == name:
@@ -131,11 +131,11 @@ def _keep(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
     values[base].reshape(-1)[start:end] = written.reshape(-1)
 
 
-def _stored(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
+def _to_stored_form(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(to_storage(array, graph.values[name].dtype))
 
 
-def _reference(node: Node, given: Arrays) -> Arrays:
+def _reference_outputs(node: Node, given: Arrays) -> Arrays:
     """Return the outputs that the node should compute, in their stored form."""
     reference = node.problem.reference_outputs(given)
     return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}

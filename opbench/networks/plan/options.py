@@ -76,11 +76,11 @@ class ChoosingOptions:
         if self.precision not in ALLOWED:
             raise UsageError(unknown("precision", self.precision, ALLOWED, where="--precision"))
         if self.plan and self.memory_bytes:
-            raise UsageError("--memory decides what is chosen, and --plan has chosen; give one of them")
+            raise UsageError("--memory and --plan both choose the variants; give only one of them")
         if self.plan and self.tune:
-            raise UsageError("--tune measures to choose, and --plan has chosen; give one of them")
+            raise UsageError("--tune and --plan both choose the variants; give only one of them")
         if self.leave_out and not self.tune:
-            raise UsageError("--leave-out names what --tune does not measure; add --tune, or leave it out")
+            raise UsageError("--leave-out excludes variants from --tune; add --tune, or remove --leave-out")
 
     def resolved(self) -> str:
         """Return the backend to run on; raises UsageError if it has no clock and measurements are requested."""
@@ -92,12 +92,12 @@ class ChoosingOptions:
             raise UsageError(f"{needs}, and the cpu backend has no clock; {instead}")
         if not (missing := cuda.why_missing()):
             return name
-        raise EnvironmentFault(f"{needs}: {missing}; without: {self._elsewhere()} --backend cpu")
+        raise EnvironmentFault(f"{needs}: {missing}; without: {self._command_without_gpu()} --backend cpu")
 
     def _needs_clock(self) -> str:
         return "--tune measures" if self.tune else ""
 
-    def _elsewhere(self) -> str:
+    def _command_without_gpu(self) -> str:
         return "the same command"
 
 
@@ -146,5 +146,5 @@ class NetOptions(ChoosingOptions):
     def _needs_clock(self) -> str:
         return super()._needs_clock() or ("--compare times PyTorch on a GPU" if self.compare else "")
 
-    def _elsewhere(self) -> str:
+    def _command_without_gpu(self) -> str:
         return next_command("net run", self.network, variants=self.variants)

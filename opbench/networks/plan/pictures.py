@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.networks.plan.inputs import enlarged, held_out_digits, photographs
+from opbench.networks.plan.inputs import digits_test_set, enlarge_images, photographs
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,37 +22,37 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
     """
     n, c, h, w = image
     if source.endswith(".npy"):
-        return _array(Path(source), image)
+        return _read_array(Path(source), image)
     if source == "digits":
-        return _digits(image)
+        return _test_digits(image)
     if source == "photo":
         return photographs(image)
     if c not in (1, 3):
         raise UsageError(
             f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
         )
-    return np.repeat(_fitted(_opened(Path(source)), c, h, w)[None], n, axis=0)
+    return np.repeat(_fit_to_shape(_open_picture(Path(source)), c, h, w)[None], n, axis=0)
 
 
 def labels(source: str, count: int) -> tuple[int, ...]:
     """Return the classes of `count` pictures of a source; empty if they are not known."""
     if source != "digits":
         return ()
-    _, classes = held_out_digits(count)
+    _, classes = digits_test_set(count)
     return tuple(map(int, classes))
 
 
-def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
+def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
     """Return test digits, repeated in turn, enlarged as for training."""
-    found, _ = held_out_digits(image[0])
+    found, _ = digits_test_set(image[0])
     if image[1] != 1 or image[2] != image[3]:
         raise UsageError(
             f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file"
         )
-    return found if image[2] == found.shape[2] else enlarged(found, image[2])
+    return found if image[2] == found.shape[2] else enlarge_images(found, image[2])
 
 
-def _opened(path: Path) -> Image.Image:
+def _open_picture(path: Path) -> Image.Image:
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -60,12 +60,12 @@ def _opened(path: Path) -> Image.Image:
             picture.load()
             return picture
     except UnidentifiedImageError:
-        raise UsageError(f"{path}: is no picture; a PNG or JPEG file, a .npy array, digits or photo") from None
+        raise UsageError(f"{path}: is not a picture; give a PNG or JPEG file, a .npy array, digits or photo") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}; or use digits or photo") from None
 
 
-def _fitted(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
+def _fit_to_shape(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
     from PIL import Image, ImageOps
 
     mode = "L" if c == 1 else "RGB"
@@ -73,7 +73,7 @@ def _fitted(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
     return (np.asarray(fitted, np.float32) / 255).reshape(h, w, c).transpose(2, 0, 1)
 
 
-def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+def _read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -13,13 +13,13 @@ from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
 from opbench.graph.problems import ALLOWED
 from opbench.graph.values import Node
-from opbench.insight.defaults import ChosenFor, ranked
+from opbench.insight.defaults import ChosenFor, rank_cases
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant, print_config
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
-from opbench.networks.plan.preparing import constants, workspace_of
+from opbench.networks.plan.setup_launches import constants, workspace_of
 from opbench.networks.records.training import original
 from opbench.records import read_record, to_json
 from opbench.results.result import Result
@@ -82,11 +82,11 @@ class Plan:
                 raise UsageError(
                     f"{node.name}: {unknown('node of the plan', node.name, self.choices)}; make one: --tune"
                 )
-            found[node.name] = _case(catalog, node, self.choices[node.name].case)
+            found[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
         return found
 
 
-def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
+def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
     """Return the right, measured cases by operator and printed problem, fastest first."""
     found: dict[tuple[str, str], list[TimedCase]] = {}
     for result in results:
@@ -113,7 +113,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 def current(results: Results, catalog: Catalog) -> Results:
     """Return the results without cases that no longer exist and without cases whose bits vary from run to run."""
     known = {
-        operator: {f"{v.id}{print_config(c)}" for v in _reproducible(catalog, operator) for c in v.configs}
+        operator: {f"{v.id}{print_config(c)}" for v in _reproducible_variants(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
     }
     return {
@@ -161,7 +161,7 @@ def choose(
         if first[node.name] != node.name:
             continue
         found = best(results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries)
-        cases = [_case(catalog, node, e.case) for e in found]
+        cases = [_planned_case(catalog, node, e.case) for e in found]
         if not cases:
             found = committed_times(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
@@ -185,7 +185,7 @@ def choose(
             if not fitting:
                 return name
             measured = [entries[case] for case in fitting if case in entries]
-            found[name] = _chosen(measured, needs) if measured else Choice(fitting[0])
+            found[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
         return {node.name: found[first[node.name]] for node in graph.nodes}
 
     def peak(choices: Mapping[str, Choice]) -> int:
@@ -222,7 +222,7 @@ def choose(
     raise UsageError(f"{why}; the least that does is {least:,}")
 
 
-def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
+def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
     tied = [e for e in entries if e.low_s <= entries[0].high_s]
     others = [e for e in entries if e.low_s > entries[0].high_s]
     chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
@@ -238,7 +238,9 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
     if not entries:
         return []
     entry = min(entries, key=lambda e: e.winner.median_s)
-    known = {f"{v.id}{print_config(c)}{problem}" for v in _reproducible(catalog, problem.name) for c in v.configs}
+    known = {
+        f"{v.id}{print_config(c)}{problem}" for v in _reproducible_variants(catalog, problem.name) for c in v.configs
+    }
     return [
         TimedCase(time.case, entry.precision, time.median_s, time.low_s, time.high_s, False, f"run {run_of(time)}")
         for time in (entry.winner, *entry.ties)
@@ -254,7 +256,9 @@ def defaults(
     The inputs in `constant` do not change.
     """
     ladder = [
-        v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
+        v
+        for v in _reproducible_variants(catalog, node.operator)
+        if not v.is_library and v.precision in ALLOWED[precision]
     ]
     fitting = [
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
@@ -265,7 +269,7 @@ def defaults(
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
             f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}"
         )
-    return ranked(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
+    return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
@@ -280,7 +284,7 @@ def candidates(
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
-        for variant in _reproducible(catalog, operator):
+        for variant in _reproducible_variants(catalog, operator):
             if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
                 continue
             if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
@@ -292,7 +296,7 @@ def candidates(
     return list(cases.values())
 
 
-def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
+def _reproducible_variants(catalog: Catalog, operator: str) -> list[Variant]:
     """Return the variants that a network can use: with varying bits a run would not be reproducible.
 
     A kernel that only updates its output is excluded too: a network's memory has no initial value there.
@@ -304,14 +308,14 @@ def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
     ]
 
 
-def _case(catalog: Catalog, node: Node, name: str) -> Case:
+def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
     """Return the case that a plan names for a node."""
     try:
         case = catalog.case(name)
     except UsageError as error:
         raise UsageError(f"{node.name}: {error}") from None
     if case.variant.operator != node.operator:
-        raise UsageError(f"{node.name}: '{name}' is no case of {node.operator}")
+        raise UsageError(f"{node.name}: '{name}' is not a case of {node.operator}")
     return case
 
 
@@ -330,7 +334,7 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
         raise UsageError(f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}")
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
-            f"{path}: the plan was made on {plan.gpu}, this is {gpu}: what is fastest there need not be here; "
-            "make one with --tune"
+            f"{path}: the plan was made on {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; "
+            "make a plan with --tune"
         )
     return plan

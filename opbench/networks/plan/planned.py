@@ -14,12 +14,12 @@ from opbench.graph.graph import Graph
 from opbench.insight.defaults import target
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.choosing import planned, results_for, rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes, plan_network, results_for
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
-from opbench.networks.plan.preparing import PREPARE
 from opbench.networks.plan.running import make_graph
+from opbench.networks.plan.setup_launches import PREPARE
 from opbench.running.runner import Tell
 
 
@@ -80,11 +80,11 @@ def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) ->
     """
     options = NetOptions(graph.name, **changes)
     name, catalog = options.resolved(), Catalog(options.variants)
-    fused, passes = rewritten(graph, options)
+    fused, passes = apply_enabled_passes(graph, options)
     results = results_for(fused, options, name, tell, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
-    ready, chosen, decided = planned(
+    ready, chosen, decided = plan_network(
         fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
     )
     made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE not in options.without)

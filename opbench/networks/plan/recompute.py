@@ -40,7 +40,7 @@ class Again:
     """Bytes that the repeated computation moves."""
 
 
-def fitted(
+def fit_to_memory(
     training: Training,
     memory_bytes: int,
     chosen: Callable[[Graph, int | None], Plan],
@@ -61,15 +61,15 @@ def fitted(
         if excess <= 0:
             choices = {node.name: plan.choices[original(node.name)] for node in step.graph.nodes}
             return replace(plan, choices=choices, again=tuple(again))
-        step, further = recomputed(step, allowed, sizes)
+        step, further = recompute_values(step, allowed, sizes)
         again += further
         if not further:
-            if _most(step.graph, sizes)[0] > allowed:
+            if _peak_memory(step.graph, sizes)[0] > allowed:
                 return replace(chosen(step.graph, memory_bytes), again=tuple(again))
             allowed -= max(excess, memory_bytes // 64)  # Gaps between buffers need room, too.
 
 
-def recomputed(
+def recompute_values(
     training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NONE
 ) -> tuple[Training, list[tuple[str, int]]]:
     """Return the step with values recomputed until the live bytes are within the limit, as far as possible.
@@ -82,41 +82,45 @@ def recomputed(
     """
     done: list[tuple[str, int]] = []
     while True:
-        most, moment = _most(training.graph, workspaces)
-        better = _better(training, moment, workspaces) if most > limit_bytes else None
+        most, moment = _peak_memory(training.graph, workspaces)
+        better = _best_recomputation(training, moment, workspaces) if most > limit_bytes else None
         if better is None:
             return training, done
         again, training = better
         done.append((again.value, again.moment))
 
 
-def replayed(training: Training, again: Sequence[tuple[str, int]]) -> Training:
+def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Training:
     """Return the step with the values of a plan recomputed; raises UsageError for a value that it does not have."""
     for value, moment in again:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(f"the plan computes '{value}' again, which the step does not compute; leave out --plan")
-        training = _with(training, value, moment)
+        training = _with_recomputation(training, value, moment)
     return training
 
 
-def _most(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
+def _peak_memory(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
     """Return the most bytes live while a node runs, including its workspace, and the number of the first such node."""
     live = live_bytes(graph)
     totals = [live[node.name] + workspaces.get(original(node.name), 0) for node in graph.nodes]
     return max(totals), totals.index(max(totals))
 
 
-def _better(training: Training, moment: int, workspaces: Mapping[str, int]) -> tuple[Again, Training] | None:
+def _best_recomputation(
+    training: Training, moment: int, workspaces: Mapping[str, int]
+) -> tuple[Again, Training] | None:
     """Return the cheapest recomputation that lowers the live bytes at a moment and raises them nowhere above that
     level.
     """
     graph = training.graph
-    name, before = graph.nodes[moment].name, _most(graph, workspaces)[0]
+    name, before = graph.nodes[moment].name, _peak_memory(graph, workspaces)[0]
     live = live_bytes(graph)[name]
-    cheapest = sorted(_candidates(training, moment), key=lambda a: (a.moved_bytes / a.saved_bytes, a.value))
+    cheapest = sorted(
+        _recomputation_candidates(training, moment), key=lambda a: (a.moved_bytes / a.saved_bytes, a.value)
+    )
     for again in cheapest:
-        tried = _with(training, again.value, moment)
-        if _most(tried.graph, workspaces)[0] <= before and live_bytes(tried.graph)[name] < live:
+        tried = _with_recomputation(training, again.value, moment)
+        if _peak_memory(tried.graph, workspaces)[0] <= before and live_bytes(tried.graph)[name] < live:
             return again, tried
     return None
 
@@ -124,9 +128,9 @@ def _better(training: Training, moment: int, workspaces: Mapping[str, int]) -> t
 # What could be computed again -------------------------------------------------------------------------------------
 
 
-def _candidates(training: Training, moment: int) -> list[Again]:
+def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
     graph, groups = training.graph, training.groups
-    readers = _readers(graph)
+    readers = _reading_nodes(graph)
     runs = Counter(original(node.name) for node in graph.nodes)
     found = []
     for number, node in enumerate(graph.nodes[:moment]):
@@ -137,15 +141,15 @@ def _candidates(training: Training, moment: int) -> list[Again]:
         for value in node.outputs.values():
             late = [place for place in readers.get(value, ()) if place > moment]
             now = moment in readers.get(value, ())
-            if not late or now or number == moment or not _is_own(graph, value):
+            if not late or now or number == moment or not _owns_memory(graph, value):
                 continue
-            saved = aligned(graph.values[value].nbytes) - _kept_for_it(graph, node, readers, moment, late[0])
-            if saved > 0 and _repeats(graph, node, late[0]):
+            saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(graph, node, readers, moment, late[0])
+            if saved > 0 and _can_repeat(graph, node, late[0]):
                 found.append(Again(value, moment, saved, node.problem.bytes()))
     return found
 
 
-def _readers(graph: Graph) -> dict[str, list[int]]:
+def _reading_nodes(graph: Graph) -> dict[str, list[int]]:
     """Return the numbers of the nodes that read a value, or a view of it, in order."""
     found: dict[str, list[int]] = {}
     for number, node in enumerate(graph.nodes):
@@ -154,7 +158,7 @@ def _readers(graph: Graph) -> dict[str, list[int]]:
     return found
 
 
-def _is_own(graph: Graph, value: str) -> bool:
+def _owns_memory(graph: Graph, value: str) -> bool:
     """Return whether a value has its own memory in the arena and all its readers read the whole of it."""
     if graph.memory(value)[0] != value or value in graph.state or graph.base(value) in map(graph.base, graph.outputs):
         return False
@@ -162,14 +166,14 @@ def _is_own(graph: Graph, value: str) -> bool:
     return all(part.elements == graph.values[value].elements for part in parts)
 
 
-def _kept_for_it(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
+def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
     """Return the bytes of the node's inputs that would stay live over the moment only for this recomputation."""
     bases = {graph.base(name) for name in node.inputs.values()}
     own = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
     return sum(aligned(graph.values[base].nbytes) for base in own if max(readers[base]) < moment < until)
 
 
-def _repeats(graph: Graph, node: Node, until: int) -> bool:
+def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
     """Return whether the inputs of a node are unchanged, as far as the value depends on them."""
     written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
     updated = {graph.values[name].updates for name in written} - {""}
@@ -183,17 +187,17 @@ def _repeats(graph: Graph, node: Node, until: int) -> bool:
 # Doing so ---------------------------------------------------------------------------------------------------------
 
 
-def _with(training: Training, value: str, moment: int) -> Training:
+def _with_recomputation(training: Training, value: str, moment: int) -> Training:
     """Return the step in which nodes after a moment read a value from a second run of its node."""
     graph, values = training.graph, dict(training.graph.values)
     node = graph.producer(value)
-    late = [number for number in _readers(graph).get(value, ()) if number > moment]
+    late = [number for number in _reading_nodes(graph).get(value, ()) if number > moment]
     if node is None or not late:
         return training
     number = late[0]
     before = {name for one in graph.nodes[:number] for name in one.outputs.values()}
     views = [v.name for v in graph.values.values() if v.of and graph.base(v.name) == value]
-    names = _names(graph, (node.name, *node.outputs.values(), *views))
+    names = _rename_reads(graph, (node.name, *node.outputs.values(), *views))
     outputs = {}
     for tensor, name in node.outputs.items():
         outputs[tensor] = names[name]
@@ -202,7 +206,7 @@ def _with(training: Training, value: str, moment: int) -> Training:
     second = replace(
         node,
         name=names[node.name],
-        inputs={tensor: _updated(graph, name, before) for tensor, name in node.inputs.items()},
+        inputs={tensor: _name_before_update(graph, name, before) for tensor, name in node.inputs.items()},
         outputs=outputs,
     )
     nodes = list(graph.nodes[:number])
@@ -219,7 +223,7 @@ def _with(training: Training, value: str, moment: int) -> Training:
     said = next((lines for name, _, lines in training.said if name == RECOMPUTE), ())
     words = (
         f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
-        f"{units.si(graph.values[value].nbytes, 'B')} need not be kept"
+        f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
     others = tuple(entry for entry in training.said if entry[0] != RECOMPUTE)
     return replace(
@@ -230,7 +234,7 @@ def _with(training: Training, value: str, moment: int) -> Training:
     )
 
 
-def _names(graph: Graph, names: Collection[str]) -> dict[str, str]:
+def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return unused names for a second run."""
     taken = {*graph.values, *(node.name for node in graph.nodes)}
     ending = AGAIN
@@ -239,6 +243,6 @@ def _names(graph: Graph, names: Collection[str]) -> dict[str, str]:
     return {name: f"{name}{ending}" for name in names}
 
 
-def _updated(graph: Graph, name: str, before: Collection[str]) -> str:
+def _name_before_update(graph: Graph, name: str, before: Collection[str]) -> str:
     """Return the name to read in place of a state that was updated meanwhile and that does not matter: see UNUSED."""
     return next((v.name for v in graph.values.values() if v.updates == name and v.name in before), name)

@@ -15,7 +15,7 @@ from opbench.backend.base import Backend, Libraries, Timed
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed
+from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
 from opbench.graph.saving import load
@@ -25,19 +25,19 @@ from opbench.insight.defaults import target
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.choosing import Rewrite, planned, results_for, rewritten
+from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, plan_network, results_for
 from opbench.networks.plan.data import DATA_OF
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
+from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.nodes import NodeCheck, check_nodes
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.peers import AGREEMENT, Peer, facts_of, peers, require_known, time_both
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
-from opbench.networks.plan.preparing import PREPARE
+from opbench.networks.plan.setup_launches import PREPARE
+from opbench.networks.plan.torch_comparison import AGREEMENT, Peer, facts_of, peers, require_known, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
-from opbench.networks.plan.turns import NetworkTurns
 from opbench.networks.records.checkpoints import trained_weights
 from opbench.networks.records.network import (
     FORMAT,
@@ -77,14 +77,14 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     device that is missing or too small.
     """
     name = options.resolved()
-    committed(options.gpu)  # An unknown GPU raises UsageError before anything runs.
+    committed_ceilings(options.gpu)  # An unknown GPU raises UsageError before anything runs.
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
     if options.compare:
         _require_comparable(options, original)
     catalog = Catalog(options.variants)
-    graph, said = rewritten(original, options)
+    graph, said = apply_enabled_passes(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, tell, catalog)
@@ -93,22 +93,22 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     try:
         environment = worker.open()
         place = environment.gpu, environment.sm_count
-        graph, plan, decided = planned(graph, options, results, *place, catalog, target(environment))
+        graph, plan, decided = plan_network(graph, options, results, *place, catalog, target(environment))
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
-        checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
+        checks = _check_all_nodes(graph, cases, inputs, worker, options, tell) if options.check else {}
     finally:
         worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE not in options.without)
-    decided.append(prepared_words(network))
+    decided.append(prepared_text(network))
     try:
-        record = _measured(network, options, original, inputs, environment, checks, tell)
+        record = _measure_network(network, options, original, inputs, environment, checks, tell)
     finally:
         network.close()
     record = replace(
         record,
         passes=tuple(PassRecord(step.name, step.on, tuple(step.said)) for step in (*said, *decided)),
-        nodes=tuple(_chosen(node, plan) for node in record.nodes),
+        nodes=tuple(_with_choice(node, plan) for node in record.nodes),
     )
     keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
@@ -163,7 +163,7 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
-def _checked(
+def _check_all_nodes(
     graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: Tell
 ) -> dict[str, NodeCheck]:
     number = {node.name: place for place, node in enumerate(graph.nodes)}
@@ -175,7 +175,7 @@ def _checked(
     return check_nodes(graph, cases, inputs, worker, options.time_limit_s, on_start)
 
 
-def _measured(
+def _measure_network(
     network: Network,
     options: NetOptions,
     original: Graph,
@@ -205,14 +205,14 @@ def _measured(
             tell(Progress("run", "the whole network", number, number))
             outputs = context.run(inputs)
             reference = original.reference_outputs(inputs) if options.check else {}
-            ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
-        ceilings = _ceilings(environment, backend, options.gpu)
+            ends = _check_outputs(graph, network.cases, outputs, reference) if options.check else {}
+        ceilings = _known_ceilings(environment, backend, options.gpu)
         if isinstance(backend, Timed):
             if not left_out:
                 tell(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
-            turns = NetworkTurns(context, inputs, AGREEMENT * allowed, whole=not left_out)
-            with contextlib.closing(turns), _peers(options, original, inputs, backend) as (found, versions):
+            turns = NetworkLaunches(context, inputs, AGREEMENT * allowed, whole=not left_out)
+            with contextlib.closing(turns), _prepared_peers(options, original, inputs, backend) as (found, versions):
                 if not left_out:
                     facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
                     both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
@@ -225,7 +225,7 @@ def _measured(
         context.close()
     memory = context.memory
     nodes_s = node_times(samples_s)
-    nodes = [_node(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
+    nodes = [_node_record(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
     own = [node.kernel_s for node in nodes if node.kernel_s is not None]
     return Record(
         format=FORMAT,
@@ -263,20 +263,20 @@ def _measured(
         host=host,
         gap_s=total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         between_s=between_s,
-        classes=_classes(outputs, options.labels),
+        classes=_recognised_classes(outputs, options.labels),
         check=_network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
         peers=told,
     )
 
 
-def prepared_words(network: Network) -> Rewrite:
+def prepared_text(network: Network) -> Rewrite:
     """Return notes on the setup launches, node by node."""
     said = []
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
             kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
             what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
-            said.append(f"{node.name}: {what} run once, when weights are written; {kept} are kept")
+            said.append(f"{node.name}: {what} run only once, when weights are loaded; {kept} stay in memory")
     return Rewrite(PREPARE, network.prepare, tuple(said))
 
 
@@ -288,7 +288,7 @@ def _require_comparable(options: NetOptions, original: Graph) -> None:
 
 
 @contextlib.contextmanager
-def _peers(
+def _prepared_peers(
     options: NetOptions, original: Graph, inputs: Arrays, backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
     """Prepare the requested peers; yield them with the versions of their libraries."""
@@ -300,19 +300,19 @@ def _peers(
         yield found, versions_of(gpu.torch)
 
 
-def _ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings | None:
+def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings | None:
     """Return the GPU's stored measured peaks, or those committed for its model or for the GPU named."""
     if not isinstance(backend, Timed):
-        return committed(gpu)
-    from opbench.running.probes import remembered
+        return committed_ceilings(gpu)
+    from opbench.running.probes import stored_peaks
 
-    if known := remembered():
+    if known := stored_peaks():
         return known
     key = product_key(environment.gpu)
-    return committed(key) if key and (paths.shipped("reports") / key / "ceilings").is_dir() else None
+    return committed_ceilings(key) if key and (paths.shipped("reports") / key / "ceilings").is_dir() else None
 
 
-def _node(
+def _node_record(
     node: Node,
     network: Network,
     ceilings: Ceilings | None,
@@ -351,7 +351,7 @@ def _node(
     )
 
 
-def _chosen(node: NodeRecord, plan: Plan) -> NodeRecord:
+def _with_choice(node: NodeRecord, plan: Plan) -> NodeRecord:
     """Return the record of a node with why its variant was chosen."""
     choice = plan.choices[node.name]
     return replace(
@@ -365,7 +365,7 @@ def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
 
-def _ends(
+def _check_outputs(
     graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
 ) -> dict[str, OutputVerdict]:
     """Compare the outputs with the float64 reference of the whole network before all passes."""
@@ -378,7 +378,7 @@ def _ends(
     return found
 
 
-def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
+def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
     """Return the recognised class of each picture, the one with the largest score, and the true class.
 
     None if unknown.

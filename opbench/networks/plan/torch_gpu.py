@@ -72,13 +72,13 @@ def versions_of(torch: ModuleType) -> dict[str, str]:
     return {name: str(version) for name, version in found.items() if version}
 
 
-def in_one_line(error: Exception) -> str:
+def on_one_line(error: Exception) -> str:
     """Return the type of an error and the first line of its message."""
     first = (str(error).strip() or "no reason given").splitlines()[0]
     return f"{type(error).__name__}: {first[:200]}"
 
 
-class TimeIsUp(BaseException):
+class TimeLimitExceeded(BaseException):
     """The time limit has passed.
 
     It is no Exception, so that a compiler that catches every Exception does not catch it.
@@ -93,7 +93,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeIsUp
+        raise TimeLimitExceeded
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
@@ -108,7 +108,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Captured(Generic[Result]):
+class CapturedGraph(Generic[Result]):
     """A call that was captured as one CUDA graph."""
 
     replay: Launch
@@ -154,7 +154,7 @@ class TorchGpu:
         cuda.current_stream().wait_stream(self._side)
         cuda.synchronize()
 
-    def capture(self, call: Callable[[], Result]) -> Captured[Result]:
+    def capture(self, call: Callable[[], Result]) -> CapturedGraph[Result]:
         """Capture what a call launches as one CUDA graph, after `warm_up`."""
         cuda = self.torch.cuda
         graph = cuda.CUDAGraph()
@@ -165,7 +165,7 @@ class TorchGpu:
             with cuda.stream(self.stream):
                 graph.replay()
 
-        return Captured(replay, result, call)
+        return CapturedGraph(replay, result, call)
 
     def allocated_bytes(self) -> int:
         """Return how much memory is allocated now."""

@@ -12,12 +12,12 @@ import torch
 
 from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.graph.problems import ALLOWED
-from opbench.insight.defaults import ranked
+from opbench.insight.defaults import rank_cases
 from opbench.kernels.case import Case, is_named
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, capturing, place_of, runner
-from opbench.networks.pytorch.peers import has_peer
+from opbench.networks.pytorch.torch_operators import has_peer
 from opbench.results.book import Book, BookEntry, read_book
 
 MISSING = ("measure", "torch", "ranked")
@@ -25,7 +25,7 @@ MISSING = ("measure", "torch", "ranked")
 
 
 @dataclass(frozen=True)
-class Choosing:
+class ChoiceSettings:
     """The settings of `use`."""
 
     book: Book = field(default_factory=lambda: Book("cold", ()))
@@ -36,7 +36,7 @@ class Choosing:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRunner:
     """The runner of a problem on one device."""
 
     runner: Runner | None
@@ -44,12 +44,12 @@ class Chosen:
     why: str
 
 
-_settings = Choosing()
+_settings = ChoiceSettings()
 _measured: dict[tuple[str, str, str, str], BookEntry] = {}
 """Entries measured in this process, by key."""
 _untimed: set[tuple[int, str, str]] = set()
 """Problems for which no variant could be timed, by device."""
-_chosen: dict[tuple[str, str, int], Chosen] = {}
+_chosen: dict[tuple[str, str, int], ChosenRunner] = {}
 CACHES: list[Callable[[], None]] = []
 """Functions that clear the caches of earlier choices in other modules."""
 _LOCK = threading.RLock()
@@ -81,7 +81,7 @@ def use(
     found = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
     catalog = Catalog(variants)
     with _LOCK:
-        _settings = Choosing(found, missing, precision, tuple(prefer), catalog)
+        _settings = ChoiceSettings(found, missing, precision, tuple(prefer), catalog)
         forget()
 
 
@@ -94,7 +94,7 @@ def forget() -> None:
             cache()
 
 
-def settings() -> Choosing:
+def settings() -> ChoiceSettings:
     """Return the settings of the last call of `use`."""
     return _settings
 
@@ -112,13 +112,13 @@ def problem_of(operator: str, text: str) -> Operator:
     return _settings.catalog.operator(operator).parse(text)
 
 
-def choice_for(operator: str, text: str, index: int) -> Chosen:
+def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
     """Return the runner of a problem on a device; it is chosen at the first call."""
     found = _chosen.get((operator, text, index))
-    return found if found is not None else _choose(operator, text, index)
+    return found if found is not None else _choose_locked(operator, text, index)
 
 
-def _choose(operator: str, text: str, index: int) -> Chosen:
+def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
     if capturing(index):
         raise UsageError(
             f"{operator}{text} is met for the first time while a CUDA graph is captured; call it once before, as its "
@@ -127,43 +127,43 @@ def _choose(operator: str, text: str, index: int) -> Chosen:
     with _LOCK:
         if (operator, text, index) not in _chosen:
             place = place_of(index)
-            _chosen[operator, text, index] = _made(problem_of(operator, text), place)
+            _chosen[operator, text, index] = _make_choice(problem_of(operator, text), place)
         return _chosen[operator, text, index]
 
 
-def _made(problem: Operator, place: DevicePlace) -> Chosen:
+def _make_choice(problem: Operator, place: DevicePlace) -> ChosenRunner:
     fitting = candidates(problem, place)
     preferred = [c for pattern in _settings.prefer for c in fitting if is_named(c.name, pattern)]
     if preferred:
-        return _running(preferred[:1], place, "preferred")
+        return _first_runnable(preferred[:1], place, "preferred")
     if place.index == CPU:
-        return _running(fitting, place, "ranked first")
+        return _first_runnable(fitting, place, "ranked first")
     entry = entry_for(problem, place)
     if entry is None and _settings.missing == "torch" and has_peer(problem):
-        return Chosen(None, "not in the book")
+        return ChosenRunner(None, "not in the book")
     if entry is None:
         if (place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
-            return Chosen(None, "none of ours could be timed")
-        return _running(fitting, place, "ranked first, as nothing was measured")
+            return ChosenRunner(None, "none of ours could be timed")
+        return _first_runnable(fitting, place, "ranked first, as nothing was measured")
     if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
-        return Chosen(None, "PyTorch is faster")
+        return ChosenRunner(None, "PyTorch is faster")
     named = [case for case in fitting if case.name == entry.winner.case]
     if not named:
         if has_peer(problem):
-            return Chosen(None, f"the book's {entry.winner.case} is not there")
-        return _running(fitting, place, "ranked first, as the book's is not there")
-    return _running(named, place, "fastest in the book")
+            return ChosenRunner(None, f"the book's {entry.winner.case} is not there")
+        return _first_runnable(fitting, place, "ranked first, as the book's is not there")
+    return _first_runnable(named, place, "fastest in the book")
 
 
 def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
     """Return the times of a problem on a device, measured now if the settings say so; None if there are none."""
-    precisions = allowed(problem, place)
+    precisions = allowed_precisions(problem, place)
     entry = book().find(problem.name, problem, gpu=place.gpu, precisions=precisions)
     if entry is None and _settings.missing == "measure":
-        from opbench.networks.pytorch.measuring import measured
+        from opbench.networks.pytorch.measuring import measure_candidates
 
         if (place.index, problem.name, str(problem)) not in _untimed:
-            entry = measured(problem, candidates(problem, place), place)
+            entry = measure_candidates(problem, candidates(problem, place), place)
         if entry is not None:
             _measured[entry.key] = entry
         else:
@@ -178,11 +178,11 @@ def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
     from opbench.networks.pytorch.measuring import compile_ahead
 
     known = book()
-    new = [p for p in problems if not known.find(p.name, p, gpu=place.gpu, precisions=allowed(p, place))]
+    new = [p for p in problems if not known.find(p.name, p, gpu=place.gpu, precisions=allowed_precisions(p, place))]
     compile_ahead([candidates(problem, place) for problem in dict.fromkeys(new)], place)
 
 
-def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
+def _first_runnable(cases: Sequence[Case], place: DevicePlace, why: str) -> ChosenRunner:
     """Return the first case that the device can run; raises UsageError if there is none."""
     reasons = []
     for case in cases:
@@ -190,7 +190,7 @@ def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
             reasons.append(f"{case.variant.name}: {reason}")
             continue
         try:
-            return Chosen(runner(case, place), why)
+            return ChosenRunner(runner(case, place), why)
         except OpbenchError as error:
             if len(cases) == 1:
                 raise
@@ -204,7 +204,9 @@ def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
 
 def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
     """Return the cases that fit a problem in the allowed precision, best first as `insight.defaults` ranks them."""
-    classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(problem.storage, allowed(problem, place))
+    classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(
+        problem.storage, allowed_precisions(problem, place)
+    )
     ladder = [
         variant
         for variant in _settings.catalog.variants(problem.name)
@@ -219,10 +221,10 @@ def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
     if not fitting:
         why = "; ".join(f"{v.name} {v.unmet(problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(f"{problem.name}: no variant serves {problem}{f' ({why})' if why else ''}")
-    return ranked(fitting, place.chosen_for, product=any(variant.unit for variant in ladder))
+    return rank_cases(fitting, place.chosen_for, product=any(variant.unit for variant in ladder))
 
 
-def allowed(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
+def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
     """Return the precision classes of a winners file that are allowed for a problem's variants."""
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)

@@ -17,14 +17,14 @@ from opbench.graph.graph import Graph
 from opbench.graph.importing import from_torch
 from opbench.graph.values import Node
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.choosing import laid_out, rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.pytorch import peers
+from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import choice_for, entry_for, prepare, problem_of
-from opbench.networks.pytorch.described import EPSILON
 from opbench.networks.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
 from opbench.networks.pytorch.layers import call
-from opbench.networks.pytorch.primitives import compute, eager, ordered, steps_back
+from opbench.networks.pytorch.operator_calls import EPSILON
+from opbench.networks.pytorch.primitives import backward_steps, compute, eager, to_operator_order
 from opbench.networks.pytorch.replacing import LayerChoice, LayerChoices
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             self.model = model
         for name, array in graph.weights.items():
             value = graph.values[name]
-            if model.training and (source := _source(model, name)) is not None:
+            if model.training and (source := _model_tensor(model, name)) is not None:
                 self._sources[name] = source
                 continue
             if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
@@ -101,17 +101,17 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
                 problem = problem_of("batchnorm2d_train", str(problem))
             if problem.name not in ("dropout", "layout2d"):
                 found.append((node.name, problem))
-            if self.training_mode and node.name in self._trained:
+            if self.training_mode and node.name in self._nodes_with_gradient:
                 wanted = frozenset(t for t, v in node.inputs.items() if v not in self.network.inputs)
                 if problem.name == "batchnorm2d_train":
                     wanted = frozenset(("x", "scale", "shift"))
-                for step in steps_back(problem, wanted) if wanted and problem.name != "dropout" else ():
+                for step in backward_steps(problem, wanted) if wanted and problem.name != "dropout" else ():
                     if step.operator:
                         found.append((f"{node.name}.{step.operator}", problem_of(step.operator, step.text)))
         return found
 
     @property
-    def _trained(self) -> set[str]:
+    def _nodes_with_gradient(self) -> set[str]:
         """Return the nodes that receive a gradient: all except those that only depend on inputs and on no parameter."""
         return {n.name for n in self.network.nodes if any(v not in self.network.inputs for v in n.inputs.values())}
 
@@ -189,16 +189,16 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         for number, node in enumerate(graph.nodes):
             form = self._forms[number]
-            given = [ordered(self._value(known, name), shape) for name, shape in form.inputs]
+            given = [to_operator_order(self._value(known, name), shape) for name, shape in form.inputs]
             found = self._computed(node, self._texts[number], given)
             for (name, shape), tensor in zip(form.outputs, found, strict=False):
-                known[name] = ordered(tensor, shape)
-            for name in self._last.get(number, ()):
+                known[name] = to_operator_order(tensor, shape)
+            for name in self._last_uses.get(number, ()):
                 known.pop(name, None)
         return [self._value(known, name) for name in graph.outputs]
 
     @property
-    def _last(self) -> Mapping[int, Sequence[str]]:
+    def _last_uses(self) -> Mapping[int, Sequence[str]]:
         """Return, by node, the values that no later node reads."""
         found: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
         if found is None:
@@ -248,7 +248,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
         """Return the batch norm of a model in training: it uses the batch's statistics and updates the running ones."""
-        x, relu = peers.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
+        x, relu = torch_operators.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
             out = functional.batch_norm(x, given[3], given[4], given[1], given[2], False, 0.0, EPSILON)
             out = functional.relu(out) if relu else out
@@ -257,7 +257,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             statistics = norm.running_mean, norm.running_var
             out = call("batchnorm2d_train", (x, given[1], given[2], *statistics), (round(100 * norm.momentum), relu))
             norm.num_batches_tracked.add_(1)
-        return [peers.physical(node.problem, out)]
+        return [torch_operators.physical(node.problem, out)]
 
 
 class _Recorded(nn.Module):  # type: ignore[misc]
@@ -276,7 +276,7 @@ OwnTensor = tuple[nn.Module, str, tuple[int, ...]]
 """The module that has a parameter or statistic, its name there, and the image whose order its columns follow."""
 
 
-def _source(model: nn.Module, name: str) -> OwnTensor | None:
+def _model_tensor(model: nn.Module, name: str) -> OwnTensor | None:
     """Return the parameter or statistic of the model that a weight stands for; None for any other weight."""
     match = re.fullmatch(r"(?P<name>.+?)(?:\.nhwc(?:_(?P<c>\d+)x(?P<h>\d+)x(?P<w>\d+))?)?", name)
     assert match
@@ -311,8 +311,8 @@ def compile(
     keep = ("fold_batchnorm", "drop_dropout") if model.training else ()
     index = inputs[0].get_device()
     options = NetOptions(network=network.name, without=keep, precision=dtype, layout=layout, backend="cpu")
-    rewrote, _ = rewritten(network, options)
-    laid, _ = laid_out(rewrote, options, {}, place_of(index).chosen_for)
+    rewrote, _ = apply_enabled_passes(network, options)
+    laid, _ = convert_layouts(rewrote, options, {}, place_of(index).chosen_for)
     if model.training:
         _require_trainable(model)
         for parameter in model.parameters():

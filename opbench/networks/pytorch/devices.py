@@ -81,23 +81,23 @@ class DevicePlace:
 def place_of(index: int) -> DevicePlace:
     """Return the device of a number, or CPU for the host; it is opened at the first call."""
     with _OPENING:
-        return _opened(index)
+        return _open_device(index)
 
 
 @functools.cache
-def _opened(index: int) -> DevicePlace:
+def _open_device(index: int) -> DevicePlace:
     if index == CPU:
         return DevicePlace(index, backends.open_backend("cpu"), "", "", None)
     from opbench.gpu.driver import CudaBackend
 
     torch.cuda.init()
     with torch.cuda.device(index):
-        backend = CudaBackend(_ordinal(index))
+        backend = CudaBackend(_driver_ordinal(index))
     environment = backend.environment()
     return DevicePlace(index, backend, environment.gpu, environment.compute_capability, target(environment))
 
 
-def _ordinal(index: int) -> int:
+def _driver_ordinal(index: int) -> int:
     """Return the driver's number of PyTorch's device: both number the devices in CUDA_VISIBLE_DEVICES."""
     if index >= torch.cuda.device_count():
         raise EnvironmentFault(f"cuda:{index}: PyTorch sees {torch.cuda.device_count()} GPUs")
@@ -135,16 +135,16 @@ class CudaRunner:
         if self._bytes:
             self.launch_on = self._with_workspaces
         else:
-            self.launch_on = self._made(addresses).__call__
+            self.launch_on = self._make_launch(addresses).__call__
         self.launch_on(addresses, stream)
 
     def _with_workspaces(self, addresses: list[int], stream: int) -> None:
         scratch = EMPTY((self._bytes,), (1,), torch.uint8)
         base = scratch.data_ptr()
         addresses = addresses + [base + offset for offset in self._offsets]
-        (self._launch or self._made(addresses))(addresses, stream)
+        (self._launch or self._make_launch(addresses))(addresses, stream)
 
-    def _made(self, addresses: Sequence[int]) -> MovableLaunch:
+    def _make_launch(self, addresses: Sequence[int]) -> MovableLaunch:
         with self._making:
             if self._launch is None:
                 problem = self.case.problem

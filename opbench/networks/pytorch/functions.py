@@ -11,9 +11,9 @@ from torch.nn import functional
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch.choice import settings
-from opbench.networks.pytorch.described import EPSILON, one
 from opbench.networks.pytorch.devices import OURS
 from opbench.networks.pytorch.layers import call
+from opbench.networks.pytorch.operator_calls import EPSILON, one_number
 from opbench.networks.pytorch.primitives import compute
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ LOWER = (torch.float32, torch.bfloat16, torch.float16)
 _any_autocast = torch._C._is_any_autocast_enabled
 
 
-def _autocast() -> bool:
+def _is_autocast_active() -> bool:
     """Return whether autocast may be active; only code that is being compiled needs the exact check."""
     return bool(torch.compiler.is_compiling() or _any_autocast())
 
 
-def _lowered(*tensors: Tensor | None) -> Sequence[Tensor | None]:
+def _to_autocast_type(*tensors: Tensor | None) -> Sequence[Tensor | None]:
     """Return the tensors in autocast's type if it is active, as PyTorch does for matrix products."""
     first = tensors[0]
-    if not _autocast() or first is None or not torch.is_autocast_enabled(first.device.type):
+    if not _is_autocast_active() or first is None or not torch.is_autocast_enabled(first.device.type):
         return tensors
     dtype = torch.get_autocast_dtype(first.device.type)
     return [t.to(dtype) if t is not None and t.dtype in LOWER else t for t in tensors]
 
 
-def _raised(*tensors: Tensor) -> Sequence[Tensor]:
+def _to_float32(*tensors: Tensor) -> Sequence[Tensor]:
     """Return the tensors in float32 if autocast is active, as PyTorch does for sums of exponentials and losses."""
-    if not _autocast() or not torch.is_autocast_enabled(tensors[0].device.type):
+    if not _is_autocast_active() or not torch.is_autocast_enabled(tensors[0].device.type):
         return tensors
     return [t.float() if t.dtype in LOWER else t for t in tensors]
 
@@ -51,7 +51,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool 
 
     x is [..., k], weight [n, k], bias [n].
     """
-    return call("linear", (x, weight, bias), (relu,), _lowered)
+    return call("linear", (x, weight, bias), (relu,), _to_autocast_type)
 
 
 def conv2d(
@@ -67,8 +67,8 @@ def conv2d(
 
     A channels_last image is not copied.
     """
-    sides = one("conv2d", "stride", stride), one("conv2d", "padding", padding)
-    return call("conv2d", (image, weight, bias), (*sides, relu), _lowered)
+    sides = one_number("conv2d", "stride", stride), one_number("conv2d", "padding", padding)
+    return call("conv2d", (image, weight, bias), (*sides, relu), _to_autocast_type)
 
 
 def maxpool2d(
@@ -78,9 +78,9 @@ def maxpool2d(
     padding: int | Sequence[int] = 0,
 ) -> Tensor:
     """Return the result of `torch.nn.functional.max_pool2d`, except that a NaN loses every comparison."""
-    window = one("maxpool2d", "kernel_size", kernel_size)
-    step = window if stride is None else one("maxpool2d", "stride", stride)
-    return call("maxpool2d", (x,), (window, step, one("maxpool2d", "padding", padding)))
+    window = one_number("maxpool2d", "kernel_size", kernel_size)
+    step = window if stride is None else one_number("maxpool2d", "stride", stride)
+    return call("maxpool2d", (x,), (window, step, one_number("maxpool2d", "padding", padding)))
 
 
 def batchnorm2d(
@@ -103,7 +103,9 @@ def batchnorm2d(
     if eps != EPSILON:
         raise UsageError(f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is")
     if training:
-        return call("batchnorm2d_train", (x, weight, bias, running_mean, running_var), (_hundredths(momentum), relu))
+        return call(
+            "batchnorm2d_train", (x, weight, bias, running_mean, running_var), (_momentum_percent(momentum), relu)
+        )
     if running_mean is None or running_var is None:
         raise UsageError(
             "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
@@ -114,7 +116,7 @@ def batchnorm2d(
     return call("batchnorm2d", (x, weight, bias, running_mean, running_var), (relu,))
 
 
-def _hundredths(momentum: float) -> int:
+def _momentum_percent(momentum: float) -> int:
     percent = round(100 * momentum)
     if abs(percent - 100 * momentum) > 1e-9:
         raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
@@ -134,15 +136,15 @@ def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Return the result of `torch.nn.functional.softmax`; an axis other than the last is moved there and back."""
     if dim == -1 or dim == x.dim() - 1:
-        return call("softmax", (x,), (), _raised)
-    return call("softmax", (x.movedim(dim, -1),), (), _raised).movedim(-1, dim)
+        return call("softmax", (x,), (), _to_float32)
+    return call("softmax", (x.movedim(dim, -1),), (), _to_float32).movedim(-1, dim)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return the result of `torch.nn.functional.l1_loss`, for the reductions mean and sum."""
     if reduction not in ("mean", "sum"):
         raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
-    loss = call("l1_loss", (x, target), (), _raised)
+    loss = call("l1_loss", (x, target), (), _to_float32)
     if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         loss = loss.to(x.dtype)
     return loss * x.numel() if reduction == "sum" else loss
@@ -171,7 +173,7 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
                 f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
             )
         inputs = [given[tensor] for tensor in names]
-        axes = _axes(kind, modes, dict(zip(names, inputs, strict=True)))
+        axes = _axes_of_call(kind, modes, dict(zip(names, inputs, strict=True)))
         text = str(kind.from_axes(axes))
         found = compute(name, text, inputs)
         return found[0] if len(found) == 1 else tuple(found)
@@ -180,7 +182,7 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     return apply
 
 
-def _draft(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
+def _operator_with_modes(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
     """Return an operator with only its modes set, because the axes of its tensors depend only on those."""
     draft = object.__new__(kind)
     for mode, default in kind.modes().items():
@@ -191,16 +193,18 @@ def _draft(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
 
 
 def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]:
-    return list(_draft(kind, modes).inputs)
+    return list(_operator_with_modes(kind, modes).inputs)
 
 
-def _axes(kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]) -> dict[str, int | str]:
+def _axes_of_call(
+    kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]
+) -> dict[str, int | str]:
     """Return the axes of a problem from the shapes of its inputs, and `dtype` from their type."""
     axes: dict[str, int | str] = dict(modes)
     if "dtype" in kind.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))
         axes["dtype"] = OURS.get(first.dtype, str(first.dtype))
-    for name, declared in _draft(kind, modes).inputs.items():
+    for name, declared in _operator_with_modes(kind, modes).inputs.items():
         sizes, sides = tensors[name].shape, declared.split()
         if len(sizes) != len(sides):
             raise UsageError(f"{kind.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from opbench.errors import UsageError
-from opbench.networks.pytorch import described
+from opbench.networks.pytorch import operator_calls
+from opbench.networks.pytorch.cached_backward import KnownBack, cache_backward
+from opbench.networks.pytorch.call_guards import KNOWN, remember
 from opbench.networks.pytorch.choice import CACHES
-from opbench.networks.pytorch.described import Described
-from opbench.networks.pytorch.known_forms import KNOWN, remember
+from opbench.networks.pytorch.operator_calls import OperatorCall
 from opbench.networks.pytorch.plans import Backward, CallPlan, fillings
-from opbench.networks.pytorch.primitives import NAMESPACE, applied, eager, library
-from opbench.networks.pytorch.straight_back import KnownBack, remember_back
+from opbench.networks.pytorch.primitives import NAMESPACE, apply_function, eager, library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ class LayerOperator:
     arguments: str
     tensors: int
     """Number of tensor arguments, which come first."""
-    describe: Callable[..., Described]
+    describe: Callable[..., OperatorCall]
     outputs: int = 1
     differentiable: int = 1
     """Number of differentiable outputs, which come first."""
@@ -129,7 +129,7 @@ class LayerOperator:
             return found
         operator, backward, filled = self, plan.backward(needs), plan.filled
 
-        class Differentiated(torch.autograd.Function):  # type: ignore[misc]
+        class DifferentiableFunction(torch.autograd.Function):  # type: ignore[misc]
             """The autograd function without PyTorch's dispatcher."""
 
             @staticmethod
@@ -154,8 +154,8 @@ class LayerOperator:
                 return operator.pulled_back(backward, saved, gradient, known)
 
         known: list[KnownBack] = []
-        run, kept = plan.__call__, _picked(self.kept(backward))
-        found = plan.differentiated[needs] = applied(Differentiated)
+        run, kept = plan.__call__, _select_positions(self.kept(backward))
+        found = plan.differentiated[needs] = apply_function(DifferentiableFunction)
         return found
 
     def setup(
@@ -201,7 +201,7 @@ class LayerOperator:
         """
         found = tuple(self.pulled(backward, saved, gradient))
         if self.is_pulled_by_kernels and backward.way is not None and gradient is not None:
-            remember_back(known, backward.way, saved, gradient, found)
+            cache_backward(known, backward.way, saved, gradient, found)
         return found
 
     def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
@@ -220,7 +220,7 @@ class LayerOperator:
         return found
 
 
-def _picked(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
+def _select_positions(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
     """Return a function that selects these positions of a list."""
     if len(places) > 1:
         return itemgetter(*places)
@@ -249,30 +249,30 @@ class LossOperator(LayerOperator):
 LAYERS = {
     layer.name: layer
     for layer in (
-        LayerOperator("linear", "Tensor x, Tensor weight, Tensor? bias, bool relu", 3, described.linear),
+        LayerOperator("linear", "Tensor x, Tensor weight, Tensor? bias, bool relu", 3, operator_calls.linear),
         LayerOperator(
             "conv2d",
             "Tensor image, Tensor weight, Tensor? bias, int stride, int padding, bool relu",
             3,
-            described.conv2d,
+            operator_calls.conv2d,
         ),
-        LayerOperator("maxpool2d", "Tensor x, int window, int stride, int padding", 1, described.maxpool2d),
+        LayerOperator("maxpool2d", "Tensor x, int window, int stride, int padding", 1, operator_calls.maxpool2d),
         LayerOperator(
             "batchnorm2d",
             "Tensor x, Tensor? scale, Tensor? shift, Tensor? mean, Tensor? variance, bool relu",
             5,
-            described.batchnorm2d,
+            operator_calls.batchnorm2d,
         ),
         LayerOperator(
             "batchnorm2d_train",
             "Tensor x, Tensor? scale, Tensor? shift, Tensor? mean, Tensor? variance, int momentum, bool relu",
             5,
-            described.batchnorm2d_train,
+            operator_calls.batchnorm2d_train,
             outputs=5,
             updated=(3, 4),
         ),
-        LayerOperator("softmax", "Tensor x", 1, described.softmax),
-        LossOperator("l1_loss", "Tensor x, Tensor target", 2, described.l1_loss, outputs=2),
+        LayerOperator("softmax", "Tensor x", 1, operator_calls.softmax),
+        LossOperator("l1_loss", "Tensor x, Tensor target", 2, operator_calls.l1_loss, outputs=2),
     )
 }
 for _layer in LAYERS.values():
@@ -316,10 +316,10 @@ def call(
     layer = LAYERS[name]
     tensors = prepare(*tensors) if prepare else tensors
     plan = layer.plan((*tensors, *numbers)) if eager(tensors) else None
-    return _planned(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
+    return _run_plan(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
 
 
-def _planned(
+def _run_plan(
     layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]
 ) -> Tensor:
     """Return the first output by a plan, and remember the plan for calls of this form."""

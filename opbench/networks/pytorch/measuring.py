@@ -17,7 +17,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import from_storage
 from opbench.networks.plan.choosing import TUNING
-from opbench.networks.pytorch import peers
+from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.devices import TORCH_DTYPES, CudaRunner, DevicePlace, on_backend_stream
 from opbench.results.book import BookEntry, BookTime
 from opbench.timing.measurement import Measurement
@@ -28,37 +28,37 @@ MOST = 6
 PEER = "torch"
 
 
-def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
+def measure_candidates(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
     """Return the fastest of the first fitting cases and PyTorch's time, from a cold L2; None if nothing can be timed.
 
     A case whose result differs from PyTorch's in float64 by more than its operator allows gets no time, and a message.
     """
-    able = compiled(fitting, place)
+    able = compile_candidates(fitting, place)
     if not isinstance(place.backend, Timed) or not able:
         return None
     with torch.no_grad(), on_backend_stream(place) as stream:
         inputs = _inputs(problem, place)
         launches: dict[str, Callable[[], None]] = {}
         expected: list[torch.Tensor] = []
-        if peers.has_peer(problem):
+        if torch_operators.has_peer(problem):
             wide = [t.double() if t.is_floating_point() else t for t in inputs]
-            expected = peers.compute(problem, wide)  # in float64: PyTorch's float32 may be TF32
+            expected = torch_operators.compute(problem, wide)  # in float64: PyTorch's float32 may be TF32
 
             def ask() -> None:
                 with torch.cuda.stream(torch.cuda.ExternalStream(stream)), torch.no_grad():
-                    peers.compute(problem, inputs)
+                    torch_operators.compute(problem, inputs)
 
             launches[PEER] = ask
         precisions = {}
         for case in able:
-            run = _bound(case, place, inputs, stream, expected)
+            run = _bind_case(case, place, inputs, stream, expected)
             if run is not None:
                 launches[case.name], precisions[case.name] = run, case.precision
         torch.cuda.synchronize()
         if not precisions:
             return None
         found = measure(place.backend.clock("cold"), launches, TUNING)
-    times = {name: _time(name, problem, one, able) for name, one in found.items()}
+    times = {name: _book_time(name, problem, one, able) for name, one in found.items()}
     own = sorted((time for name, time in times.items() if name != PEER), key=lambda time: time.median_s)
     ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
     return BookEntry(
@@ -73,11 +73,11 @@ def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> 
     )
 
 
-def compiled(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
+def compile_candidates(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
     """Return the first fitting cases that the device can run and that compile; they are compiled in parallel."""
     able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        ready = list(pool.map(lambda case: _compiles(case, place), able))
+        ready = list(pool.map(lambda case: _can_compile(case, place), able))
     return [case for case, good in zip(able, ready, strict=True) if good]
 
 
@@ -87,10 +87,10 @@ def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None
         for cases in ladders:
             able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
             for case in able:
-                pool.submit(_compiles, case, place)
+                pool.submit(_can_compile, case, place)
 
 
-def _compiles(case: Case, place: DevicePlace) -> bool:
+def _can_compile(case: Case, place: DevicePlace) -> bool:
     try:
         place.backend.compile(case.request())
     except OpbenchError as error:
@@ -109,7 +109,7 @@ def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
     return found
 
 
-def _bound(
+def _bind_case(
     case: Case, place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
 ) -> Callable[[], None] | None:
     """Return the case's launch on its own outputs, after one run; None if it fails or its result is wrong."""
@@ -140,7 +140,7 @@ def _bound(
     return launch
 
 
-def _time(name: str, problem: Operator, found: Measurement, cases: Sequence[Case]) -> BookTime:
+def _book_time(name: str, problem: Operator, found: Measurement, cases: Sequence[Case]) -> BookTime:
     off = found.offset_s or 0.0
     median, low, high = (max(1e-9, t - off) for t in (found.median_s, found.low_s, found.high_s))
     hashes = {case.name: case.variant.source_sha256 for case in cases}

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from opbench.errors import UsageError
-from opbench.networks.pytorch import peers
+from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import choice_for
-from opbench.networks.pytorch.described import Described
 from opbench.networks.pytorch.devices import (
     CPU,
     EMPTY,
@@ -23,7 +22,8 @@ from opbench.networks.pytorch.devices import (
     current_device,
     current_stream,
 )
-from opbench.networks.pytorch.primitives import WayBack, signature
+from opbench.networks.pytorch.operator_calls import OperatorCall
+from opbench.networks.pytorch.primitives import BackwardPass, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 class Backward:
     """The backward pass of calls of one form, for those of their tensors that require a gradient."""
 
-    call: Described | None
+    call: OperatorCall | None
     """None for a call without elements."""
     like: Sequence[tuple[Sequence[int], torch.dtype] | None]
     """Shape and type of each tensor; None for a tensor that is None."""
     needs: tuple[bool, ...]
 
     @functools.cached_property
-    def way(self) -> WayBack | None:
+    def way(self) -> BackwardPass | None:
         """Return the backward pass to these tensors; None for a call without elements."""
         if self.call is None:
             return None
         wanted = frozenset(name for name, need in zip(self.call.names, self.needs, strict=False) if need)
-        return WayBack(signature(self.call.operator, self.call.text).problem, wanted)
+        return BackwardPass(signature(self.call.operator, self.call.text).problem, wanted)
 
     @property
     def kept(self) -> list[int]:
@@ -56,7 +56,7 @@ class Backward:
 class CallPlan:
     """The plan of calls of one form."""
 
-    def __init__(self, call: Described, given: Sequence[Tensor | None]) -> None:
+    def __init__(self, call: OperatorCall, given: Sequence[Tensor | None]) -> None:
         first = given[0]
         assert first is not None
         self.call, self.text = call, call.text
@@ -89,17 +89,17 @@ class CallPlan:
         """Enqueue the call and return its outputs."""
         launching = self._launching
         if launching is None:
-            tensors: Sequence[Tensor] = given if self._as_it_is else self._prepared(given)
-            return self._slowly(given, tensors)
+            tensors: Sequence[Tensor] = given if self._as_it_is else self._prepare_inputs(given)
+            return self._run_without_kernels(given, tensors)
         if current_device() != self.index:
             with torch.cuda.device(self.index):
                 return self(given)
-        tensors = given if self._as_it_is else self._prepared(given)
+        tensors = given if self._as_it_is else self._prepare_inputs(given)
         addresses = []
         for tensor in tensors:
             address = tensor.data_ptr()
             if address & MISALIGNED:
-                return self._moved(given, tensors)
+                return self._run_on_aligned_copies(given, tensors)
             addresses.append(address)
         found = []
         for shape, strides, dtype in self.outputs:
@@ -109,9 +109,9 @@ class CallPlan:
         for place in self._into:
             addresses.append(addresses[place])
         launching.launch_on(addresses, current_stream(self.index))
-        return self._followed(given, found) if self._after else found
+        return self._copy_updated_inputs(given, found) if self._after else found
 
-    def _prepared(self, given: Sequence[Tensor | None]) -> list[Tensor]:
+    def _prepare_inputs(self, given: Sequence[Tensor | None]) -> list[Tensor]:
         """Return the problem's inputs: a constant for a tensor that is None, a copy of one in another memory format."""
         tensors: list[Tensor] = list(given[: self.count])
         for place, tensor in self.filled:
@@ -120,7 +120,7 @@ class CallPlan:
             tensors[place] = tensors[place].contiguous(memory_format=form)
         return tensors
 
-    def _moved(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _run_on_aligned_copies(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs, computed from copies of tensors that are not aligned for wide accesses."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
         found = self([*aligned, *given[self.count :]])
@@ -132,7 +132,7 @@ class CallPlan:
                 changed.copy_(aligned[place])
         return found
 
-    def _slowly(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _run_without_kernels(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs, computed by PyTorch or on the host."""
         if self.runner is None:
             found = self._by_pytorch(tensors)
@@ -140,9 +140,9 @@ class CallPlan:
             aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
             found = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
             self.runner.launch([*aligned, *found])
-        return self._followed(given, found) if self._after else found
+        return self._copy_updated_inputs(given, found) if self._after else found
 
-    def _followed(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
+    def _copy_updated_inputs(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
         """Return the outputs except the last ones, which are copied over inputs."""
         count = len(self._after)
         for place, new in zip(self._after, found[-count:], strict=True):
@@ -173,25 +173,25 @@ class CallPlan:
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         problem = self.signature.problem
         seen = [in_order(problem, t, shape) for t, (_, shape, _) in zip(tensors, self.signature.inputs, strict=True)]
-        computed = peers.compute(problem, seen)
+        computed = torch_operators.compute(problem, seen)
         return [from_order(problem, array, shape) for array, (shape, _, _) in zip(computed, self.outputs, strict=True)]
 
 
 def in_order(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a PyTorch tensor in the operator's order and shape."""
-    return peers.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
+    return torch_operators.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
 def from_order(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
     """Return an array of the operator as PyTorch's tensor of a shape."""
-    return peers.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
+    return torch_operators.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
 
 
 def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]:
     return tuple(torch.empty(tuple(shape), device="meta", memory_format=form).stride())
 
 
-def fillings(call: Described, given: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+def fillings(call: OperatorCall, given: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
     """Return the constants, by position, for tensors that are None and that the operator needs."""
     first = given[0]
     assert first is not None

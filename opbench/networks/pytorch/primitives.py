@@ -16,7 +16,7 @@ from opbench.errors import UsageError
 from opbench.kernels.backward import bound, like_tensor, rule
 from opbench.kernels.gradient import GRADIENT, Gradient
 from opbench.kernels.operator import Operator
-from opbench.networks.pytorch import peers
+from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import CACHES, choice_for, problem_of, settings
 from opbench.networks.pytorch.devices import (
     EMPTY,
@@ -42,7 +42,7 @@ class Signature:
     problem: Operator
     inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     outputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
-    ways: dict[frozenset[str], WayBack] = field(default_factory=dict, compare=False)
+    ways: dict[frozenset[str], BackwardPass] = field(default_factory=dict, compare=False)
     """The backward pass for each set of inputs."""
 
 
@@ -80,7 +80,7 @@ class ReadyProblem:
         ready = list(inputs)
         for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
             if given.shape != shape or given.dtype != dtype or given.get_device() != index:
-                raise self._refused(given, place)
+                raise self._refusal(given, place)
             if not given.is_contiguous():
                 ready[place] = given.contiguous()
             address = ready[place].data_ptr()
@@ -89,7 +89,7 @@ class ReadyProblem:
                 address = ready[place].data_ptr()
             addresses.append(address)
         if self._launching is None:
-            return self._slowly(ready)
+            return self._run_without_kernels(ready)
         if current_device() != index:
             with torch.cuda.device(index):
                 return self(ready)
@@ -99,15 +99,15 @@ class ReadyProblem:
         self._launching.launch_on(addresses, current_stream(index))
         return found
 
-    def _slowly(self, ready: Sequence[Tensor]) -> list[Tensor]:
+    def _run_without_kernels(self, ready: Sequence[Tensor]) -> list[Tensor]:
         ready = [tensor.detach() for tensor in ready]
         if self.runner is None:
-            return peers.compute(self.signature.problem, ready)
+            return torch_operators.compute(self.signature.problem, ready)
         found = [torch.empty(shape, dtype=dtype) for shape, _, dtype in self._outputs]
         self.runner.launch([*ready, *found])
         return found
 
-    def _refused(self, given: Tensor, place: int) -> UsageError:
+    def _refusal(self, given: Tensor, place: int) -> UsageError:
         name, shape, dtype = self._inputs[place]
         problem = self.signature.problem
         return UsageError(
@@ -141,7 +141,7 @@ def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
-def _fake(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
+def _fake_outputs(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
     return [inputs[0].new_empty(shape, dtype=dtype) for _, shape, dtype in signature(operator, text).outputs]
 
 
@@ -160,16 +160,18 @@ class BackwardStep:
     """The name and shape of each output; "" for one that is not needed."""
 
 
-def steps_back(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
+def backward_steps(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
     """Return the problems that compute the gradients of these inputs by the operator's rule.
 
     Raises UsageError without one.
     """
     names = [name for name in problem.inputs if name in wanted]
-    return tuple(_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator"))
+    return tuple(
+        _backward_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator")
+    )
 
 
-def _step(problem: Operator, entry: Gradient) -> BackwardStep:
+def _backward_step(problem: Operator, entry: Gradient) -> BackwardStep:
     if not entry.operator:
         (source,), (to,) = entry.inputs.values(), entry.outputs.values()
         return BackwardStep("", "", ((source, ()),), ((to, like_tensor(problem, to).shape),))
@@ -182,7 +184,7 @@ def _step(problem: Operator, entry: Gradient) -> BackwardStep:
     return BackwardStep(entry.operator, str(own), inputs, outputs)
 
 
-class WayBack:
+class BackwardPass:
     """The backward pass of one problem to some of its inputs: the saved tensors, and the problems to solve.
 
     Tensors have PyTorch's form: any shape, and nchw for images and filters of a problem in nhwc. If `logical` is False,
@@ -191,7 +193,7 @@ class WayBack:
 
     def __init__(self, problem: Operator, wanted: frozenset[str], *, logical: bool = True) -> None:
         self.wanted = wanted
-        self.steps = steps_back(problem, wanted)
+        self.steps = backward_steps(problem, wanted)
         inputs, outputs = list(problem.inputs), list(problem.outputs)
         forward = {*inputs, *outputs}
         names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
@@ -219,8 +221,8 @@ class WayBack:
             return None
         ((_, own, form, is_turned, _),) = self._given
         tensors = zip(self._names, saved, strict=True)
-        found = [(name, ordered(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
-        return [*found, (own, ordered(gradient, form, is_turned))]
+        found = [(name, to_operator_order(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
+        return [*found, (own, to_operator_order(gradient, form, is_turned))]
 
     @property
     def found(self) -> Sequence[tuple[int, str, bool]]:
@@ -235,50 +237,52 @@ class WayBack:
         """
         known: dict[str, Tensor] = {}
         for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
-            known[name] = ordered(tensor, shape, turned)
+            known[name] = to_operator_order(tensor, shape, turned)
         for place, name, shape, turned, dtype in self._given:
             given = gradients[place] if place < len(gradients) else None
             if given is None:
                 like = next(gradient for gradient in gradients if gradient is not None)
                 known[name] = like.new_zeros(shape, dtype=dtype)
             else:
-                known[name] = ordered(given, shape, turned)
+                known[name] = to_operator_order(given, shape, turned)
         # A backward pass that is itself differentiated must be seen; every other one need not be.
         call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
         for step in self.steps:
-            given_now = [ordered(known[name], shape or known[name].shape) for name, shape in step.inputs]
+            given_now = [to_operator_order(known[name], shape or known[name].shape) for name, shape in step.inputs]
             found = call(step.operator, step.text, given_now) if step.operator else given_now
             for (name, shape), tensor in zip(step.outputs, found, strict=True):
                 if name:
-                    known[name] = ordered(tensor, shape)
+                    known[name] = to_operator_order(tensor, shape)
         return [
             (place, known[name].permute(0, 3, 1, 2) if turned else known[name]) for place, name, turned in self._found
         ]
 
 
-def ordered(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
+def to_operator_order(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
     """Return a PyTorch tensor in the operator's order and shape."""
     if turned:
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
-def way_back(known: Signature, wanted: frozenset[str]) -> WayBack:
+def backward_pass(known: Signature, wanted: frozenset[str]) -> BackwardPass:
     """Return the backward pass of a problem whose tensors are in the operator's order."""
     found = known.ways.get(wanted)
     if found is None:
-        found = known.ways[wanted] = WayBack(known.problem, wanted, logical=False)
+        found = known.ways[wanted] = BackwardPass(known.problem, wanted, logical=False)
     return found
 
 
-def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Sequence[Tensor]) -> None:
+def _save_tensors(
+    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Sequence[Tensor]
+) -> None:
     operator, text, tensors = inputs
     known = signature(str(operator), str(text))
     given: list[Tensor] = list(tensors)  # type: ignore[call-overload]
     wanted = frozenset(place[0] for place, tensor in zip(known.inputs, given, strict=True) if tensor.requires_grad)
     ctx.signature, ctx.way, ctx.error = known, None, ""
     try:
-        ctx.way = way = way_back(known, wanted)
+        ctx.way = way = backward_pass(known, wanted)
     except UsageError as error:
         ctx.error = str(error)
         return
@@ -299,11 +303,11 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
     return found
 
 
-def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
+def _backward(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
     return None, None, _gradients(ctx, gradients)
 
 
-def applied(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+def apply_function(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
     """Return PyTorch's `apply` without its check for functorch, whose transforms never use this path."""
     found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
     return found
@@ -319,7 +323,7 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
         """Return the outputs."""
         found = execute(operator, text, tensors)
         ctx.set_materialize_grads(False)
-        _keep(ctx, (operator, text, tensors), found)
+        _save_tensors(ctx, (operator, text, tensors), found)
         return tuple(found)
 
     @staticmethod
@@ -328,7 +332,7 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *_gradients(ctx, gradients)
 
 
-_applied = applied(Computed)
+_applied = apply_function(Computed)
 
 
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -346,8 +350,8 @@ def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tens
 library.define("compute(str operator, str problem, Tensor[] inputs) -> Tensor[]")
 for _key in ("CPU", "CUDA"):
     library.impl("compute", execute, _key)
-torch.library.register_fake(f"{NAMESPACE}::compute", _fake, lib=library)
-torch.library.register_autograd(f"{NAMESPACE}::compute", _back, setup_context=_keep, lib=library)
+torch.library.register_fake(f"{NAMESPACE}::compute", _fake_outputs, lib=library)
+torch.library.register_autograd(f"{NAMESPACE}::compute", _backward, setup_context=_save_tensors, lib=library)
 
 
 # Eager or seen ----------------------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from torch import nn
 from opbench import units
 from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.operator import Operator
-from opbench.networks.pytorch import described, functions
+from opbench.networks.pytorch import functions, operator_calls
 from opbench.networks.pytorch.choice import entry_for, prepare, problem_of, settings, use
-from opbench.networks.pytorch.described import EPSILON, Described
 from opbench.networks.pytorch.devices import CPU, OURS, DevicePlace, place_of
-from opbench.networks.pytorch.primitives import steps_back
-from opbench.report.columns import aligned
+from opbench.networks.pytorch.operator_calls import EPSILON, OperatorCall
+from opbench.networks.pytorch.primitives import backward_steps
+from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class OpbenchLinear(nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight.T + bias."""
-        return functions.linear(x, self.weight, self.bias) if _served(x, self.weight) else super().forward(x)
+        return (
+            functions.linear(x, self.weight, self.bias) if _are_types_supported(x, self.weight) else super().forward(x)
+        )
 
 
 class OpbenchConv2d(nn.Conv2d):  # type: ignore[misc]
@@ -39,7 +41,7 @@ class OpbenchConv2d(nn.Conv2d):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution."""
-        if not _served(x, self.weight):
+        if not _are_types_supported(x, self.weight):
             return super().forward(x)
         return functions.conv2d(x, self.weight, self.bias, self.stride, self.padding)
 
@@ -86,9 +88,9 @@ SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def _served(x: Tensor, weight: Tensor) -> bool:
+def _are_types_supported(x: Tensor, weight: Tensor) -> bool:
     """Return whether opbench supports the types, after autocast."""
-    if not functions._autocast():
+    if not functions._is_autocast_active():
         return x.dtype in SERVED and x.dtype == weight.dtype
     if torch.is_autocast_enabled(x.device.type):
         return bool(torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
@@ -129,7 +131,7 @@ class LayerChoices:
         ]
         head = ["layer", "PyTorch", "ours", "choice", "problem", "variant"]
         swapped = sum(choice.ours for choice in self.choices)
-        return "\n".join([*aligned(head, rows, left=[0, 3, 4, 5]), f"{swapped} of {len(rows)} layers by opbench"])
+        return "\n".join([*align_columns(head, rows, left=[0, 3, 4, 5]), f"{swapped} of {len(rows)} layers by opbench"])
 
 
 def replace(
@@ -148,30 +150,30 @@ def replace(
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     names = {module: name for name, module in model.named_modules() if type(module) in SWAPPED}
     choices = []
-    everything = _seen(model, inputs, list(names))
-    _prepare(everything)
+    everything = _recorded_calls(model, inputs, list(names))
+    _compile_all(everything)
     for module, seen in everything.items():
         choice = _choose_layer(names[module], module, seen)
         choices.append(choice)
         if choice.ours:
-            _swap(model, names[module], module)
+            _replace_layer(model, names[module], module)
     found = LayerChoices(tuple(choices))
     if verbose:
         print(found)
     return found
 
 
-def _prepare(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
+def _compile_all(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
     """Compile together the kernels that will be measured for all layers."""
     problems: dict[int, list[Operator]] = {}
     for module, seen in everything.items():
         with contextlib.suppress(OpbenchError):  # the error is reported when the layer is decided
-            problems.setdefault(seen[0][0].get_device(), []).extend(_needed(module, seen)[1])
+            problems.setdefault(seen[0][0].get_device(), []).extend(_layer_problems(module, seen)[1])
     for index, needed in problems.items():
         prepare(needed, place_of(index))
 
 
-def _swap(model: nn.Module, name: str, module: nn.Module) -> None:
+def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
     """Replace a layer by one that shares all parameters, buffers and hooks with it."""
     kind = SWAPPED[type(module)]
     new = object.__new__(kind)
@@ -182,7 +184,7 @@ def _swap(model: nn.Module, name: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), last, new)
 
 
-def _seen(
+def _recorded_calls(
     model: nn.Module, inputs: Sequence[Tensor], layers: Sequence[nn.Module]
 ) -> dict[nn.Module, list[tuple[Tensor, Tensor]]]:
     """Return the input and output of each call of each layer in one call of the model, whose state is restored."""
@@ -207,7 +209,7 @@ def _seen(
 def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
     """Return the decision from the times of all problems of a layer."""
     try:
-        shown, needed = _needed(module, seen)
+        shown, needed = _layer_problems(module, seen)
     except OpbenchError as error:
         return LayerChoice(name, "", f"PyTorch: {str(error).removeprefix('opbench.torch.')}")
     index = seen[0][0].get_device()
@@ -215,26 +217,26 @@ def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Ten
         return LayerChoice(name, shown, "PyTorch: the host has no clock of ours")
     place = place_of(index)
     entries = [entry_for(problem, place) for problem in needed]
-    return _compared(name, shown, entries, needed, place)
+    return _compare_layer(name, shown, entries, needed, place)
 
 
-def _needed(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
+def _layer_problems(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
     """Return a layer's first problem as text, and all its problems, for training also those of the backward pass."""
     calls = [_call_of(module, x) for x, _ in seen]
     problems = [problem_of(call.operator, call.text) for call in calls]
     needed = list(problems)
     if module.training and (not list(module.parameters()) or any(p.requires_grad for p in module.parameters())):
-        needed += [back for problem in problems for back in _backward(problem, calls[0])]
+        needed += [back for problem in problems for back in _backward_problems(problem, calls[0])]
     return f"{problems[0].name}{problems[0]}", needed
 
 
-def _backward(problem: Operator, call: Described) -> list[Operator]:
+def _backward_problems(problem: Operator, call: OperatorCall) -> list[Operator]:
     wanted = frozenset(name for name in problem.inputs if name in call.names and not name.startswith("running"))
-    steps = steps_back(problem, wanted)
+    steps = backward_steps(problem, wanted)
     return [problem_of(step.operator, step.text) for step in steps if step.operator]
 
 
-def _compared(
+def _compare_layer(
     name: str, shown: str, entries: Sequence[BookEntry | None], problems: Sequence[Operator], place: DevicePlace
 ) -> LayerChoice:
     known = [entry for entry in entries if entry is not None]
@@ -251,43 +253,43 @@ def _compared(
     return LayerChoice(name, shown, choice, total, own, cases)
 
 
-def _call_of(module: nn.Module, x: Tensor) -> Described:
+def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
     """Return a layer's call as a problem; raises UsageError for a layer that opbench's operators do not support."""
     match module:
         case nn.Linear():
-            x, weight, bias = functions._lowered(x, module.weight, module.bias)
-            return described.linear(x, weight, bias, False)
+            x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
+            return operator_calls.linear(x, weight, bias, False)
         case nn.Conv2d():
             if module.groups != 1 or set(module.dilation) != {1} or module.padding_mode != "zeros":
                 raise UsageError(f"groups={module.groups}, dilation={module.dilation}, {module.padding_mode}")
             if isinstance(module.padding, str):
                 raise UsageError(f"padding='{module.padding}'")
-            x, weight, bias = functions._lowered(x, module.weight, module.bias)
-            stride = described.one("conv2d", "stride", module.stride)
-            padding = described.one("conv2d", "padding", module.padding)
-            return described.conv2d(x, weight, bias, stride, padding, False)
+            x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
+            stride = operator_calls.one_number("conv2d", "stride", module.stride)
+            padding = operator_calls.one_number("conv2d", "padding", module.padding)
+            return operator_calls.conv2d(x, weight, bias, stride, padding, False)
         case nn.MaxPool2d():
             if module.dilation not in (1, (1, 1)) or module.ceil_mode or module.return_indices:
                 raise UsageError(f"dilation={module.dilation}, ceil_mode={module.ceil_mode}")
             sizes = (module.kernel_size, module.stride or module.kernel_size, module.padding)
-            window, stride, padding = (described.one("maxpool2d", "sizes", size) for size in sizes)
-            return described.maxpool2d(x, window, stride, padding)
+            window, stride, padding = (operator_calls.one_number("maxpool2d", "sizes", size) for size in sizes)
+            return operator_calls.maxpool2d(x, window, stride, padding)
         case nn.BatchNorm2d():
-            return _norm(module, x)
+            return _batchnorm_call(module, x)
         case nn.Softmax():
             if module.dim is None or module.dim % x.dim() != x.dim() - 1:
                 raise UsageError(f"softmax over axis {module.dim}: it would be copied")
-            return described.softmax(x)
+            return operator_calls.softmax(x)
     raise UsageError(f"{type(module).__name__} has no counterpart")
 
 
-def _norm(module: nn.BatchNorm2d, x: Tensor) -> Described:
+def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:
     momentum = module.momentum
     if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
         raise UsageError(f"eps={module.eps}, momentum={momentum}")
     parts = (module.weight, module.bias, module.running_mean, module.running_var)
     if module.training:
-        return described.batchnorm2d_train(x, *parts, round(100 * momentum), False)
+        return operator_calls.batchnorm2d_train(x, *parts, round(100 * momentum), False)
     if OURS.get(x.dtype) == "bf16" and any(part is not None and part.dtype != x.dtype for part in parts):
         raise UsageError("bf16 images by float32 statistics")
-    return described.batchnorm2d(x, *parts, False)
+    return operator_calls.batchnorm2d(x, *parts, False)

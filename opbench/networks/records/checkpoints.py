@@ -89,7 +89,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"{last}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the checkpoint before is kept: --resume goes on from it"
+            "the previous checkpoint is still valid: continue with --resume"
         ) from None
 
 

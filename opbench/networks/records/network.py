@@ -282,7 +282,7 @@ def base(record: Record, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Life:
+class ValueLifetime:
     """The lifetime of a value, as numbers of nodes, both ends included."""
 
     value: str
@@ -305,19 +305,19 @@ class Placed(Protocol):
         """Return the workspaces by node."""
 
 
-def lives(record: Record) -> list[Life]:
+def value_lifetimes(record: Record) -> list[ValueLifetime]:
     """Return the lifetime of every value and workspace in the memory plan, in order of creation."""
     nodes = [(node.name, node.inputs.values(), node.outputs.values()) for node in record.nodes]
-    return lives_of(nodes, record.values, record.memory, record.inputs, record.outputs)
+    return lifetimes_of(nodes, record.values, record.memory, record.inputs, record.outputs)
 
 
-def lives_of(
+def lifetimes_of(
     nodes: Sequence[tuple[str, Iterable[str], Iterable[str]]],
     values: Mapping[str, ValueRecord],
     memory: Placed,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
-) -> list[Life]:
+) -> list[ValueLifetime]:
     """Return the lifetimes for any nodes in their order, each given as its name, its inputs and its outputs."""
 
     def place(name: str) -> str:
@@ -335,13 +335,13 @@ def lives_of(
     for name in outputs:
         dies[place(name)] = len(nodes) - 1
     found = [
-        Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name].bytes, offset)
+        ValueLifetime(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name].bytes, offset)
         for name, offset in memory.offsets.items()
         if name in values
     ]
     numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
     found += [
-        Life(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset, True)
+        ValueLifetime(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset, True)
         for name, own in memory.workspaces.items()
         if name in numbers
     ]
@@ -361,20 +361,20 @@ def by_time(record: Record) -> list[NodeRecord]:
 
 def node_sum(record: Record) -> float | None:
     """Return the sum of all nodes' kernel times in seconds; None without a clock."""
-    return _sum([node.kernel_s for node in record.nodes])
+    return _sum_known([node.kernel_s for node in record.nodes])
 
 
 def least_time(record: Record) -> float | None:
     """Return the sum of the nodes' lower bounds from measured peaks, in seconds; None if one is not known."""
-    return _sum([node.bound_s for node in record.nodes])
+    return _sum_known([node.bound_s for node in record.nodes])
 
 
 def alone_time(record: Record) -> float | None:
     """Return the sum of the variants' times measured alone, in seconds; None if one was not measured."""
-    return _sum([node.alone_s for node in record.nodes])
+    return _sum_known([node.alone_s for node in record.nodes])
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
+def _sum_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 

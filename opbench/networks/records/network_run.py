@@ -68,11 +68,11 @@ def network_run(record: Record, folder: Path) -> Run:
         environment=record.environment,
         settings=to_json(record.options),
     )
-    results = [_whole(record, name, problem), *(_node(node, record, name) for node in record.nodes)]
+    results = [_network_result(record, name, problem), *(_node_result(node, record, name) for node in record.nodes)]
     return Run(folder, header, results, ceilings=record.ceilings, finished=True)
 
 
-def _whole(record: Record, name: str, problem: str) -> Result:
+def _network_result(record: Record, name: str, problem: str) -> Result:
     check, total = record.check, record.total
     right, reason = check is None or check.right, "" if check else "not checked"
     if check and not right:
@@ -80,7 +80,7 @@ def _whole(record: Record, name: str, problem: str) -> Result:
         off = [end for end, verdict in check.outputs.items() if not verdict.right]
         bad = [node.name for node in record.nodes if node.is_wrong]
         reason = (
-            f"outputs beyond what is allowed: {', '.join(off)}"
+            f"outputs outside the tolerance: {', '.join(off)}"
             if off
             else f"wrong nodes: {', '.join(missing or bad)}"
             if missing or bad
@@ -102,7 +102,7 @@ def _whole(record: Record, name: str, problem: str) -> Result:
     )
 
 
-def _node(node: NodeRecord, record: Record, name: str) -> Result:
+def _node_result(node: NodeRecord, record: Record, name: str) -> Result:
     found = CASE_NAME.match(node.case)
     variant, config = (found["variant"], read_config(found["config"])) if found else (node.case, {})
     check = node.check
@@ -129,7 +129,7 @@ def _node(node: NodeRecord, record: Record, name: str) -> Result:
         )
         if check
         else None,
-        measurement=_among_others(node) if right else None,
+        measurement=_peer_result(node) if right else None,
         flops=node.flops,
         compulsory_bytes=node.compulsory_bytes,
         unit=node.unit,
@@ -138,7 +138,7 @@ def _node(node: NodeRecord, record: Record, name: str) -> Result:
     )
 
 
-def _among_others(node: NodeRecord) -> Measurement | None:
+def _peer_result(node: NodeRecord) -> Measurement | None:
     """Return the node's times within the network; coverage 0 and no samples if the record has only a median."""
     kernel_s, samples = node.kernel_s, node.samples_s
     if kernel_s is None:

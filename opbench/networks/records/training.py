@@ -230,7 +230,7 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"{folder / FILE}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the last checkpoint is kept: go on with --resume"
+            "the last checkpoint is still valid: continue with --resume"
         ) from None
 
 

@@ -11,9 +11,9 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, ValueRecord, base, variant_of
-from opbench.networks.report.layout import Box, Layout, Sizes, layered
-from opbench.networks.report.words import headline_name, node_sentence, shape_words
-from opbench.report.charts.chart import Chart, shortened
+from opbench.networks.report.layout import Box, Layout, Sizes, layered_layout
+from opbench.networks.report.phrases import headline_name, node_sentence, shape_text
+from opbench.report.charts.chart import Chart, shorten
 from opbench.report.charts.svg import INK, MUTED, PAPER
 
 KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
@@ -25,15 +25,17 @@ NAME, SMALL, TINY = 8.5, 7.4, 6.6
 
 def graph_chart(record: Record) -> Chart:
     """Return the network as a chart of boxes and edges."""
-    items, edges = _items(record)
-    layout = layered(items, list(edges))
+    items, edges = _items_and_edges(record)
+    layout = layered_layout(items, list(edges))
     figure = Figure(figsize=(layout.width / 72, layout.height / 72))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, layout.width)
     axes.set_ylim(layout.height, 0)
     axes.axis("off")
     for edge, value in edges.items():
-        _draw_edge(axes, layout, edge, skip=value in _reused(edges) and edge != _nearest(edges, value, items))
+        _draw_edge(
+            axes, layout, edge, skip=value in _reused_values(edges) and edge != _nearest_reader(edges, value, items)
+        )
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
     points: dict[str, str] = {}
     labelled: set[str] = set()
@@ -65,13 +67,13 @@ def graph_chart(record: Record) -> Chart:
 def _legend(record: Record, timed: bool) -> str:
     kinds = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
     if not any(node.bound for node in record.nodes):
-        kinds = "What bounds a node is not known, as no ceilings are"
+        kinds = "The limit of a node is unknown, because no peaks are known"
     conversions = "; yellow ones convert a layout" if record.conversions else ""
     filled = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
-    return f"{filled}{kinds}{conversions}. Under each box stands the shape of what it hands on."
+    return f"{filled}{kinds}{conversions}. The text under a box is the shape of its output."
 
 
-def _items(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
+def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
     """Return inputs, nodes and outputs in order, and each edge with the value that it carries."""
     source = {base(record, name): f"input {name}" for name in record.inputs}
     items = list(source.values())
@@ -90,12 +92,12 @@ def _items(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
     return items, edges
 
 
-def _reused(edges: Mapping[tuple[str, str], str]) -> set[str]:
+def _reused_values(edges: Mapping[tuple[str, str], str]) -> set[str]:
     values = list(edges.values())
     return {value for value in values if values.count(value) > 1}
 
 
-def _nearest(edges: Mapping[tuple[str, str], str], value: str, items: list[str]) -> tuple[str, str]:
+def _nearest_reader(edges: Mapping[tuple[str, str], str], value: str, items: list[str]) -> tuple[str, str]:
     """Return the edge of a value that leads to its first reader."""
     return min((edge for edge, carried in edges.items() if carried == value), key=lambda edge: items.index(edge[1]))
 
@@ -112,7 +114,7 @@ def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value:
     box = layout.boxes[source]
     way = -1 if box.upward else 1
     y = box.y + way * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
-    said = shape_words(record.values.get(value, ValueRecord()))
+    said = shape_text(record.values.get(value, ValueRecord()))
     axes.text(box.x + 6, y, said, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
 
 
@@ -166,17 +168,17 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height
     time = units.time(node.kernel_s) if node.kernel_s is not None else ""
-    share, roof = node.share, node.roof_share
+    share, peak = node.share, node.roof_share
     told = [units.percent(share)] if share is not None else []
-    told += [f"{units.percent(roof)} of peak"] if roof is not None else []
+    told += [f"{units.percent(peak)} of peak"] if peak is not None else []
     told += ["WRONG"] if wrong else []
     below = " · ".join(told)
     room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
     words: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
     operator = f"{node.operator} {node.precision}".rstrip()
-    name = shortened(node.name, 26)
+    name = shorten(node.name, 26)
     axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **words)
     axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **words)
     axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **words)
-    axes.text(left, lower, shortened(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **words)
+    axes.text(left, lower, shorten(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **words)
     axes.text(right, lower, below, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **words)

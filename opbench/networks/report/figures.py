@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from opbench import units
-from opbench.networks.records.network import Life, MemoryRecord, Record, lives, node_sum
+from opbench.networks.records.network import MemoryRecord, Record, ValueLifetime, node_sum, value_lifetimes
 from opbench.networks.report.drawing import KINDS
-from opbench.networks.report.words import node_sentence, size
-from opbench.report.charts.chart import COLOURS, Chart, shortened
+from opbench.networks.report.phrases import node_sentence, size
+from opbench.report.charts.chart import COLOURS, Chart, shorten
 from opbench.report.charts.svg import INK
 
 GAP = "#8a93a0"
@@ -27,7 +27,7 @@ def timeline_chart(record: Record) -> Chart | None:
     rows = len(nodes) + (gap > 0)
     height = 0.75 + 0.235 * rows
     figure = Figure(figsize=(10.0, height))
-    names = [shortened(node.name, 22) for node in nodes] + ["gaps"] * (gap > 0)
+    names = [shorten(node.name, 22) for node in nodes] + ["gaps"] * (gap > 0)
     left = 0.02 + 0.0078 * max(map(len, names))
     axes = figure.add_axes((left, 0.5 / height, 0.99 - left, 1 - 0.6 / height))
     scale, unit = time_scale(total)
@@ -41,13 +41,13 @@ def timeline_chart(record: Record) -> Chart | None:
         axes.patches[-1].set_gid(gid)
         if least:
             axes.barh(number, least, left=at, height=0.66, color=KINDS[kind], linewidth=0.8)
-        roof = f", {units.percent(node.roof_share)}" if node.roof_share is not None else ""
-        _beside(axes, number, at, width, end, f"{units.time(kernel_s)}{roof}")
+        peak = f", {units.percent(node.roof_share)}" if node.roof_share is not None else ""
+        _place_bar_text(axes, number, at, width, end, f"{units.time(kernel_s)}{peak}")
         points[gid] = node_sentence(node)
         at += width
     if gap > 0:
         axes.barh(len(nodes), gap * scale, left=at, height=0.66, color=GAP, linewidth=0.8)
-        _beside(axes, len(nodes), at, gap * scale, end, units.time(gap))
+        _place_bar_text(axes, len(nodes), at, gap * scale, end, units.time(gap))
     axes.set_xlim(0, 1.005 * end)
     axes.set_ylim(rows - 0.4, -0.6)
     axes.set_yticks(range(rows), names, parse_math=False, fontsize=8)
@@ -61,7 +61,7 @@ def timeline_chart(record: Record) -> Chart | None:
         f"{len(nodes)} nodes in order, {units.time(total)} together.",
         points,
         "Each node's kernels, in order; the dark part is the lower bound by the measured peaks, and the share is the "
-        "bound divided by the time. " + _gap_words(record),
+        "bound divided by the time. " + _gap_text(record),
     )
 
 
@@ -75,12 +75,12 @@ def byte_scale(top: int) -> tuple[float, str]:
     return next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
 
 
-def life_sentence(life: Life, names: Sequence[str]) -> str:
+def lifetime_sentence(life: ValueLifetime, names: Sequence[str]) -> str:
     """Return the tooltip of a value, with the nodes' names."""
     return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
 
 
-def _gap_words(record: Record) -> str:
+def _gap_text(record: Record) -> str:
     """Return the difference between the sum of the nodes and the time of the whole, in words."""
     gap = record.gap_s
     if gap is None:
@@ -90,7 +90,7 @@ def _gap_words(record: Record) -> str:
     return f"The whole takes {units.time(-gap)} less than the sum of its nodes: they overlap where one ends."
 
 
-def _beside(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
+def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
     """Write a bar's text on the side that has room."""
     right = begin + width < 0.8 * end
     axes.annotate(
@@ -108,7 +108,7 @@ def _beside(axes: Axes, row: int, begin: float, width: float, end: float, words:
 
 def memory_chart(record: Record) -> Chart | None:
     """Return every value as a rectangle: from the node that computes it to its last reader, at its place in memory."""
-    found = lives(record)
+    found = value_lifetimes(record)
     if not found:
         return None
     nodes, memory = record.nodes, record.memory
@@ -122,8 +122,8 @@ def memory_chart(record: Record) -> Chart | None:
         points[gid] = _draw_life(axes, life, unit, COLOURS[number % len(COLOURS)], gid, record, top)
     axes.set_xlim(-0.5, len(nodes) - 0.5)
     axes.set_ylim(0, 1.08 * max(top, memory.lower_bound_bytes or 0) / unit)
-    _limits(axes, memory, unit)
-    names = [shortened(node.name, 18) for node in nodes]
+    _draw_memory_limits(axes, memory, unit)
+    names = [shorten(node.name, 18) for node in nodes]
     axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7, parse_math=False)
     axes.set_ylabel(f"offset ({word})")
     axes.grid(True, axis="y")
@@ -139,7 +139,7 @@ def memory_chart(record: Record) -> Chart | None:
     )
 
 
-def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
+def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
     """Draw lines at the plan's peak and at the lower bound of any plan."""
     peak, least = memory.peak_bytes, memory.lower_bound_bytes
     label = "peak = lower bound" if peak == least else "peak"
@@ -153,7 +153,7 @@ def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
                       va="top" if below else "bottom", fontsize=8)  # fmt: skip
 
 
-def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
+def _draw_life(axes: Axes, life: ValueLifetime, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
     """Draw the rectangle of one value, with its name if it fits; return its tooltip."""
     x, width = life.first - 0.47, life.last - life.first + 0.94
     place = (x, life.offset / unit)
@@ -165,6 +165,6 @@ def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, recor
     room = int(width / len(record.nodes) * 660 / 4.6)
     if life.nbytes > 0.045 * top and room >= 4:
         middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
-        axes.text(*middle, shortened(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
+        axes.text(*middle, shorten(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
                   parse_math=False, clip_on=True)  # fmt: skip
-    return life_sentence(life, [node.name for node in record.nodes])
+    return lifetime_sentence(life, [node.name for node in record.nodes])

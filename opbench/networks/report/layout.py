@@ -55,24 +55,24 @@ class Layout:
     sizes: Sizes
 
 
-def layered(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
+def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
     """Place items, given in topological order; `edges` lead from earlier items to later ones."""
     ranks = longest_paths(items, edges)
     fold = best_fold(ranks, edges)
     last = max(ranks.values(), default=0)
     alone = fold == last and len(set(ranks.values())) == len(ranks)
     sizes = sizes or (Sizes(width=400.0) if alone else Sizes())
-    places = {item: _place(rank, fold, last) for item, rank in ranks.items()}
-    lanes = _lanes(places, edges)
+    places = {item: _cell_of_rank(rank, fold, last) for item, rank in ranks.items()}
+    lanes = _assign_lanes(places, edges)
     margins = [len({lane for side, lane in lanes.values() if side == which}) for which in (0, 1, 2)]
-    boxes, ends = _boxes(items, places, margins, sizes)
+    boxes, ends = _place_boxes(items, places, margins, sizes)
     routes = {
-        edge: _long(boxes, edge, *lanes[edge], ends, sizes) if edge in lanes else _short(boxes, edge, sizes)
+        edge: _long_route(boxes, edge, *lanes[edge], ends, sizes) if edge in lanes else _short_route(boxes, edge, sizes)
         for edge in edges
     }
     rows = 1 + max((row for _, row in places.values()), default=-1)
     height = rows * (sizes.height + sizes.gap) + sizes.gap / 2
-    return Layout(ends[-1][1] + _channel(margins[2]), height, boxes, routes, sizes)
+    return Layout(ends[-1][1] + _channel_width(margins[2]), height, boxes, routes, sizes)
 
 
 def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
@@ -98,19 +98,19 @@ def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
         return last
 
     def length(fold: int) -> int:
-        rows = {item: _place(rank, fold, last)[1] for item, rank in ranks.items()}
+        rows = {item: _cell_of_rank(rank, fold, last)[1] for item, rank in ranks.items()}
         return sum(abs(rows[a] - rows[b]) for a, b in edges) + max(rows.values())
 
     return min(range(last // 3, last), key=length)
 
 
-def _place(rank: int, fold: int, last: int) -> tuple[int, int]:
+def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
     """Return column and row; the second column runs upwards and starts next to the end of the first."""
     shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first starts above it
     return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
 
 
-def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
+def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
     """Return for each long edge its channel (left of the boxes, between the columns, right) and its lane in the
     channel.
 
@@ -124,7 +124,7 @@ def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict
             continue
         across = column != other
         side = 1 if across else 0 if folded and column == 0 else 2
-        if across and row == end and abs(row - end) == 0 and _neighbours(places, a, b):
+        if across and row == end and abs(row - end) == 0 and _are_neighbours(places, a, b):
             continue
         wanted.append((side, min(row, end), max(row, end), (a, b)))
     found: dict[Edge, tuple[int, int]] = {}
@@ -136,16 +136,16 @@ def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict
     return found
 
 
-def _neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
+def _are_neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
     """Return whether each item is alone in its rank, so that a straight line between them meets no other box."""
     return all(sum(place == places[item] for place in places.values()) == 1 for item in (a, b))
 
 
-def _channel(lanes: int) -> float:
+def _channel_width(lanes: int) -> float:
     return 2 * STUB + LANE * max(0, lanes - 1) if lanes else STUB
 
 
-def _boxes(
+def _place_boxes(
     items: Sequence[str], places: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
 ) -> tuple[dict[str, Box], list[tuple[float, float]]]:
     """Return every box, and the start and end of each column."""
@@ -154,7 +154,7 @@ def _boxes(
         ranks.setdefault(places[item], []).append(item)
     boxes: dict[str, Box] = {}
     ends: list[tuple[float, float]] = []
-    x = _channel(margins[0])
+    x = _channel_width(margins[0])
     for column in range(1 + max((c for c, _ in ranks), default=0)):
         most = max(len(found) for (c, _), found in ranks.items() if c == column)
         width = most * sizes.width + (most - 1) * sizes.beside
@@ -167,11 +167,11 @@ def _boxes(
                 centre = begin + number * (sizes.width + sizes.beside)
                 y = (row + 0.5) * (sizes.height + sizes.gap)
                 boxes[item] = Box(centre, y, c, row, c == 1, number == 0, number == len(found) - 1)
-        x += width + max(_channel(margins[1]), 3 * STUB)
+        x += width + max(_channel_width(margins[1]), 3 * STUB)
     return boxes, ends
 
 
-def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
+def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
     """Return the route between neighbouring ranks, or straight from the end of one column to the start of the next."""
     a, b = (boxes[item] for item in edge)
     if a.column != b.column:
@@ -184,18 +184,18 @@ def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]
     return [begin, (a.x, turn), (b.x, turn), end]
 
 
-def _long(
+def _long_route(
     boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
 ) -> list[Position]:
     """Return the route of a long edge: out at the side of the source, along its lane, in at the side of the target."""
     a, b = (boxes[item] for item in edge)
     x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
-    leaves = _stub(a, out=True, to_left=side == 0, sizes=sizes)
-    enters = _stub(b, out=False, to_left=side in (0, 1), sizes=sizes)
+    leaves = _stub_route(a, out=True, to_left=side == 0, sizes=sizes)
+    enters = _stub_route(b, out=False, to_left=side in (0, 1), sizes=sizes)
     return [*leaves, (x, leaves[-1][1]), (x, enters[-1][1]), *reversed(enters)]
 
 
-def _stub(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Position]:
+def _stub_route(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Position]:
     """Return the route from a box's edge to where a horizontal line can reach its channel past all other boxes."""
     if box.leftmost if to_left else box.rightmost:
         # Edges leave below the middle and enter above it, so that the two never overlap.

@@ -9,7 +9,7 @@ from pathlib import Path
 from opbench import units
 from opbench.errors import UsageError
 from opbench.networks.records.network import FILE, Record, Times, batch, read_network
-from opbench.networks.report import words
+from opbench.networks.report import phrases
 
 HEAD = (
     "| network, batch, precision, GPU | opbench | fastest PyTorch | speedup "
@@ -30,7 +30,7 @@ def network_tables(root: Path, networks: Sequence[Path]) -> dict[Path, str]:
     """
     for folder in networks:
         if not folder.resolve().is_relative_to(root.resolve()):
-            raise UsageError(f"{folder}: lies outside {root}, and the documents link to the runs that they show")
+            raise UsageError(f"{folder}: is outside {root}; the documents link to the runs, so the runs must be inside")
     documents = (root / "docs" / "networks.md", root / "README.md") if networks else ()
     return {document: networks_overview(networks, document.parent) for document in documents}
 
@@ -50,8 +50,8 @@ def networks_overview(folders: Sequence[Path], base: Path) -> str:
 
 def _row(record: Record, folder: Path, base: Path) -> str:
     """Return a network's row; empty if it was not timed on one clock with PyTorch."""
-    everyone, total = words.peers(record), record.total
-    best = words.fastest(everyone)
+    everyone, total = phrases.peers(record), record.total
+    best = phrases.fastest(everyone)
     if not total or not best or not best.measured or not best.ratio:
         return ""
     gpu = record.environment.gpu.removeprefix("NVIDIA ").partition(" ")[0]
@@ -59,7 +59,7 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     name = " ".join(str(fact) for fact in facts if fact)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
-    smallest = words.smallest_peer(record)
+    smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
     cells = [
         f"[{name}]({link})",

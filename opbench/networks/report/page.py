@@ -11,7 +11,7 @@ from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import datasheet
 from opbench.networks.records.network import NodeRecord, NodeVerdict, Record, batch, by_time, node_sum, variant_of
-from opbench.networks.report import words
+from opbench.networks.report import phrases
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
 from opbench.paths import write_atomically
@@ -37,7 +37,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         found = (graph_chart(record), timeline_chart(record), memory_chart(record))
-        page = render(record, *(_drawn(chart) for chart in found))
+        page = render(record, *(_chart_for_page(chart) for chart in found))
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in found if chart}
     files = {PAGE: page.encode("utf-8"), **pictures}
     for name, content in files.items():
@@ -47,7 +47,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
         except OSError as fault:
             raise EnvironmentFault(
                 f"{folder / name}: cannot write: {fault.strerror or fault}; choose another folder with --out DIR; "
-                "the record is kept: opbench report DIR"
+                "the record is stored; write the page with: opbench report DIR"
             ) from None
     return [folder / name for name in files]
 
@@ -56,7 +56,7 @@ Drawn = dict[str, JSON] | None
 PIXELS_PER_POINT = 1.6
 
 
-def _drawn(chart: Chart | None) -> Drawn:
+def _chart_for_page(chart: Chart | None) -> Drawn:
     """Return a chart for the page, with the width in pixels that makes its text as large as the page's small text."""
     if chart is None:
         return None
@@ -70,30 +70,30 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
     numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
     return render_template(
         "network.html.j2",
-        title=words.headline_name(record),
-        facts=_facts(record),
-        headline=words.headline(record),
-        notices=words.notices(record),
+        title=phrases.headline_name(record),
+        facts=_header_facts(record),
+        headline=phrases.headline(record),
+        notices=phrases.notices(record),
         batch=batch(record),
-        against=_against(record),
+        against=_comparison_rows(record),
         versions=_versions(record),
         graph=graph,
         timeline=timeline,
         memory=memory,
         timed=node_sum(record) is not None,
-        between=_between(record),
-        nodes=[_row(node, numbers[node.name], record, largest) for node in by_time(record)],
-        memory_facts=_memory(record),
+        between=_gap_note(record),
+        nodes=[_node_row(node, numbers[node.name], record, largest) for node in by_time(record)],
+        memory_facts=_memory_rows(record),
         passes=record.passes,
         ceilings=ceilings_table(known, datasheet(record.environment.gpu or known.gpu) if known else None),
         predicting=gpu_name(known) if known and not record.total else "",
-        commands=_commands(record),
+        commands=_repeat_commands(record),
         options=flat_rows(to_json(record.options)),
         environment=flat_rows(record.environment.to_json()),
     )
 
 
-def _facts(record: Record) -> list[str]:
+def _header_facts(record: Record) -> list[str]:
     """Return the facts for the line above the title."""
     version = f"opbench {record.opbench}" if record.opbench else ""
     commit = short_revision(record.revision)
@@ -102,23 +102,23 @@ def _facts(record: Record) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _against(record: Record) -> list[dict[str, JSON]]:
+def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
     """Return the row of opbench first, then each of PyTorch's ways, fastest first."""
     total = record.total
-    found = words.peers(record)
+    found = phrases.peers(record)
     if not found or not total:
         return []
     outputs = record.check.outputs.values() if record.check else ()
     worst = max((told.norm_error for told in outputs if told.norm_error is not None), default=None)
     peak = record.memory.peak_bytes
-    own = words.PeerTime("opbench", total, None, peak, worst, host=record.host)
+    own = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
     ordered = sorted(found, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
-    return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
+    return [_peer_row(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
 
-def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
+def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
     value, _, ends = peer.times.partition(" ")
-    time, _, interval = words.span(peer.measured).partition(" [")
+    time, _, interval = phrases.span(peer.measured).partition(" [")
     return {
         "own": own,
         "name": peer.name,
@@ -129,7 +129,7 @@ def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
         "ratio_ends": ends,
         "verdict": "" if own else peer.error or peer.verdict,
         "host": units.time(peer.host.median_s) if peer.host else "–",
-        "peak": words.size(peer.peak_bytes),
+        "peak": phrases.size(peer.peak_bytes),
         "error": error(peer.norm_error),
     }
 
@@ -140,12 +140,12 @@ def _versions(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
 
 
-def _between(record: Record) -> str:
+def _gap_note(record: Record) -> str:
     cost = record.between_s
     return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
 
 
-def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
+def _node_row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
     """Return a node's row as text, with the numbers to sort it by."""
     check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)
@@ -154,7 +154,7 @@ def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[
         "time": node.kernel_s,
         "share": share,
         "least": node.bound_s,
-        "roof": node.roof_share,
+        "peak": node.roof_share,
         "flops": node.flops,
         "bytes": node.compulsory_bytes,
         "error": check.worst_error,
@@ -177,11 +177,11 @@ def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[
         "width": f"{100 * share / largest:.0f}" if share and largest else "",
         "least": units.time(node.bound_s),
         "bound": node.bound or "",
-        "roof": units.percent(node.roof_share),
+        "peak": units.percent(node.roof_share),
         "flops": units.si(node.flops or None, "FLOP"),
-        "bytes": words.size(node.compulsory_bytes),
-        "source": words.source_words(node),
-        "wrong": words.fault(node) if node.is_wrong else "",
+        "bytes": phrases.size(node.compulsory_bytes),
+        "source": phrases.source_text_of(node),
+        "wrong": phrases.fault(node) if node.is_wrong else "",
         "reason": check.reason,
         "error": error(check.worst_error),
         "allowed": error(check.allowed_error),
@@ -193,7 +193,7 @@ def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[
     }
 
 
-def _memory(record: Record) -> list[tuple[str, str]]:
+def _memory_rows(record: Record) -> list[tuple[str, str]]:
     memory = record.memory
     told = {
         "activations at the peak": memory.peak_bytes,
@@ -202,10 +202,10 @@ def _memory(record: Record) -> list[tuple[str, str]]:
         "weights": memory.weights_bytes,
         "prepared once of weights": memory.prepared_bytes or None,
     }
-    return [(label, words.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
+    return [(label, phrases.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
 
 
-def _commands(record: Record) -> list[tuple[str, str]]:
+def _repeat_commands(record: Record) -> list[tuple[str, str]]:
     """Return the commands that repeat the run, and that write this page again."""
     sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
     made = ["net", "run", record.network, *sizes, "--precision", record.precision]

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, by_time, node_sum, variant_of
-from opbench.networks.report import words
-from opbench.report.columns import aligned
+from opbench.networks.report import phrases
+from opbench.report.columns import align_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def print_network(record: Record, console: Console) -> None:
     """Print the nodes, slowest first, then the run in sentences."""
-    console.print(Text(words.headline_name(record), style="bold"), soft_wrap=True)
+    console.print(Text(phrases.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
     names = [node.name for node in by_time(record)]
     head, *lines = _table(record)
@@ -26,10 +26,10 @@ def print_network(record: Record, console: Console) -> None:
         console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
     for name, node in wrong.items():
         reason = (node.check.reason if node.check else "") or "beyond its tolerance"
-        console.print(Text(f"  {name} ({node.case}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
-    for sentence in words.headline(record):
+        console.print(Text(f"  {name} ({node.case}): {phrases.fault(node)}: {reason}", style="red"), soft_wrap=True)
+    for sentence in phrases.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
-    for notice in words.notices(record):
+    for notice in phrases.notices(record):
         console.print(Text(f"! {notice}", style="yellow"), soft_wrap=True)
 
 
@@ -40,37 +40,39 @@ def _table(record: Record) -> list[str]:
             (
                 n.name,
                 n.operator,
-                _variant(n),
+                _variant_text(n),
                 units.si(n.flops or None, "FLOP"),
-                _bytes(n),
+                _bytes_text(n),
                 units.time(n.bound_s),
-                _verdict(n),
+                _verdict_text(n),
             )
             for n in by_time(record)
         ]
-        return aligned(("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6))
+        return align_columns(
+            ("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6)
+        )
     rows = [
         (
             n.name,
             n.operator,
-            _variant(n),
+            _variant_text(n),
             units.time(n.kernel_s),
             units.percent(n.share),
             units.percent(n.roof_share),
-            _verdict(n),
+            _verdict_text(n),
         )
         for n in by_time(record)
     ]
-    return aligned(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
+    return align_columns(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
 
 
-def _variant(node: NodeRecord) -> str:
+def _variant_text(node: NodeRecord) -> str:
     return "".join(variant_of(node)) + (f" ({node.precision})" if node.precision not in ("", "f32") else "")
 
 
-def _bytes(node: NodeRecord) -> str:
-    return words.size(node.compulsory_bytes)
+def _bytes_text(node: NodeRecord) -> str:
+    return phrases.size(node.compulsory_bytes)
 
 
-def _verdict(node: NodeRecord) -> str:
-    return "not checked" if node.check is None else words.fault(node) if node.is_wrong else "right"
+def _verdict_text(node: NodeRecord) -> str:
+    return "not checked" if node.check is None else phrases.fault(node) if node.is_wrong else "right"

@@ -15,10 +15,10 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
-from opbench.networks.report.training_peers import own_state, peer_rows, peer_words
+from opbench.networks.report.phrases import unmeasured_hint
+from opbench.networks.report.training_comparison import opbench_state, peer_rows, peer_text
 from opbench.networks.report.training_pictures import memory_map, step_chart
-from opbench.networks.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
-from opbench.networks.report.words import unmeasured
+from opbench.networks.report.training_ranks import devices, exchange_text, exchange_totals, over_ranks, pictures
 from opbench.paths import write_atomically
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
@@ -49,7 +49,8 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
             write_atomically(folder / name, content)
         except OSError as fault:
             raise EnvironmentFault(
-                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is kept: opbench report DIR"
+                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is stored; write the page "
+                "with: opbench report DIR"
             ) from None
     return [folder / name for name in files]
 
@@ -111,14 +112,14 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         chart=drawn["loss"],
         step=drawn.get("step"),
         memory_map=drawn.get("training-memory"),
-        groups=[_group(record, g) for g in GROUPS if _is_there(record, g)],
+        groups=[_group_row(record, g) for g in GROUPS if _has_group(record, g)],
         timed=bool(record.times.nodes_s),
         nodes=[_row(number, node, record.times.nodes_s) for number, node in enumerate(record.nodes, 1)],
-        passes=[{**to_json(item), "saves": _saves(item)} for item in record.passes],
-        facts_of_run=_facts(record),
+        passes=[{**to_json(item), "saves": _saving_text(item)} for item in record.passes],
+        facts_of_run=_header_facts(record),
         memory=[
             ("activations and workspaces, one arena", _size(record.memory.activations_bytes)),
-            ("parameters, gradients, moments, statistics", _size(own_state(record))),
+            ("parameters, gradients, moments, statistics", _size(opbench_state(record))),
             ("the data set, on the device", _size(record.memory.data_bytes)),
         ],
         against=peer_rows(record),
@@ -141,13 +142,13 @@ def headline(record: TrainingRecord) -> list[str]:
         f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
         f"{record.images_per_s:,.0f} images/s{over_ranks(record)}, without evaluation on the test set and "
         f"checkpoints; {record.parameters:,} parameters.",
-        *_step_words(record),
-        *exchange_words(record),
-        *peer_words(record),
+        *_step_text(record),
+        *exchange_text(record),
+        *peer_text(record),
     ]
 
 
-def _step_words(record: TrainingRecord) -> list[str]:
+def _step_text(record: TrainingRecord) -> list[str]:
     """Return the time of a step in sentences; none if it was not measured."""
     hot, cold = record.times.hot, record.times.cold
     if not hot or not cold:
@@ -155,10 +156,10 @@ def _step_words(record: TrainingRecord) -> list[str]:
     back_to_back = f"{units.time(hot.median_s)} back to back ({units.interval(hot.low_s, hot.high_s)})"
     guessed = sum(node.source == "default" for node in record.nodes)
     said = [f"A step takes {back_to_back}, {units.time(cold.median_s)} from a cold L2."]
-    return [*said, unmeasured(guessed, len(record.nodes))] if guessed else said
+    return [*said, unmeasured_hint(guessed, len(record.nodes))] if guessed else said
 
 
-def _saves(item: TrainingPass) -> str:
+def _saving_text(item: TrainingPass) -> str:
     """Return the saving of a pass, in words."""
     saved = item.saved
     if not saved:
@@ -171,7 +172,7 @@ def _size(nbytes: float) -> str:
     return units.si(nbytes, "B")
 
 
-def _facts(record: TrainingRecord) -> list[tuple[str, str]]:
+def _header_facts(record: TrainingRecord) -> list[tuple[str, str]]:
     epochs = len(record.losses) / record.steps_per_epoch
     return [
         ("pictures to train with", f"{record.data.items:,}"),
@@ -187,18 +188,18 @@ def _node_times(record: TrainingRecord) -> Mapping[str, float]:
     return record.times.nodes_s
 
 
-def _is_there(record: TrainingRecord, group: str) -> bool:
-    return exchanged(record, group)[0] > 0 or any(node.group == group for node in record.nodes)
+def _has_group(record: TrainingRecord, group: str) -> bool:
+    return exchange_totals(record, group)[0] > 0 or any(node.group == group for node in record.nodes)
 
 
-def _group(record: TrainingRecord, group: str) -> dict[str, JSON]:
+def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
     nodes = [node for node in record.nodes if node.group == group]
     times, everything = _node_times(record), record.nodes
-    flops, whole = (_of_step(among, lambda n: n.flops) for among in (nodes, everything))
-    moved, whole_bytes = (_of_step(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
-    sums, summed_s = exchanged(record, group)
-    spent = _of_step(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
-    whole_time = _of_step(everything, lambda n: times.get(n.name, 0.0)) + exchanged(record, "exchange")[1]
+    flops, whole = (_nodes_text(among, lambda n: n.flops) for among in (nodes, everything))
+    moved, whole_bytes = (_nodes_text(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
+    sums, summed_s = exchange_totals(record, group)
+    spent = _nodes_text(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
+    whole_time = _nodes_text(everything, lambda n: times.get(n.name, 0.0)) + exchange_totals(record, "exchange")[1]
     return {
         "name": group,
         "count": len(nodes) + sums,
@@ -211,7 +212,7 @@ def _group(record: TrainingRecord, group: str) -> dict[str, JSON]:
     }
 
 
-def _of_step(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
+def _nodes_text(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
     """Return the sum of a value over a step, in which some nodes are launched once per micro-batch."""
     return sum(n.launches * what(n) for n in nodes)
 

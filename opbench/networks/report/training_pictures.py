@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from opbench import units
-from opbench.networks.records.network import Life, lives_of
+from opbench.networks.records.network import ValueLifetime, lifetimes_of
 from opbench.networks.records.training import AGAIN, GROUPS, ExchangedPart, TrainingRecord
-from opbench.networks.report.figures import byte_scale, life_sentence, time_scale
-from opbench.networks.report.words import size
-from opbench.report.charts.chart import COLOURS, Chart, shortened
+from opbench.networks.report.figures import byte_scale, lifetime_sentence, time_scale
+from opbench.networks.report.phrases import size
+from opbench.report.charts.chart import COLOURS, Chart, shorten
 from opbench.report.charts.svg import INK, MUTED
 
 KINDS = ("convolution", "linear", "batch norm", "pooling, sampling", "other")
@@ -52,12 +52,12 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         share = width / scale / total
         points[gid] = f"{node.name} ({node.operator}): {units.time(width / scale)}, {units.percent(share)}"
         if share > ROOM:
-            name = shortened(node.name.partition(".")[0], max(3, int(share * 120)))
+            name = shorten(node.name.partition(".")[0], max(3, int(share * 120)))
             axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         at += width
         ends[node.name] = at
         if parts and node.name == parts[-1].after:  # the next nodes need the whole exchange
-            at = max(at, _exchange(axes, parts, ends, groups, scale, points))
+            at = max(at, _draw_exchanges(axes, parts, ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, at)
     axes.set_yticks(range(len(groups)), groups)
@@ -73,11 +73,15 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         f"{len(record.nodes)} nodes, {units.time(total)} together.",
         points,
         "Each node where it runs, as wide as it takes among the others; a row a group."
-        + (" The exchange begins as soon as gradients are there, as wide as it takes alone." if parts else ""),
+        + (
+            " The exchange is drawn from the moment when its gradients are ready, with the time that it takes alone."
+            if parts
+            else ""
+        ),
     )
 
 
-def _exchange(
+def _draw_exchanges(
     axes: Axes,
     parts: Sequence[ExchangedPart],
     ends: Mapping[str, float],
@@ -105,7 +109,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     Those that the backward pass reads stand out.
     """
     wired = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
-    found = lives_of(wired, record.values, record.memory)
+    found = lifetimes_of(wired, record.values, record.memory)
     turn = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
     if not found or turn is None:
         return None
@@ -114,9 +118,11 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     kept = [life for life in found if life.first < turn <= life.last]
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
-    points = {f"m{number}": _draw(axes, life, record, turn, unit, f"m{number}") for number, life in enumerate(found)}
+    points = {
+        f"m{number}": _draw_lifetime(axes, life, record, turn, unit, f"m{number}") for number, life in enumerate(found)
+    }
     axes.axvline(turn - 0.5, color=INK, linewidth=0.9, linestyle="--")
-    axes.annotate(f"across the middle: {size(_live(kept))}", (turn - 0.5, 1.0), (4, -9), color=INK, fontsize=8,
+    axes.annotate(f"across the middle: {size(_total_bytes(kept))}", (turn - 0.5, 1.0), (4, -9), color=INK, fontsize=8,
                   xycoords=("data", "axes fraction"), textcoords="offset points")  # fmt: skip
     axes.set_xlim(-0.5, len(record.nodes) - 0.5)
     axes.set_ylim(0, 1.08 * top / unit)
@@ -130,7 +136,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
         "training-memory",
         figure,
         "Memory of a step",
-        f"{len(found)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_live(kept))} live "
+        f"{len(found)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_total_bytes(kept))} live "
         "across the middle.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one arena. What forward "
@@ -138,11 +144,11 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     )
 
 
-def _live(kept: Sequence[Life]) -> int:
+def _total_bytes(kept: Sequence[ValueLifetime]) -> int:
     return sum(life.nbytes for life in kept)
 
 
-def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float, gid: str) -> str:
+def _draw_lifetime(axes: Axes, life: ValueLifetime, record: TrainingRecord, turn: int, unit: float, gid: str) -> str:
     """Draw the rectangle of one value; return its tooltip."""
     across = life.first < turn <= life.last
     colour = COLOURS[0] if across else COLOURS[4] if life.last < turn else COLOURS[1]
@@ -153,7 +159,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
         Rectangle(place, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,
                   alpha=0.55 if across else 0.4, edgecolor=colour, linewidth=0.6, gid=gid)
     )  # fmt: skip
-    return life_sentence(life, [node.name for node in record.nodes])
+    return lifetime_sentence(life, [node.name for node in record.nodes])
 
 
 def _legend(axes: Axes, looks: Sequence[tuple[str, str]]) -> None:

@@ -24,7 +24,7 @@ def over_ranks(record: TrainingRecord) -> str:
     return f" over {ranks} {'GPUs' if record.backend == 'cuda' else 'ranks'}" if ranks > 1 else ""
 
 
-def exchange_words(record: TrainingRecord) -> list[str]:
+def exchange_text(record: TrainingRecord) -> list[str]:
     """Return the cost of the exchanges between GPUs in sentences, if it was measured."""
     times = record.exchange
     if times is None:
@@ -42,7 +42,7 @@ def exchange_words(record: TrainingRecord) -> list[str]:
     ]
 
 
-def exchanged(record: TrainingRecord, group: str) -> tuple[int, float]:
+def exchange_totals(record: TrainingRecord, group: str) -> tuple[int, float]:
     """Return the number of sums over the ranks in a group of the step, and their time in seconds."""
     if group != "exchange" or record.exchange is None:
         return int(group == "exchange" and devices(record)[0] > 1), 0.0

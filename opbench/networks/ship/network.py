@@ -13,10 +13,10 @@ from opbench.kernels.launch import BuildRequest
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import require_fitting
 from opbench.networks.plan.memory import MemoryPlan, plan_memory
-from opbench.networks.plan.preparing import constants, prepared_once, workspace_of
+from opbench.networks.plan.setup_launches import constants, prepared_once, workspace_of
 from opbench.shipping.choosing import ShipTarget, require_own
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
-from opbench.shipping.fixed_text import banner, quoted, template, wrapped
+from opbench.shipping.fixed_text import banner, c_string, template, wrap_code
 from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
 from opbench.shipping.launching import LaunchCode, aligned, launch_code, safe
 from opbench.shipping.source import kernels_and_launching, updates
@@ -64,7 +64,9 @@ class NetworkProgram:
 def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm: float, command: str) -> NetworkProgram:
     """Return a network as a program; raises UsageError for a case that cannot be shipped, and for a training step."""
     if graph.state:
-        raise UsageError(f"{graph.name}: it has state that a run changes, as training has; what is shipped infers")
+        raise UsageError(
+            f"{graph.name}: it has state that a run changes, as in training; only inference can be shipped"
+        )
     require_fitting(graph, cases)
     for case in cases.values():
         require_own(case, gpu)
@@ -73,7 +75,7 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     text = device_text(found)
     arch = architecture(found, gpu.arch)
     compiled = compile_text(text, found, arch)
-    nodes = tuple(_node(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
+    nodes = tuple(_node_code(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
     sizes = {one.node.name: sum(aligned(t.nbytes) for t in one.workspace) for one in nodes}
     memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
     return NetworkProgram(
@@ -81,7 +83,7 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     )
 
 
-def _node(
+def _node_code(
     graph: Graph,
     node: Node,
     case: Case,
@@ -120,25 +122,25 @@ def program_text(program: NetworkProgram) -> str:
     n = program.name
     includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
     parts = [
-        "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_contents(program)]),
+        "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_file_outline(program)]),
         "\n".join(f"#include <{name}>" for name in includes),
         *kernels_and_launching(program.text, program.found, program.compiled, [one.code for one in program.nodes]),
         *(template(part) for part in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
         "namespace layer {\n\n"
-        + "\n\n".join(wrapped(_layer(one)) for one in program.nodes)
+        + "\n\n".join(wrap_code(_layer_function(one)) for one in program.nodes)
         + "\n\n}  // namespace layer",
         f"// ---- {n} " + "-" * (114 - len(n)),
-        wrapped(_main(program)),
+        wrap_code(_main_program(program)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _contents(program: NetworkProgram) -> list[str]:
+def _file_outline(program: NetworkProgram) -> list[str]:
     graph = program.graph
     lines = [
-        f"// {graph.name}: {', '.join(_told(graph, name) for name in graph.inputs)} to "
-        f"{', '.join(_told(graph, name) for name in graph.outputs)}, {len(graph.nodes)} layers.",
+        f"// {graph.name}: {', '.join(_tensor_comment(graph, name) for name in graph.inputs)} to "
+        f"{', '.join(_tensor_comment(graph, name) for name in graph.outputs)}, {len(graph.nodes)} layers.",
         "// In this order: kernels, each in a namespace of its own; what launches them; a function a layer; main(),",
         "// which reads the weights and an input, calls the layers in order, and compares with the float64 reference.",
         "//",
@@ -148,13 +150,13 @@ def _contents(program: NetworkProgram) -> list[str]:
     return lines
 
 
-def _told(graph: Graph, name: str) -> str:
+def _tensor_comment(graph: Graph, name: str) -> str:
     value = graph.values[name]
     layout = f" {value.layout}" if len(value.shape) == 4 else ""
     return f"{name} {value.dtype}{list(value.shape)}{layout}"
 
 
-def _layer(one: NodeCode) -> str:
+def _layer_function(one: NodeCode) -> str:
     """Return the function of a layer, and that of its setup launches if there are any."""
     code, name = one.code, one.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
@@ -164,17 +166,19 @@ def _layer(one: NodeCode) -> str:
         given = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
         given += [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.scratch else [])
         lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
-        lines += _function(f"prepare_{name}", given, [*_places(one.scratch), *(f"    {x}" for x in code.once.lines)])
+        lines += _c_function(
+            f"prepare_{name}", given, [*_tensor_declarations(one.scratch), *(f"    {x}" for x in code.once.lines)]
+        )
         functions.append("\n".join(lines))
     given = tensors + [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.workspace else [])
     named = {*code.rest.reads, *code.updates, *code.updates.values()}
     idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.kept) if t.name not in named]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
-    lines += _function(
+    lines += _c_function(
         name,
         given,
         [
-            *_places(one.workspace),
+            *_tensor_declarations(one.workspace),
             *(f"    (void){x};" for x in idle),
             *updates(code),
             *(f"    {line}" for line in code.rest.lines),
@@ -183,12 +187,12 @@ def _layer(one: NodeCode) -> str:
     return "\n\n".join([*functions, "\n".join(lines)])
 
 
-def _function(name: str, given: Iterable[str], body: Iterable[str]) -> list[str]:
+def _c_function(name: str, given: Iterable[str], body: Iterable[str]) -> list[str]:
     head = f"static cudaError_t {name}({', '.join([*given, 'cudaStream_t stream'])}) {{"
     return [head, *body, "    return cudaSuccess;", "}"]
 
 
-def _places(tensors: Iterable[Tensor]) -> list[str]:
+def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
     lines, offset = [], 0
     for tensor in tensors:
         what = f"{tensor.elements} of {tensor.dtype}"
@@ -197,7 +201,7 @@ def _places(tensors: Iterable[Tensor]) -> list[str]:
     return lines
 
 
-def _main(program: NetworkProgram) -> str:
+def _main_program(program: NetworkProgram) -> str:
     graph, names, n = program.graph, program.names, program.name
     digits = program.arch.removeprefix("sm_").rstrip("a")
     lines = [
@@ -209,26 +213,26 @@ def _main(program: NetworkProgram) -> str:
         "    // Weights, as the kernels read them.",
     ]
     for name in graph.weights:
-        content = f"file.at({quoted(name)}, {graph.values[name].nbytes}), {graph.values[name].nbytes}"
-        lines.append(f"    const Memory {names[name]}({content});  // {_told(graph, name)}")
+        content = f"file.at({c_string(name)}, {graph.values[name].nbytes}), {graph.values[name].nbytes}"
+        lines.append(f"    const Memory {names[name]}({content});  // {_tensor_comment(graph, name)}")
     lines += [
         "",
         "    // What lives between layers, in one piece: where two share a place, one is done before the other begins.",
         f"    const Memory arena({program.memory.peak_bytes});",
-        *(_placed(program, name) for name in _in_order(graph)),
+        *(_memory_of(program, name) for name in _in_order(graph)),
     ]
-    lines += _preparations(program)
+    lines += _setup_code(program)
     lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
     for one in program.nodes:
         given = [names[value] for _, value in one.node.tensors()]
-        given += [_kept(one, tensor) for tensor in one.kept]
+        given += [_setup_buffer(one, tensor) for tensor in one.kept]
         if one.workspace:
             given.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
         lines.append(f"        TRY(layer::{one.function}({', '.join([*given, 'stream'])}));")
     lines += ["        return cudaSuccess;", "    };", "", "    // An input, the run, and what came out."]
     for name in graph.inputs:
         nbytes = graph.values[name].nbytes
-        copied = f"{names[name]}, example.at({quoted(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
+        copied = f"{names[name]}, example.at({c_string(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
         lines.append(f'    check(cudaMemcpy({copied}), "the input");')
     lines += [
         f'    check_launched(run(nullptr), "{n}");',
@@ -239,9 +243,9 @@ def _main(program: NetworkProgram) -> str:
     for name in graph.outputs:
         value, result = graph.values[name], f"{names[name]}_result"
         kind, shape = types[value.dtype], ", ".join(map(str, value.shape))
-        judged = f"judged(example, {quoted(name)}, {result}.content, {kind}, 1, {program.norm!r})"
+        judged = f"judged(example, {c_string(name)}, {result}.content, {kind}, 1, {program.norm!r})"
         lines += [
-            f"    const Result {result}({quoted(name)}, {names[name]}, {value.nbytes}, {kind});",
+            f"    const Result {result}({c_string(name)}, {names[name]}, {value.nbytes}, {kind});",
             f'    {result}.write("{n}_output.safetensors", "[{shape}]");'
             if len(graph.outputs) == 1
             else f'    {result}.write("{n}_{names[name]}.safetensors", "[{shape}]");',
@@ -265,32 +269,32 @@ def _in_order(graph: Graph) -> list[str]:
     return sorted(own, key=lambda name: graph.base(name) != name)
 
 
-def _placed(program: NetworkProgram, name: str) -> str:
+def _memory_of(program: NetworkProgram, name: str) -> str:
     """Return where a value that is no weight is stored: in the arena, or in the memory of another value."""
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.place(name)
     if base == name:
-        place, told = f"at(arena.address, {program.memory.offsets[name]})", _told(graph, name)
+        place, told = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
     else:
         of = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
-        place, told = f"at({of}, {start * DTYPES[value.dtype].itemsize})", f"{_told(graph, name)}, of {base}"
+        place, told = f"at({of}, {start * DTYPES[value.dtype].itemsize})", f"{_tensor_comment(graph, name)}, of {base}"
     return f"    void* const {program.names[name]} = {place};  // {told}"
 
 
-def _kept(one: NodeCode, tensor: Tensor) -> str:
+def _setup_buffer(one: NodeCode, tensor: Tensor) -> str:
     return f"{one.function}_{safe(tensor.name)}"
 
 
-def _preparations(program: NetworkProgram) -> list[str]:
+def _setup_code(program: NetworkProgram) -> list[str]:
     """Return the code of all setup launches, with their memory."""
     lines: list[str] = []
     for one in program.nodes:
         if not one.code.once.lines:
             continue
-        lines += [f"    const Memory {_kept(one, tensor)}({tensor.nbytes});" for tensor in one.kept]
+        lines += [f"    const Memory {_setup_buffer(one, tensor)}({tensor.nbytes});" for tensor in one.kept]
         values = {tensor.name: program.names[value] for tensor, value in one.node.tensors()}
         given = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
-        given += [_kept(one, tensor) for tensor in one.kept]
+        given += [_setup_buffer(one, tensor) for tensor in one.kept]
         call = f"layer::prepare_{one.function}({', '.join([*given, *(['scratch'] if one.scratch else []), 'nullptr'])})"
         line = f'check_launched({call}, "prepare_{one.function}");'
         if one.scratch:

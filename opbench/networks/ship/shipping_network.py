@@ -17,7 +17,7 @@ from opbench.insight.defaults import target as chosen_for
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
-from opbench.networks.plan.choosing import planned, rewritten
+from opbench.networks.plan.choosing import apply_enabled_passes, plan_network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import END_TO_END, make_graph, make_inputs
@@ -28,12 +28,12 @@ from opbench.shipping.choosing import ShipTarget, target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.numbers_file import Numbers
-from opbench.shipping.shipping import Shipped
+from opbench.shipping.shipping import ShipResult
 
 
 def ship_network(
     options: NetOptions, *, gpu: str, test: bool, replace: bool, tell: Callable[[str], None] = lambda words: None
-) -> Shipped:
+) -> ShipResult:
     """Write the program of a network; raises UsageError, CompileError or EnvironmentFault and then writes nothing."""
     out = options.out
     require_free(out, replace)
@@ -41,14 +41,14 @@ def ship_network(
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
-    graph, _ = rewritten(original, options)
+    graph, _ = apply_enabled_passes(original, options)
     catalog = Catalog(options.variants)
-    graph, plan, _ = planned(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment(device)))
+    graph, plan, _ = plan_network(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment_of(device)))
     _require_alike(plan, device, options)
     cases = plan.cases(graph, catalog)
     tell(f"compiling {len(graph.nodes)} layers")
     command = " ".join(("opbench", *options.command))
-    program = make_program(graph, cases, device, _norm(graph, cases), command)
+    program = make_program(graph, cases, device, _output_tolerance(graph, cases), command)
     reference: Arrays = {}
     if test:
         tell("float64 reference of the network")
@@ -57,10 +57,10 @@ def ship_network(
     write_folder(out, files, _manifest(program, options), replace)
     size = units.si(sum(map(len, files.values())), "B")
     notes = (f"no cubin: {program.compiled.why_not}",) if program.compiled.why_not else ()
-    return Shipped(out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.found)} kernel texts, {size}")
+    return ShipResult(out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.found)} kernel texts, {size}")
 
 
-def _environment(gpu: ShipTarget) -> Environment:
+def _environment_of(gpu: ShipTarget) -> Environment:
     """Return the environment that a backend would report for such a GPU."""
     digits = gpu.arch.removeprefix("sm_")
     capability = f"{digits[:-1]}.{digits[-1]}"
@@ -74,7 +74,7 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
         raise UsageError(f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})")
 
 
-def _norm(graph: Graph, cases: dict[str, Case]) -> float:
+def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
     """Return the tolerance of an output, the same as in a run of the network."""
     steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)

@@ -51,10 +51,10 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
         if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
             found.append((done, (first, end)))
             first = end
-    return _merged(found)
+    return _merge_ranges(found)
 
 
-def beside_exchange(
+def overlapped_buckets(
     training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], fewer_s: Callable[[Node], float]
 ) -> list[str]:
     """Return the nodes that are faster if they leave some multiprocessors to the exchange that runs at the same time.
@@ -79,7 +79,7 @@ def beside_exchange(
     return found
 
 
-def _merged(found: Sequence[Bucket]) -> list[Bucket]:
+def _merge_ranges(found: Sequence[Bucket]) -> list[Bucket]:
     """Merge ranges that the same node completes: statistics and loss follow gradients in the arena, but are ready
     first.
     """

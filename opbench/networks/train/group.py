@@ -86,7 +86,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """A heartbeat of the rank."""
 
     waited_s: float
@@ -114,15 +114,15 @@ class RankGroup:
         def beating() -> None:
             with contextlib.suppress(OSError):  # The other end is closed.
                 while True:
-                    self._send(self._standing())
+                    self._send(self._heartbeat())
                     time.sleep(BEAT_S)
 
         threading.Thread(target=beating, daemon=True).start()
 
-    def _standing(self) -> Beat:
+    def _heartbeat(self) -> Heartbeat:
         since = self._since
         waited_s = time.monotonic() - since if since else 0.0
-        return Beat(waited_s, max(SILENT_S, MANY_TIMES * self._longest) if self._longest else STARTING_S)
+        return Heartbeat(waited_s, max(SILENT_S, MANY_TIMES * self._longest) if self._longest else STARTING_S)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -201,7 +201,7 @@ def serve(
         elif isinstance(message, Progress):
             progress(message)
         elif isinstance(message, Failed):
-            raise _revived(message)
+            raise _rebuild_error(message)
         elif isinstance(message, Done):
             server.done.add(rank)
         elif len(server.asked) == len(pipes):
@@ -217,7 +217,7 @@ class _Server:
     asked: dict[int, tuple[Together, np.ndarray | None]] = field(default_factory=dict)
     """The requests that wait for other ranks, by rank."""
     done: set[int] = field(default_factory=set)
-    beats: dict[int, Beat] = field(default_factory=dict)
+    beats: dict[int, Heartbeat] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)
     """The time of the last message of each rank."""
 
@@ -236,27 +236,29 @@ class _Server:
             for rank in going:
                 if self.pipes[rank] in ready:
                     yield rank, self._read(rank)
-            self._look_for_one_that_hangs(looked)
+            self._check_for_hang(looked)
 
     def _read(self, rank: int) -> object:
         pipe = self.pipes[rank]
         try:
             message = pipe.recv()
             self.heard[rank] = time.monotonic()
-            if isinstance(message, Beat):
+            if isinstance(message, Heartbeat):
                 self.beats[rank] = message
             elif isinstance(message, Together):
-                self.asked[rank] = message, self._array(pipe) if isinstance(message, Sum) else None
+                self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, Sum) else None
         except BlockingIOError:
-            raise RankLost(self.obituary(rank, f"it did not end within {SILENT_S:g} s what it began to say")) from None
+            raise RankLost(
+                self.obituary(rank, f"it did not end within {SILENT_S:g} s the message that it began")
+            ) from None
         except (EOFError, OSError):
             raise RankLost(self.obituary(rank, "")) from None
         return message
 
-    def _array(self, pipe: Connection) -> np.ndarray:
+    def _receive_array(self, pipe: Connection) -> np.ndarray:
         return np.frombuffer(pipe.recv_bytes(), np.float32)
 
-    def _look_for_one_that_hangs(self, now: float) -> None:
+    def _check_for_hang(self, now: float) -> None:
         going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
         for rank in going:
             allowed_s = SILENT_S if rank in self.beats else STARTING_S
@@ -308,6 +310,6 @@ def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
 KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
 
 
-def _revived(failed: Failed) -> OpbenchError:
+def _rebuild_error(failed: Failed) -> OpbenchError:
     kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
     return kind(failed.message, failed.location)

@@ -35,18 +35,18 @@ class LossLog:
 
     def flush(self) -> None:
         """Flush the lines, so that other programs see them."""
-        with self._writing():
+        with self._writing_errors():
             self._file.flush()
 
     def synchronised(self) -> int:
         """Force the file to disk and return its size in bytes."""
-        with self._writing():
+        with self._writing_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
         return self._file.tell()
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -74,7 +74,7 @@ def read_losses(path: Path) -> list[float]:
     return found
 
 
-def judged(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
+def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
     """Return the accuracy of classes, the intersection over union of masks, or the mean loss otherwise."""
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())

@@ -72,7 +72,7 @@ class _Processes:
                     pipe.send(job)
                 except OSError:
                     break  # It crashed or hangs; the next read reports this.
-            serve(self._pipes, tell, self._obituary, progress)
+            serve(self._pipes, tell, self._describe_death, progress)
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(LEAVING_S)
@@ -83,7 +83,7 @@ class _Processes:
         ours, theirs = Pipe()
         command = paths.python("-m", "opbench.networks.train.rank", str(theirs.fileno()), f"rank{rank}")
         env = paths.child_environment(environment)
-        with self._log(rank).open("wb") as log:
+        with self._log_path(rank).open("wb") as log:
             # A pipe without messages: it closes when this process ends, however it ends, and the rank then ends too.
             process = subprocess.Popen(
                 command,
@@ -98,13 +98,13 @@ class _Processes:
         self._processes.append(process)
         self._pipes.append(ours)
 
-    def _log(self, rank: int) -> Path:
+    def _log_path(self, rank: int) -> Path:
         return self._logs / f"rank{rank}.log"
 
-    def _obituary(self, rank: int, hangs: str) -> str:
+    def _describe_death(self, rank: int, hangs: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
-        fate = f"hangs: {hangs}" if hangs else f"died: {_cause(process.wait())}"
-        words = self._log(rank).read_text(errors="replace").strip()[-LAST_WORDS:].replace("\n", " / ")
+        fate = f"hangs: {hangs}" if hangs else f"died: {_exit_cause(process.wait())}"
+        words = self._log_path(rank).read_text(errors="replace").strip()[-LAST_WORDS:].replace("\n", " / ")
         ended = "all" if hangs else "the others"
         return (
             f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {words}' if words else ''}; "
@@ -122,5 +122,5 @@ class _Processes:
                 process.stdin.close()
 
 
-def _cause(code: int) -> str:
+def _exit_cause(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

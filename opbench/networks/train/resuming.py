@@ -72,7 +72,7 @@ def plan_sha256(training: TrainingState) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
+def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     """Return the newest checkpoint of this training and truncate the losses after it; None if there is none."""
     found = read_checkpoint(out)
     losses = out / "losses.jsonl"
@@ -84,14 +84,17 @@ def resumed(training: TrainingState, out: Path) -> Checkpoint | None:
     known: Mapping[str, JSON] = to_json(facts.identity)
     for key, value in to_json(identity(training)).items():
         if known[key] != value:
-            has, asked = (_brief(each) for each in _apart(known[key], value))
+            has, asked = (_shorten(each) for each in _differing_values(known[key], value))
             raise UsageError(
-                f"{out}: the checkpoint there is of another {key} ({has}; asked for is {asked}); name the same, or "
-                "choose another --out DIR"
+                f"{out}: the checkpoint has another {key} ({has}; requested: {asked}); use the same, or choose "
+                "another --out DIR"
             )
     alike = math.prod(micro_batches(found)) != training.recipe.micro or facts.plan == plan_sha256(training)
     if not alike or facts.backend != training.name:
-        training.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
+        training.told.append(
+            "the checkpoint was made with other kernels or on another device: training continues, but not "
+            "bit-identically"
+        )
     _say_of_micro_batches(training, found)
     training.step = facts.step
     training.seen = facts.seen
@@ -139,7 +142,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
     return {**state, **training.training.given_parameters(checkpoint.weights)}
 
 
-def steps_begun(options: TrainingSettings) -> int:
+def started_steps(options: TrainingSettings) -> int:
     """Return the number of steps of a training that resumes with other micro-batches, to keep its schedule; else 0."""
     found = read_checkpoint(options.out) if options.resume else None
     if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):
@@ -152,7 +155,7 @@ def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
     return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
-def _apart(one: object, other: object) -> tuple[object, object]:
+def _differing_values(one: object, other: object) -> tuple[object, object]:
     """Return the values that differ; of two tables only their differing entries."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
@@ -160,6 +163,6 @@ def _apart(one: object, other: object) -> tuple[object, object]:
     return {key: one.get(key) for key in keys}, {key: other.get(key) for key in keys}
 
 
-def _brief(value: object) -> str:
+def _shorten(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

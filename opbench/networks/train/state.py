@@ -17,7 +17,7 @@ from opbench.networks.plan.data import DataSet
 from opbench.networks.plan.plan import Plan
 from opbench.networks.train.group import RankGroup
 from opbench.networks.train.train_options import TrainingSettings
-from opbench.running.header import Beginning
+from opbench.running.header import RunStart
 
 
 @dataclass
@@ -52,7 +52,7 @@ class TrainingState:
     backend: Backend = field(init=False)
     plan: Plan = field(init=False)
     cases: Mapping[str, Case] = field(init=False)
-    begun: Beginning = field(init=False)
+    begun: RunStart = field(init=False)
 
     def given_state(self) -> dict[str, np.ndarray]:
         """Return the state that the data and the recipe determine, in its stored form."""

@@ -73,31 +73,33 @@ class Step:
         self._last_exchange = -1
         try:
             if training.exchange is None:
-                self._phase([(name, launch, {}) for name, launch in self.context.launches.items()])
+                self._add_phase([(name, launch, {}) for name, launch in self.context.launches.items()])
                 return
             self._exchange = training.exchange
-            self._describe(all_reduce, bucket_bytes)
+            self._build_launches(all_reduce, bucket_bytes)
             if graph and isinstance(self._backend, Recorder):
-                self._graph = self._recorded(self._backend)
+                self._graph = self._record_graph(self._backend)
         except BaseException:
             self.close()
             raise
 
     # What a step is -----------------------------------------------------------------------------------------------
 
-    def _describe(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
+    def _build_launches(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
         exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
         each = [node.name for node in micro_batch(self.training, exchange)]
         overlapped = all_reduce is not None and not exchange.adds
-        self._phase(self._first(each), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce)
+        self._add_phase(
+            self._first_micro_batch(each), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce
+        )
         for _ in range(self.training.recipe.accumulate - 1):
-            self._phase([(name, launches[name], {}) for name in each])
-            self._phase([(exchange.adds, launches[exchange.adds], {})])
+            self._add_phase([(name, launches[name], {}) for name in each])
+            self._add_phase([(exchange.adds, launches[exchange.adds], {})])
         if all_reduce is not None and not overlapped:
-            self._reduce(all_reduce, (0, self._elements), tuple(self._sinks))
-        self._phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
+            self._add_all_reduce(all_reduce, (0, self._gradient_elements), tuple(self._sinks))
+        self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
 
-    def _first(self, each: Sequence[str]) -> list[_Launched]:
+    def _first_micro_batch(self, each: Sequence[str]) -> list[_Launched]:
         """Return the launches of the first micro-batch, whose gradients go directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
         instead = {exchange.written: exchange.total} if exchange.adds else {}
@@ -111,7 +113,7 @@ class Step:
                 found.append((name, self.context.launches[name], {}))
         return found
 
-    def _phase(
+    def _add_phase(
         self,
         launches: Sequence[_Launched],
         buckets: Sequence[tuple[int, tuple[int, int]]] = (),
@@ -127,12 +129,12 @@ class Step:
         for index, (name, launch, instead) in enumerate(launches):
             if self._parallel:
                 before = [numbers[n] for n in self.training.graph.waits_for(name) if n in numbers]
-            number = numbers[name] = self._add(Piece(launch, tuple(sorted(before)) or behind, name, instead))
+            number = numbers[name] = self._add_piece(Piece(launch, tuple(sorted(before)) or behind, name, instead))
             before = [number]
             if index in due and all_reduce is not None:
-                self._reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
+                self._add_all_reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
 
-    def _reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
+    def _add_all_reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
         """Add the sum of one range of the arena over all ranks, after the previous range: all ranks need the same
         order.
         """
@@ -142,21 +144,23 @@ class Step:
         view = self._backend.view(arena, part, first * DTYPES["f32"].itemsize)
         last = (self._last_exchange,) if self._last_exchange >= 0 else ()
         waits = tuple(sorted({*after, *last}))
-        self._last_exchange = self._add(Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes))
+        self._last_exchange = self._add_piece(
+            Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes)
+        )
 
-    def _add(self, piece: Piece) -> int:
+    def _add_piece(self, piece: Piece) -> int:
         number = len(self.pieces)
         self.pieces.append(piece)
         self._sinks = [sink for sink in self._sinks if sink not in piece.after] + [number]
         return number
 
     @property
-    def _elements(self) -> int:
+    def _gradient_elements(self) -> int:
         return self.training.graph.values[self._exchange.total].elements
 
     # Running it ---------------------------------------------------------------------------------------------------
 
-    def _recorded(self, backend: Recorder) -> Recording:
+    def _record_graph(self, backend: Recorder) -> Recording:
         """Run everything once outside the graph, to load its code and to connect the ranks.
 
         Then record it as one graph.

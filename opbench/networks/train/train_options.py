@@ -45,7 +45,7 @@ class CourseOptions(ChoosingOptions):
     )
     resume: bool = option(False, "Continue from the last checkpoint in --out.")
 
-    def _elsewhere(self) -> str:
+    def _command_without_gpu(self) -> str:
         return "opbench net train"
 
 

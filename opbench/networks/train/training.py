@@ -29,17 +29,24 @@ from opbench.networks.plan.memory import aligned
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
-from opbench.networks.plan.recompute import fitted, replayed
+from opbench.networks.plan.recompute import fit_to_memory, replay_plan
 from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpoint
 from opbench.networks.records.training import StepTimes, TrainingRecord, keep_training
-from opbench.networks.train.beside import Beside
-from opbench.networks.train.buckets import beside_exchange
-from opbench.networks.train.losses import LossLog, judged
-from opbench.networks.train.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
+from opbench.networks.train.buckets import overlapped_buckets
+from opbench.networks.train.losses import LossLog, score_outputs
+from opbench.networks.train.resuming import (
+    DATA,
+    checkpoint_of,
+    open_checkpoint,
+    plan_sha256,
+    started_steps,
+    training_state,
+)
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import AllReduce, Step, exchange_times
+from opbench.networks.train.torch_comparison import TorchComparison
+from opbench.networks.train.torch_training import StepProblem, dropout_masks
 from opbench.networks.train.train_options import RECENT, Standing
-from opbench.networks.train.training_peers import StepProblem, dropout_masks
 from opbench.networks.train.training_record import first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.running.header import beginning
@@ -72,12 +79,12 @@ class Trainer(TrainingState):
         if not self.steps_per_epoch:
             times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
             raise UsageError(f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures")
-        steps = steps_begun(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
+        steps = started_steps(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.name = options.resolved()
         self.training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend = backends.open_backend(self.name)
-        self.beside = self._beside()
+        self.beside = self._torch_comparison()
         self.beside.require(self.name)
         self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
@@ -89,15 +96,15 @@ class Trainer(TrainingState):
                 **self.known,
                 **measured_here([self.training.graph], options, options.out, self.progress, self.catalog),
             }
-        plan = self._planned() if self.rank == 0 else None
+        plan = self._make_plan() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
-        self.training = replayed(self.training, self.plan.again)
+        self.training = replay_plan(self.training, self.plan.again)
         self.begun = beginning()
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
         self.joined: Communicator | None = None
 
-    def _beside(self) -> Beside:
+    def _torch_comparison(self) -> TorchComparison:
         """Return the batches of the first step, so that PyTorch can run the same step."""
         given, (name,) = self.given_state(), self.network.inputs
         count = self.recipe.accumulate
@@ -105,9 +112,9 @@ class Trainer(TrainingState):
         images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
         masks = [dropout_masks(self.training, k + 1) for k in range(count)] if self.options.compare else []
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
-        return Beside(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
+        return TorchComparison(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
 
-    def _planned(self) -> Plan:
+    def _make_plan(self) -> Plan:
         """Return the plan: from a file, from the resumed training if it still applies, else chosen.
 
         With a memory limit, the step recomputes values as necessary.
@@ -119,19 +126,19 @@ class Trainer(TrainingState):
         if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
                 plan = load_plan(before, graph.name, self.gpu, options.precision)
-                graph = replayed(self.training, plan.again).graph
+                graph = replay_plan(self.training, plan.again).graph
                 # What only adds and counts is another where other micro-batches or ranks go on.
                 same = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
                 kept = {name: choice for name, choice in plan.choices.items() if name in same}
-                plan = replace(plan, choices={**self._chosen(graph).choices, **kept})
+                plan = replace(plan, choices={**self._choose_variants(graph).choices, **kept})
                 require_fitting(graph, plan.cases(graph, self.catalog))
                 return plan
         side_by_side = options.parallel  # whose values all live
         if options.memory_bytes and not side_by_side and RECOMPUTE not in self.recipe.without:
-            return fitted(self.training, options.memory_bytes, self._chosen, self._workspaces)
-        return self._chosen(self.training.graph, options.memory_bytes)
+            return fit_to_memory(self.training, options.memory_bytes, self._choose_variants, self._workspace_bytes)
+        return self._choose_variants(self.training.graph, options.memory_bytes)
 
-    def _chosen(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
+    def _choose_variants(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
         options = self.options
         wanted = PlanOptions(
             options.precision,
@@ -143,7 +150,7 @@ class Trainer(TrainingState):
         )
         return choose(graph, self.known, wanted, self.catalog)
 
-    def _workspaces(self, plan: Plan) -> dict[str, int]:
+    def _workspace_bytes(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)
         return {n: sum(aligned(t.nbytes) for t in c.workspace(self.backend.sm_count)) for n, c in cases.items()}
 
@@ -162,40 +169,40 @@ class Trainer(TrainingState):
         out = self.options.out
         self._require_free()
         make_folder(out)
-        checkpoint = resumed(self, out) if self.options.resume else None
+        checkpoint = open_checkpoint(self, out) if self.options.resume else None
         save_plan(self.plan, out / PLAN)
         if self.options.check:
             self._check_nodes(out)
-        with self._ready(checkpoint) as (network, step):
-            return self._steps(network, step, tell)
+        with self._open_network(checkpoint) as (network, step):
+            return self._run_steps(network, step, tell)
 
     def follow(self) -> None:
         """Train as a rank other than the first; only the first reads losses, computes scores and writes files."""
-        checkpoint = resumed(self, self.options.out) if self.options.resume else None
-        with self._ready(checkpoint) as (_, step):
+        checkpoint = open_checkpoint(self, self.options.out) if self.options.resume else None
+        with self._open_network(checkpoint) as (_, step):
             while self.step < self.recipe.steps:
                 step.launch()
                 self.step += 1
                 if self.step % AHEAD == 0:
-                    self._settle(step)
-            self._settle(step)
+                    self._wait_for_launches(step)
+            self._wait_for_launches(step)
             if self.group is not None and isinstance(self.backend, Timed):
                 exchange_times(step, self.group.gather)
 
-    def _settle(self, step: Step) -> None:
+    def _wait_for_launches(self, step: Step) -> None:
         """Wait for the launches; one of several ranks may thereby wait for another."""
         with self.group.waiting() if self.group else contextlib.nullcontext():
             step.context.settle()
 
     @contextmanager
-    def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
+    def _open_network(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
         """Yield the network on the device and its step, in the initial state."""
         if self.group is not None:
             self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
         with ExitStack() as stack:
             all_reduce = self._all_reduce()
-            network = Network(self.training.graph, self.cases, self.backend, sm_counts=self._beside_the_exchange())
+            network = Network(self.training.graph, self.cases, self.backend, sm_counts=self._overlap_with_exchange())
             stack.callback(network.close)
             step = Step(
                 network,
@@ -222,7 +229,7 @@ class Trainer(TrainingState):
         self.joined = joined  # It ends with its process: the library would wait for ranks that may have ended.
         return joined.all_reduce
 
-    def _beside_the_exchange(self) -> dict[str, int]:
+    def _overlap_with_exchange(self) -> dict[str, int]:
         """Return the number of multiprocessors for each node that runs during an exchange by the device's library.
 
         A grid with one block per multiprocessor would otherwise run in two waves instead of one.
@@ -236,7 +243,7 @@ class Trainer(TrainingState):
         def expected(of: ChosenFor) -> Callable[[Node], float]:
             return lambda node: expected_s(own[node.name], of) if node.name in own else 0.0
 
-        names = beside_exchange(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
+        names = overlapped_buckets(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
         return dict.fromkeys(names, fewer.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
@@ -254,7 +261,7 @@ class Trainer(TrainingState):
             raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
         self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
 
-    def _steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
+    def _run_steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
         began = told = self.step
@@ -269,7 +276,7 @@ class Trainer(TrainingState):
                 now_s = time.perf_counter()
                 looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
                 if self.step - told >= ahead or looks:
-                    self._collect(network, step, log)
+                    self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
                     ahead = max(1, int(EVERY_S * (self.step - told) / (collected_s - told_s)))
                     told = self.step
@@ -277,9 +284,9 @@ class Trainer(TrainingState):
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
                         spent_s += time.perf_counter() - collected_s
                     told_s = time.perf_counter()
-                    tell(self._standing(began, told_s - began_s - spent_s))
+                    tell(self._progress(began, told_s - began_s - spent_s))
                 if now_s - saved_s > self.options.checkpoint_every_s:
-                    self._collect(network, step, log)
+                    self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
                     self._save(network, step, log)
                     saved_s = time.perf_counter()
@@ -300,9 +307,9 @@ class Trainer(TrainingState):
         keep_training(record, self.options.out)
         return record
 
-    def _collect(self, network: Network, step: Step, log: LossLog) -> None:
+    def _collect_losses(self, network: Network, step: Step, log: LossLog) -> None:
         """Collect the losses since the last read: append them to the file and check them."""
-        self._settle(step)
+        self._wait_for_launches(step)
         losses = network.read_state("losses")["losses"]
         for number in range(len(self.losses), self.step):
             loss = float(losses[number])
@@ -323,7 +330,7 @@ class Trainer(TrainingState):
         state = network.read_state(*(name for name in network.state if name not in DATA))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
 
-    def _standing(self, began: int, seconds: float) -> Standing:
+    def _progress(self, began: int, seconds: float) -> Standing:
         done = self.step - began
         rate = done * self.pictures / max(seconds, 1e-9)
         return Standing(
@@ -343,18 +350,18 @@ class Trainer(TrainingState):
         """Return the score of the network for inference on the test set: see `judged`."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
         graph = to_dtype(graph, self.recipe.dtype)
-        network = Network(graph, self._chosen(graph).cases(graph, self.catalog), self.backend)
+        network = Network(graph, self._choose_variants(graph).cases(graph, self.catalog), self.backend)
         try:
             context = Context(network, graph=False)
             try:
-                outputs = self._inferred(context)
+                outputs = self._infer_all(context)
             finally:
                 context.close()
         finally:
             network.close()
-        return judged(self.recipe.loss, outputs, self.data.held_targets)
+        return score_outputs(self.recipe.loss, outputs, self.data.held_targets)
 
-    def _inferred(self, context: Context) -> np.ndarray:
+    def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs
         images, found = self.data.held_images, []
         for first in range(0, len(images), self.batch):

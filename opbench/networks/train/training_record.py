@@ -63,7 +63,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
             },
         ),
         values={v.name: ValueRecord(bytes=v.nbytes, of=v.of) for v in graph.values.values()},
-        passes=_passes(training),
+        passes=_pass_records(training),
         nodes=tuple(
             TrainingNode(
                 name=node.name,
@@ -83,21 +83,21 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
     )
 
 
-def _passes(training: TrainingState) -> tuple[TrainingPass, ...]:
+def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Return each pass with its saving: the difference from the step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
-    own, found = _work(training_graph(network, recipe, items).graph), []
+    own, found = _graph_work(training_graph(network, recipe, items).graph), []
     for name, on, said in training.training.said:
         found.append(TrainingPass(name, on, tuple(said)))
         if not (on and said and name in TRAINING_PASSES):
             continue
         without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
-        nodes, nbytes, flops = (more - fewer for more, fewer in zip(_work(without), own, strict=True))
+        nodes, nbytes, flops = (more - fewer for more, fewer in zip(_graph_work(without), own, strict=True))
         found[-1] = replace(found[-1], saved=PassSaving(nodes, nbytes, flops))
     return tuple(found)
 
 
-def _work(graph: Graph) -> tuple[int, int, int]:
+def _graph_work(graph: Graph) -> tuple[int, int, int]:
     """Return the number of nodes, the compulsory bytes and the FLOPs."""
     problems = [node.problem for node in graph.nodes]
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)

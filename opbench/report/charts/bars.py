@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Ceilings
-from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, row_sentence, shortened, to_the_roof
-from opbench.report.charts.roofs import OFFSET, line_of, points_wide
+from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, distance_to_peak, row_sentence, shorten
+from opbench.report.charts.roofline_axes import OFFSET, line_style, points_wide
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section
 from opbench.results.rows import Row
@@ -43,9 +43,9 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     if legend[1:]:
         figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=3, frameon=False, fontsize=9)
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
-    roofs = [found for row in shown if (found := _roof(row, by_bytes)) is not None]
-    fastest = max(_rate(row, by_bytes) for row in shown)
-    limits = [*roofs, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
+    peaks = [found for row in shown if (found := _peak_in_units(row, by_bytes)) is not None]
+    fastest = max(_rate_in_units(row, by_bytes) for row in shown)
+    limits = [*peaks, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
     right = 1.03 * max([fastest, *(limit for limit in limits if limit <= REACH * fastest)]) or 1.0
     points = {}
     for i, row in enumerate(shown):
@@ -57,16 +57,16 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("compulsory bytes / time (GB/s)" if by_bytes else "FLOPs / time (TFLOP/s)")
     axes.grid(True, axis="x")
-    if roofs:
+    if peaks:
         axes.annotate(
             "rate, % of the peak |", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 2), textcoords="offset points",
             ha="left", va="bottom", fontsize=9, color=MUTED, annotation_clip=False, parse_math=False,
         )  # fmt: skip
-    same = bool(roofs) and len(roofs) == len(shown) and max(roofs) < 1.001 * min(roofs)
+    same = bool(peaks) and len(peaks) == len(shown) and max(peaks) < 1.001 * min(peaks)
     if same:
-        _shared_roof(axes, section, shown, by_bytes, scene, right)
+        _shared_peak(axes, section, shown, by_bytes, scene, right)
     else:
-        _own_roofs(axes, shown, by_bytes, right)
+        _own_peaks(axes, shown, by_bytes, right)
     kind = "Bandwidth" if by_bytes else "Rate"
     return Chart(
         name,
@@ -75,24 +75,26 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
         f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown)} variants; fastest {row_sentence(shown[0])}. "
         "The table above holds the same numbers.",
         points,
-        _note(rows, roofs, same, right),
+        _note_text(rows, peaks, same, right),
     )
 
 
-def _note(rows: Sequence[Row], roofs: Sequence[float], same: bool, right: float) -> str:
+def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: float) -> str:
     """Explain the marks, and why a bar exceeds its peak."""
     above = dict.fromkeys(row.above_roof for row in rows[:BARS] if row.above_roof)
     parts = [
         f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
-        "" if same or not roofs else "A black mark is the peak of a bar's own unit; the share is of that.",
-        "Peaks beyond the axis have no mark." if any(roof > right for roof in roofs) else "",
+        ""
+        if same or not peaks
+        else "A black mark is the peak of the unit that the variant uses; the percentage refers to it.",
+        "Peaks beyond the axis have no mark." if any(peak > right for peak in peaks) else "",
         f"^ above peak: {'; '.join(map(str, above))}." if above else "",
     ]
     return " ".join(part for part in parts if part)
 
 
 def _name(row: Row) -> str:
-    return shortened(row.variant, NAME) + ("" if row.precision == "f32" else f" ({row.precision})")
+    return shorten(row.variant, NAME) + ("" if row.precision == "f32" else f" ({row.precision})")
 
 
 def _role(row: Row, least_roundoff: float) -> str:
@@ -102,21 +104,21 @@ def _role(row: Row, least_roundoff: float) -> str:
     return LESS_PRECISE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN
 
 
-def _rate(row: Row, by_bytes: bool) -> float:
+def _rate_in_units(row: Row, by_bytes: bool) -> float:
     """Return the row's rate in GB/s or TFLOP/s."""
     if row.times is None:
         return 0.0
     return (row.times.bytes_per_s or 0) / 1e9 if by_bytes else (row.times.flops_per_s or 0) / 1e12
 
 
-def _roof(row: Row, by_bytes: bool) -> float | None:
+def _peak_in_units(row: Row, by_bytes: bool) -> float | None:
     """Return the rate that the row's peak allows for this problem, in GB/s or TFLOP/s; None when unknown."""
-    return _rate(row, by_bytes) / row.roof_share if row.roof_share else None
+    return _rate_in_units(row, by_bytes) / row.roof_share if row.roof_share else None
 
 
 def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
     """Draw one bar with its 95 % interval, and its numbers in the column at the right."""
-    rate = _rate(row, by_bytes)
+    rate = _rate_in_units(row, by_bytes)
     axes.barh(place, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
     if row.times and row.times.interval_s:
@@ -140,30 +142,30 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
     )
 
 
-def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
+def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
     """Mark each bar's own peak where the axis reaches that far, and name the peaks above the axes."""
     for place, row in enumerate(shown):
-        if (roof := _roof(row, by_bytes)) is not None and roof <= right:
-            axes.plot([roof, roof], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
+        if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right:
+            axes.plot([peak, peak], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
     per_point = right / (8.0 * 72 * axes.get_position().width)
     ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
     named = -math.inf
-    for roof, row in sorted(((_roof(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
-        if roof > right or roof < 1.001 * named:
+    for peak, row in sorted(((_peak_in_units(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
+        if peak > right or peak < 1.001 * named:
             continue
         level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
         half = 0.5 * points_wide(level) * per_point
-        free = [line for line, end in enumerate(ends) if roof - half > end]
+        free = [line for line, end in enumerate(ends) if peak - half > end]
         if not free:
             continue
         axes.annotate(
-            level, (roof, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free[0]), ha="center",
+            level, (peak, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free[0]), ha="center",
             va="bottom", **OFFSET,
         )  # fmt: skip
-        ends[free[0]], named = roof + half, roof
+        ends[free[0]], named = peak + half, peak
 
 
-def _shared_roof(
+def _shared_peak(
     axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: ChartFrame, right: float
 ) -> None:
     """Draw the peak that all bars share as a labelled line, the datasheet's peak, and the best own variant's gap."""
@@ -177,14 +179,14 @@ def _shared_roof(
         if rate > right:
             if ceilings.source == "measured":
                 axes.annotate(
-                    f"{where}, {units.ratio(rate / _rate(row, by_bytes))} the fastest bar →", (1.0, 1.0),
+                    f"{where}, {units.ratio(rate / _rate_in_units(row, by_bytes))} the fastest bar →", (1.0, 1.0),
                     xycoords="axes fraction", xytext=(0, 2), ha="right", va="bottom", color=INK, **OFFSET,
                 )  # fmt: skip
             continue
-        axes.axvline(rate, **line_of(ceilings))
+        axes.axvline(rate, **line_style(ceilings))
         axes.annotate(
             where, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if number else 14), ha="right",
-            va="bottom", color=line_of(ceilings)["color"], **OFFSET,
+            va="bottom", color=line_style(ceilings)["color"], **OFFSET,
         )  # fmt: skip
     own = section.best_own
     place = next((i for i, row in enumerate(shown) if own is not None and row.case == own.case), None)
@@ -204,8 +206,8 @@ def _rate_of(ceilings: Ceilings, row: Row, by_bytes: bool) -> float | None:
 
 def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
     """Draw an arrow from the best own (non-library) variant to its peak, labelled when the text fits."""
-    words = to_the_roof(row)
-    begin, end = _rate(row, by_bytes), _roof(row, by_bytes)
+    words = distance_to_peak(row)
+    begin, end = _rate_in_units(row, by_bytes), _peak_in_units(row, by_bytes)
     if not words or end is None or end > right:
         return
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}

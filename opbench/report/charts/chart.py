@@ -75,15 +75,15 @@ def per_byte(flops_per_byte: float) -> str:
     return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
 
 
-def to_the_roof(row: Row) -> str:
-    """Return such as "1.3× to the fp32 roof"; "" above 95 % of peak or when the peak is unknown."""
+def distance_to_peak(row: Row) -> str:
+    """Return such as "1.3× to the fp32 peak"; "" above 95 % of peak or when the peak is unknown."""
     if row.roof_share is None or row.roof_share > 0.95:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
-    roof = memory if row.bound == "memory" else units.unit(row.unit)
-    return f"{units.ratio(1 / row.roof_share)} to the {roof} roof"
+    peak_name = memory if row.bound == "memory" else units.unit(row.unit)
+    return f"{units.ratio(1 / row.roof_share)} to the {peak_name} roof"
 
 
-def shortened(text: str, most: int = 44) -> str:
+def shorten(text: str, most: int = 44) -> str:
     """Return the text with its middle replaced by "…" if it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"

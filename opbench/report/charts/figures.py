@@ -17,7 +17,7 @@ def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
     Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack them in
     one column, so bars are drawn instead.
     """
-    rows = sorted((row for group in section.groups for row, _ in (group.rest or group.rows)), key=_time)
+    rows = sorted((row for group in section.groups for row, _ in (group.rest or group.rows)), key=_time_or_infinity)
     if not rows:
         return None
     best = best_configs(rows)
@@ -26,5 +26,5 @@ def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
     return bars(section, name, best, scene)
 
 
-def _time(row: Row) -> float:
+def _time_or_infinity(row: Row) -> float:
     return row.time_s or math.inf

@@ -25,7 +25,7 @@ def histogram(samples_s: Sequence[float]) -> str:
     """
     if len(samples_s) < 2:
         return ""
-    low, high = _axis(samples_s)
+    low, high = _axis_limits(samples_s)
     across = (WIDTH - 2) / (high - low)
     counts = Counter(min(BARS - 1, max(0, int((value - low) / (high - low) * BARS))) for value in samples_s)
     wide = (WIDTH - 2) / BARS
@@ -35,7 +35,7 @@ def histogram(samples_s: Sequence[float]) -> str:
         for place, count in sorted(counts.items())
     )
     middle = f"{1 + (statistics.median(samples_s) - low) * across:.1f}"
-    first, last = axis_words(low, high)
+    first, last = axis_text(low, high)
     said = f"histogram of {len(samples_s)} samples from {first} to {last}"
     return (
         f'<svg class="samples" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}"><path d="{bars}"/>'
@@ -50,11 +50,11 @@ def beyond(samples_s: Sequence[float]) -> int:
     """Count the samples outside the histogram's axis."""
     if len(samples_s) < 2:
         return 0
-    low, high = _axis(samples_s)
+    low, high = _axis_limits(samples_s)
     return sum(not low <= value <= high for value in samples_s)
 
 
-def _axis(samples_s: Sequence[float]) -> tuple[float, float]:
+def _axis_limits(samples_s: Sequence[float]) -> tuple[float, float]:
     """Return both ends of the axis in seconds; the lower end is at least 0."""
     middle = statistics.median(samples_s)
     first, _, third = statistics.quantiles(samples_s, n=4, method="inclusive")
@@ -65,7 +65,7 @@ def _axis(samples_s: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1e-9)
 
 
-def axis_words(low: float, high: float) -> tuple[str, str]:
+def axis_text(low: float, high: float) -> tuple[str, str]:
     """Format both ends of a time axis, such as ("3.96", "4.04 ms"): the unit appears once where both share it."""
     first, last = units.time(low), units.time(high)
     return (first.split()[0] if first.split()[-1] == last.split()[-1] else first), last

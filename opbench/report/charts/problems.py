@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shortened
+from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shorten
 from opbench.report.charts.svg import INK, MUTED
-from opbench.report.run.above import above_sentences
+from opbench.report.run.above_peak import above_peak_sentences
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
@@ -24,7 +24,10 @@ RIGHT = 26
 """Bold characters that fit at the right of the axes."""
 BEYOND = 1.15
 """Shares above this are drawn at the end of the axis; the number is at the right."""
-NAMED = "Shares are of peak of each variant's own unit; at the right the fastest, bold where it is no library."
+NAMED = (
+    "Percentages refer to the peak of the unit that each variant uses. The fastest variant is at the right; "
+    "bold: not a library."
+)
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
@@ -41,7 +44,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     if total < 2:
         return None
     rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in parts]
-    of_roof = all(row.roof_share is not None for found in rows for row in found)
+    of_peak = all(row.roof_share is not None for found in rows for row in found)
     labels = problem_labels([s.problem for s in parts])
     tall = 0.13 + 0.14 * max(label.count("\n") + 1 for label in labels)
     height = 1.0 + tall * len(parts)
@@ -51,10 +54,10 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     axes = figure.add_axes((left, 0.5 / height, 0.715 - left, 1 - 0.95 / height))
     points: dict[str, str] = {}
     for place, found in enumerate(rows):
-        _draw_problem(axes, place, found, of_roof, points)
-    _scale(axes, labels, of_roof, max(_share(row, found, of_roof) for found in rows for row in found))
+        _draw_problem(axes, place, found, of_peak, points)
+    _draw_scale(axes, labels, of_peak, max(_relative_speed(row, found, of_peak) for found in rows for row in found))
     left_out = f" The {MOST} largest of {total} problems." if total > MOST else ""
-    above = [f"{said}." for said in above_sentences((row for found in rows for row in found), measured)]
+    above = [f"{said}." for said in above_peak_sentences((row for found in rows for row in found), measured)]
     return Chart(
         name,
         figure,
@@ -65,19 +68,19 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     )
 
 
-def _share(row: Row, found: Sequence[Row], of_roof: bool) -> float:
-    if of_roof:
+def _relative_speed(row: Row, found: Sequence[Row], of_peak: bool) -> float:
+    if of_peak:
         return row.roof_share or 0.0
     return min(other.time_s or 0.0 for other in found) / row.time_s if row.time_s else 0.0
 
 
-def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, points: dict[str, str]) -> None:
+def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:
     """Draw one problem: highlight the best own variant and the best library, and name the fastest at the right."""
     ordered = sorted(found, key=lambda row: row.time_s or 0.0)
     own = next((row for row in ordered if not row.library), None)
     library = next((row for row in ordered if row.library), None)
     for row in reversed(ordered):
-        share = _share(row, found, of_roof)
+        share = _relative_speed(row, found, of_peak)
         colour, shape = LIBRARY if row is library else OWN if row is own else (MUTED, "o")
         named = row is own or row is library
         gid = f"p{len(points)}"
@@ -87,9 +90,9 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, p
         )  # fmt: skip
         points[gid] = f"{row.problem}: {row_sentence(row)}"
     first = ordered[0]
-    said = f" {units.percent(first.roof_share) if of_roof else units.time(first.time_s)}"
+    said = f" {units.percent(first.roof_share) if of_peak else units.time(first.time_s)}"
     said += " ^" if first.above_roof else ""
-    name = shortened(first.variant, min(20, RIGHT - len(said)))
+    name = shorten(first.variant, min(20, RIGHT - len(said)))
     axes.annotate(
         name + said, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
         textcoords="offset points", va="center", ha="left", fontsize=8.5, annotation_clip=False, parse_math=False,
@@ -97,7 +100,7 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, p
     )  # fmt: skip
 
 
-def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> None:
+def _draw_scale(axes: Axes, labels: Sequence[str], of_peak: bool, highest: float) -> None:
     """Draw the axes, the peak as a line, and the legend above them."""
     axes.set_xlim(0, BEYOND if highest > 0.5 else max(0.05, 1.15 * highest))
     axes.set_ylim(len(labels) - 0.4, -0.6)
@@ -106,9 +109,9 @@ def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> 
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{100 * x:.0f} %" if highest > 0.1 else f"{100 * x:.1f} %")
     )
-    axes.set_xlabel("of the measured peak" if of_roof else "speed, of the fastest's")
+    axes.set_xlabel("of the measured peak" if of_peak else "speed, of the fastest's")
     axes.grid(True, axis="both")
-    if of_roof and highest > 0.5:
+    if of_peak and highest > 0.5:
         axes.axvline(1.0, color=INK, linewidth=1.4)
     for words, (colour, shape), face in (
         ("best own", OWN, "full"), ("best library", LIBRARY, "full"), ("others", (MUTED, "o"), "none"),
@@ -129,10 +132,10 @@ def problem_labels(problems: Sequence[str]) -> list[str]:
     split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
     keys = list(dict.fromkeys(key for axes in split for key in axes))
     differing = {key for key in keys if len({axes.get(key) for axes in split}) > 1}
-    return [_label({k: v for k, v in axes.items() if k in differing}) for axes in split]
+    return [_draw_labels({k: v for k, v in axes.items() if k in differing}) for axes in split]
 
 
-def _label(axes: dict[str, str]) -> str:
+def _draw_labels(axes: dict[str, str]) -> str:
     words: list[tuple[list[str], str]] = []
     for key, value in axes.items():
         if words and words[-1][1] == value:

@@ -10,17 +10,17 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.report.charts.chart import Chart, ChartFrame, per_byte, row_sentence, shortened, to_the_roof
-from opbench.report.charts.roofs import (
+from opbench.report.charts.chart import Chart, ChartFrame, distance_to_peak, per_byte, row_sentence, shorten
+from opbench.report.charts.roofline_axes import (
     OFFSET,
     Label,
     draw_labels,
-    draw_matrix_roofs,
-    draw_roofs,
+    draw_matrix_peaks,
+    draw_rooflines,
     new_axes,
     on_paper,
+    peak_rate,
     ridge,
-    roof,
 )
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
@@ -32,23 +32,23 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
     """Draw every row (fastest first) under the measured and the datasheet's roofline; label each variant's best."""
     best = best_configs(rows)
     counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
-    roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
+    peaks = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     furthest = max(counted.values(), default=0.0)
     labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
     rates = [row.times.flops_per_s for row in rows if row.times and row.times.flops_per_s]
-    figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, roofs)
-    draw_matrix_roofs(axes, roofs, {row.unit for row in best}, max(map(_intensity, best)))
+    figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, peaks)
+    draw_matrix_peaks(axes, peaks, {row.unit for row in best}, max(map(_intensity, best)))
     intensity = _intensity(best[0])
-    busy = any(_rate(row) > roof(c, intensity) for c in roofs for row in best) and intensity > ridge(roofs[0])
-    draw_roofs(axes, roofs, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))
+    busy = any(_rate(row) > peak_rate(c, intensity) for c in peaks for row in best) and intensity > ridge(peaks[0])
+    draw_rooflines(axes, peaks, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))
     chosen = {row.case for row in best}
     others = [row for row in rows if row.case not in chosen]
     for row in others:
         axes.plot(_intensity(row), _rate(row), ".", color=scene.looks[row.variant][0], markersize=3.5, alpha=0.55)
     points = _draw_points(axes, best, counted, scene)
-    if section.best_own is not None and roofs:
-        _draw_arrow(figure, axes, section.best_own, roofs, scene)
-    draw_labels(figure, axes, labels, roofs)
+    if section.best_own is not None and peaks:
+        _draw_arrow(figure, axes, section.best_own, peaks, scene)
+    draw_labels(figure, axes, labels, peaks)
     return Chart(
         name,
         figure,
@@ -56,11 +56,11 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
         f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
         "The table above holds the same numbers.",
         points,
-        _note(len(best), bool(counted), bool(others)),
+        _note_text(len(best), bool(counted), bool(others)),
     )
 
 
-def _note(variants: int, counted: bool, others: bool) -> str:
+def _note_text(variants: int, counted: bool, others: bool) -> str:
     """Explain the marks."""
     parts = [
         "Filled: arithmetic intensity from compulsory bytes.",
@@ -73,7 +73,7 @@ def _note(variants: int, counted: bool, others: bool) -> str:
 
 def _label(row: Row, bold: bool, furthest: float) -> Label:
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-    return Label(_intensity(row), _rate(row), shortened(row.variant, 34) + share, bold, furthest)
+    return Label(_intensity(row), _rate(row), shorten(row.variant, 34) + share, bold, furthest)
 
 
 def _intensity(row: Row) -> float:
@@ -111,9 +111,9 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
     return points
 
 
-def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings], scene: ChartFrame) -> None:
+def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Ceilings], scene: ChartFrame) -> None:
     """Draw an arrow from the best own (non-library) variant up to its peak, labelled with the ratio."""
-    words = to_the_roof(row)
+    words = distance_to_peak(row)
     if not words or row.roof_share is None:
         return
     x_pixels, y_pixels = axes.transData.transform((_intensity(row), _rate(row)))
@@ -125,7 +125,7 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings],
     axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
     # The space above all peaks is free except for the names of the matrix units' peaks.
     if row.bound == "memory" or row.unit == "f32":
-        highest = max([top, *(roof(c, x) for c in roofs)])
+        highest = max([top, *(peak_rate(c, x) for c in peaks)])
         axes.annotate(words, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)
     else:
         axes.annotate(words, (x, top), xytext=(-5, -5), ha="right", va="top", bbox=on_paper(axes), **OFFSET)

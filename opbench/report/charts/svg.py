@@ -42,10 +42,12 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         label = points.get(element.get("id", ""))
-        element.attrib = {name.replace(XLINK, "xlink:"): _own(name, value, prefix) for name, value in element.items()}
+        element.attrib = {
+            name.replace(XLINK, "xlink:"): _page_attribute(name, value, prefix) for name, value in element.items()
+        }
         if label is not None and element.tag == "g":
             element.attrib |= {"class": "point", "tabindex": "0", "role": "img", "aria-label": label}
-            element.insert(0, _said("title", label))
+            element.insert(0, _text_element("title", label))
     if (metadata := root.find("metadata")) is not None:
         root.remove(metadata)
     view = root.get("viewBox")
@@ -54,12 +56,12 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
     labels = f"{prefix}-title {prefix}-desc"
     root.attrib = {"viewBox": view, "class": "chart", "role": "group", "aria-labelledby": labels}
     root.text = None  # otherwise the whitespace before the former first element remains
-    root.insert(0, _said("title", title, id=f"{prefix}-title"))
-    root.insert(1, _said("desc", description, id=f"{prefix}-desc"))
+    root.insert(0, _text_element("title", title, id=f"{prefix}-title"))
+    root.insert(1, _text_element("desc", description, id=f"{prefix}-desc"))
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _own(name: str, value: str, prefix: str) -> str:
+def _page_attribute(name: str, value: str, prefix: str) -> str:
     """Return an attribute's value in the page: ids with a prefix, colours by their roles, two decimals."""
     if name == "id":
         return f"{prefix}-{value}"
@@ -71,7 +73,7 @@ def _own(name: str, value: str, prefix: str) -> str:
     return DIGITS.sub(r"\1", value)
 
 
-def _said(tag: str, text: str, **attributes: str) -> ElementTree.Element:
+def _text_element(tag: str, text: str, **attributes: str) -> ElementTree.Element:
     element = ElementTree.Element(tag, attributes)
     element.text = text
     return element

@@ -24,7 +24,7 @@ def advice(
         # A kernel near its peak stalls because of that limit, so there is no advice about stalls.
         *(_stalls(counters) if (row.roof_share or 0.0) < 0.9 else ()),
         *_occupancy(row),
-        *_at_the_roof(row),
+        *_near_peak(row),
     ]
 
 
@@ -105,7 +105,7 @@ def _occupancy(row: Row) -> Iterator[str]:
         )
 
 
-def _at_the_roof(row: Row) -> Iterator[str]:
+def _near_peak(row: Row) -> Iterator[str]:
     if row.roof_share is not None and 0.9 <= row.roof_share <= 1.05:
         if row.bound == "memory":
             what = "fuse it with its neighbours or store fewer bits"

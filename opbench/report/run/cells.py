@@ -9,7 +9,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from opbench import units
-from opbench.gpu.limits.floor import Above
+from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.records import JSON
 from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
@@ -23,10 +23,10 @@ from opbench.results.rows import Row
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
     """Return one precision class: its ranking, and every config of each variant with several configs."""
     rows = [row for row, _ in group.rows]
-    several = len({_roof(row) for row in rows if row.roof_share is not None}) > 1
+    several = len({_peak_name(row) for row in rows if row.roof_share is not None}) > 1
     return {
         "precision": group.precision,
-        "rows": [cells(row, results[row.case], rank) | {"roof": _roof(row) * several} for row, rank in group.rows],
+        "rows": [cells(row, results[row.case], rank) | {"peak": _peak_name(row) * several} for row, rank in group.rows],
         "configs": len(group.rest),
         "sweeps": _sweeps(group.rest, results),
         "rate_unit": rate_unit(rows),
@@ -91,9 +91,9 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "rate": rate(row),
         "share": units.percent(row.roof_share),
         "bar": bar_width(row),
-        "roof": "",
+        "peak": "",
         "above": row.above_roof or "",
-        "impossible": row.above_roof == Above.IMPOSSIBLE,
+        "impossible": row.above_roof == AbovePeak.IMPOSSIBLE,
         "previous": units.ratio(row.speedups.over_rung),
         "over_library": units.ratio(row.speedups.over_library),
         "registers": str(used.registers) if used else "–",
@@ -104,7 +104,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "allowed": allowed,
         "builds_on": row.builds_on,
         "warned": bool(row.warnings),
-        "warnings": "\n".join(map(sentences.advised, row.warnings)),
+        "warnings": "\n".join(map(sentences.warning_advice, row.warnings)),
         **_counts(result),
         "sort": {
             k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
@@ -130,7 +130,7 @@ def _rate(row: Row) -> float | None:
     return row.times.flops_per_s if by_arithmetic(row) else row.times.bytes_per_s
 
 
-def _roof(row: Row) -> str:
+def _peak_name(row: Row) -> str:
     """Return which peak a percentage refers to, such as "of 3×tf32" or "of DRAM"; "" without a percentage.
 
     Percentages of different peaks are not comparable.

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from opbench import units
-from opbench.report.charts.chart import Chart, row_sentence, shortened
+from opbench.report.charts.chart import Chart, row_sentence, shorten
 from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row, Times, ranks
@@ -174,7 +174,7 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
     for zone in zones:
         where = f"from {shown(zone.begin)} to {shown(zone.end)}"
         names = ", ".join(zone.variants[:4]) + (" and others" if len(zone.variants) > 4 else "")
-        said.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} cannot be told apart.")
+        said.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} tie.")
     return said
 
 
@@ -285,7 +285,7 @@ def _label_ends(
         colour, shape = looks[variant]
         axes.plot([1.025], [place], shape, color=colour, markersize=5, transform=axes.transAxes, clip_on=False)
         axes.annotate(
-            shortened(variant, 25), (1.0, place), xycoords="axes fraction", xytext=(16, 0),
+            shorten(variant, 25), (1.0, place), xycoords="axes fraction", xytext=(16, 0),
             textcoords="offset points", va="center", ha="left", fontsize=8.5,
             annotation_clip=False, parse_math=False,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.records import JSON
 from opbench.report.charts.chart import per_byte
-from opbench.report.run.bound import predicted_words
+from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import Section
 from opbench.report.terminal import rate
 from opbench.results.rows import Row
@@ -17,7 +17,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []
     predicted = next((row for row in part.rows if row.predicted), None)
-    moving, computing = roof_times(predicted, predicting)
+    moving, computing = times_at_peak(predicted, predicting)
     return {
         "anchor": anchor,
         "operator": part.operator,
@@ -54,7 +54,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
     }
 
 
-def roof_times(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
+def times_at_peak(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
     """Return the least times in seconds that compulsory bytes and FLOPs need on a GPU, each alone, without the launch.
 
     A time is None when unknown.
@@ -104,5 +104,5 @@ def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
     facts += [f"on {' and '.join(part.devices)}"] if part.devices else []
     predicted = next((row for row in part.rows if row.predicted), None)
     if predicting is not None and predicted is not None:
-        facts.append(predicted_words([predicted]))
+        facts.append(predicted_text([predicted]))
     return [fact for fact in facts if fact]

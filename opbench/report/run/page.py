@@ -14,7 +14,7 @@ from opbench.records import JSON, to_json
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
 from opbench.report.findings import finding_lines
-from opbench.report.run import counted, sentences
+from opbench.report.run import sentences, traffic_columns
 from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
@@ -182,7 +182,9 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         "facts": problem_facts(part, context.predicting),
         "findings": _findings(context, part),
         "groups": [group_cells(group, context.results) for group in part.groups],
-        "unmeasured": [cells(row, context.results[row.case], "") for row in counted.ranked(part.unmeasured)],
+        "unmeasured": [
+            cells(row, context.results[row.case], "") for row in traffic_columns.sort_by_traffic(part.unmeasured)
+        ],
         "with_findings": any(verdict.findings for row in part.unmeasured if (verdict := _verdict(context, row))),
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
@@ -190,7 +192,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         "fault": sentences.fault(part),
         "not_right": _fallen(part.not_right, context.results),
         "unsupported": _fallen(part.unsupported, {}),
-        "unsupported_count": sentences.counted(len(part.unsupported), "case"),
+        "unsupported_count": sentences.count_noun(len(part.unsupported), "case"),
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
         "counters": counters_table(part, context.run.counters),
@@ -233,7 +235,7 @@ def _own_variants(context: PageContext, part: Section) -> list[str]:
 
 def _traffic(part: Section) -> list[str]:
     """Return a sentence on the counted traffic of the right variants."""
-    told = counted.told([row for row in part.rows if row.status == "right"])
+    told = traffic_columns.traffic_sentence([row for row in part.rows if row.status == "right"])
     return [told] if told else []
 
 
@@ -243,19 +245,19 @@ class CountedTable:
 
     heads: list[tuple[str, str]]
     """Label and unit of each column."""
-    cells: dict[str, list[counted.CountedFigure]]
+    cells: dict[str, list[traffic_columns.CountedFigure]]
     """Cells by case."""
     origin: str
 
 
 def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     """Return the columns of rows without a time, their cells by case, and the source of the numbers."""
-    shown = counted.columns(rows)
-    cells = {row.case: counted.figures(row) for row in rows}
+    shown = traffic_columns.columns(rows)
+    cells = {row.case: traffic_columns.figures(row) for row in rows}
     return CountedTable(
-        [counted.HEADS[name] for name in shown],
+        [traffic_columns.HEADS[name] for name in shown],
         {case: [found[name] for name in shown] for case, found in cells.items()},
-        counted.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
+        traffic_columns.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
     )
 
 
@@ -270,7 +272,7 @@ def _findings(context: PageContext, part: Section) -> list[str]:
             if finding.message not in row.reason:
                 text = f"{finding.rule}: {finding.message or finding.kind}{place}"
                 found.setdefault(text, []).append(sentences.code(row.variant))
-    return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
+    return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
 
 
 def _next(context: PageContext, part: Section) -> list[str]:

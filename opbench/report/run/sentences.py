@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.report.run.above import above_sentences
-from opbench.report.run.bound import predicted_words, with_article
-from opbench.report.run.lead import by_how_much, first_and_next
+from opbench.report.run.above_peak import above_peak_sentences
+from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
+from opbench.report.run.winner_lead import first_and_next, ratio_text
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, tied
 from opbench.timing.measurement import Warn
@@ -18,12 +18,12 @@ FLOOR_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 case" or "3 cases"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Join words as in a sentence: "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
@@ -39,12 +39,12 @@ def summary(run: Run, predicting: Ceilings | None = None) -> str:
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
     tried = [r for r in run.results if r.status != "unsupported"]
     if predicting is None or len(tried) > counts["right"] or not tried:
-        return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
+        return f"{count_noun(len(run.results), 'case')}: {', '.join(parts)}"
     variants = len({(r.operator, r.variant) for r in tried})
     problems = len({(r.operator, r.problem) for r in tried})
-    right = f"All {counted(variants, 'variant')} are" if variants > 1 else "The one variant is"
-    start = f"{right} right on {counted(problems, 'problem')}"
-    return f"{start} ({counted(len(run.results), 'case')}: {', '.join(parts)})."
+    right = f"All {count_noun(variants, 'variant')} are" if variants > 1 else "The one variant is"
+    start = f"{right} right on {count_noun(problems, 'problem')}"
+    return f"{start} ({count_noun(len(run.results), 'case')}: {', '.join(parts)})."
 
 
 def against_libraries(parts: Iterable[Section]) -> str:
@@ -60,7 +60,7 @@ def against_libraries(parts: Iterable[Section]) -> str:
     if sum(counts.values()) < 2:
         return ""
     told = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
-    apart = f"; {counts['tie']} cannot be told apart" if counts["tie"] else ""
+    apart = f"; {counts['tie']} tie" if counts["tie"] else ""
     return f"Of {sum(counts.values())} problems with a library's time, {told}{apart}."
 
 
@@ -71,7 +71,7 @@ def failing(run: Run) -> str:
     if not (bad := sum(counts.values())):
         return ""
     parts = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
-    return f"{bad:,} of {counted(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
+    return f"{bad:,} of {count_noun(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
 
 
 def outlook(predicting: Ceilings) -> str:
@@ -95,7 +95,7 @@ def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
     parts = []
     for reason, names in reasons.items():
         more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
-        parts.append(f"{listed([*map(code, names[:LEFT_OUT]), *more])} ({reason.partition(' (here ')[0]})")
+        parts.append(f"{join_words([*map(code, names[:LEFT_OUT]), *more])} ({reason.partition(' (here ')[0]})")
     return f"No cases of it: {'; '.join(parts)}." if parts else ""
 
 
@@ -116,7 +116,7 @@ def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | 
         said = [_fastest(section, group) for group in section.groups]
         said += [s for s in (_launch_bound(section, ceilings),) if s]
         ranked = [row for group in section.groups for row, _ in group.rest or group.rows]
-        said += [f"{sentence}." for sentence in above_sentences(ranked, ceilings)]
+        said += [f"{sentence}." for sentence in above_peak_sentences(ranked, ceilings)]
     elif section.unmeasured:
         said = [f"{_how_many_right(section)}; nothing was measured."]
     else:
@@ -131,7 +131,7 @@ def fault(section: Section) -> str:
         return ""
     able = len(section.rows) - len(section.unsupported)
     parts = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
-    return f"{len(bad)} of {counted(able, 'case')} {'is' if len(bad) == 1 else 'are'} not right: {parts}."
+    return f"{len(bad)} of {count_noun(able, 'case')} {'is' if len(bad) == 1 else 'are'} not right: {parts}."
 
 
 def _fallen(section: Section) -> str:
@@ -141,7 +141,7 @@ def _fallen(section: Section) -> str:
 def _how_many_right(section: Section) -> str:
     right, able = section.count("right"), len(section.rows) - section.count("unsupported")
     variants = len({row.variant for row in section.rows if row.status == "right"})
-    of_configs = f" ({counted(right, 'config')})" if right != variants else ""
+    of_configs = f" ({count_noun(right, 'config')})" if right != variants else ""
     if right == able and variants > 1:
         every = "Both" if variants == 2 else f"All {variants}"
         return f"{every} variants{of_configs} are right"
@@ -153,7 +153,7 @@ def _how_many_right(section: Section) -> str:
 def _untimed(section: Section) -> str:
     if not section.count("right"):
         return f"No variant is right: {_fallen(section)}."
-    bound = predicted_words(section.rows)
+    bound = predicted_text(section.rows)
     return f"{_how_many_right(section)}; times need a GPU" + (f"; {bound}" if bound else "") + "."
 
 
@@ -176,13 +176,13 @@ def _fastest(section: Section, group: Group) -> str:
     alone = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"
     if peers:
-        names = listed([_called(row) for row in (winner, *peers[:4])])
+        names = join_words([_called(row) for row in (winner, *peers[:4])])
         more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
-        start = f"{names}{more} cannot be told apart as fastest{label} (their 95 % intervals overlap)"
+        start = f"{names}{more} tie as fastest{label} (their 95 % intervals overlap)"
     elif alone:
         start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
-        lead = by_how_much(winner, runner_up) if runner_up else ""
+        lead = ratio_text(winner, runner_up) if runner_up else ""
         over = f" and wins by {lead} over {_called(runner_up)}" if runner_up and lead else ""
         start = f"{_called(winner)} is fastest{label}{over}"
     over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
@@ -223,8 +223,8 @@ def _over_first(section: Section, winner: Row) -> str:
 def _share(winner: Row) -> str:
     if winner.roof_share is None:
         return ""
-    roof = "measured bandwidth" if winner.bound == "memory" else f"the measured {units.unit(winner.unit)} rate"
-    return f"{units.percent(winner.roof_share)} of {roof}"
+    peak_name = "measured bandwidth" if winner.bound == "memory" else f"the measured {units.unit(winner.unit)} rate"
+    return f"{units.percent(winner.roof_share)} of {peak_name}"
 
 
 def _over_library(section: Section, winner: Row) -> str:
@@ -248,7 +248,7 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
     )
 
 
-def advised(warning: str) -> str:
+def warning_advice(warning: str) -> str:
     """Return a warning's name with its meaning and what to do."""
     try:
         return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
@@ -261,5 +261,5 @@ def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     found: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:
-            found.setdefault(advised(warning), []).append(row.case)
+            found.setdefault(warning_advice(warning), []).append(row.case)
     return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -58,4 +58,4 @@ def rounded_reference(graph: Graph) -> Arrays:
         dtypes = {tensor.name: tensor.dtype for tensor in problem.output_tensors()}
         return {n: rounded(np.asarray(a), "bf16") if dtypes[n] == "bf16" else a for n, a in found.items()}
 
-    return graph._computed(graph._exact({}), stored)
+    return graph._compute_values(graph._float64_values({}), stored)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opbench.graph.build import Builder
-from opbench.graph.gradients import differentiated
+from opbench.graph.gradients import append_backward
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
@@ -34,7 +34,7 @@ def check_slopes(graph: Graph, wanted: list[str]) -> Graph:
     rng = np.random.default_rng(5)
     whole = with_seed(graph)
     (out,) = graph.outputs
-    backward, gradients = differentiated(whole, {out: "seed"}, wanted)
+    backward, gradients = append_backward(whole, {out: "seed"}, wanted)
     inputs = {n: rng.standard_normal(whole.values[n].shape).astype(np.float32) for n in whole.inputs}
     found = backward.reference(inputs)
     everything = {**inputs, **graph.weights}
@@ -45,7 +45,7 @@ def check_slopes(graph: Graph, wanted: list[str]) -> Graph:
         def loss(step: float, name: str = name, direction: np.ndarray = direction) -> float:
             given = {n: np.asarray(everything[n], np.float64) for n in (*graph.inputs, *graph.weights)}
             given[name] = given[name] + step * direction
-            values = graph._computed(given, lambda problem, tensors: problem.evaluated(tensors))
+            values = graph._compute_values(given, lambda problem, tensors: problem.evaluated(tensors))
             return float(np.vdot(values[out], inputs["seed"]))
 
         slope = (loss(STEP) - loss(-STEP)) / (2 * STEP)
@@ -94,7 +94,7 @@ def check_the_loss() -> None:
     data = random_data(network, 6)
     given = {"image": data.images[:3].astype(np.float64)}
     given |= {n: a.astype(np.float64) for n, a in network.weights.items()}
-    scores = network._computed(given, lambda problem, tensors: problem.evaluated(tensors))[network.outputs[0]]
+    scores = network._compute_values(given, lambda problem, tensors: problem.evaluated(tensors))[network.outputs[0]]
     logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     wanted = -logs[np.arange(3), data.targets[:3]].mean()
     found = step("lenet").graph.reference({})["loss"][0]
@@ -105,10 +105,12 @@ def check_slopes_of_a_step(name: str) -> None:
     """Each parameter along a random direction, through the whole step's float64 reference."""
     training = step(name, steps=2)
     graph = training.graph
-    exact = graph._exact({})
+    exact = graph._float64_values({})
 
     def loss(arena: np.ndarray) -> float:
-        values = graph._computed({**exact, "parameters": arena}, lambda problem, tensors: problem.evaluated(tensors))
+        values = graph._compute_values(
+            {**exact, "parameters": arena}, lambda problem, tensors: problem.evaluated(tensors)
+        )
         return float(values["loss"][0])
 
     rng = np.random.default_rng(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbench.networks.plan.torch_gpu import Captured
+from opbench.networks.plan.torch_gpu import CapturedGraph
 
 
 class CpuInPlaceOfGpu:
@@ -32,7 +32,7 @@ class CpuInPlaceOfGpu:
         for _ in range(calls):
             call()
 
-    def capture(self, call: Callable[[], Any]) -> Captured[Any]:
+    def capture(self, call: Callable[[], Any]) -> CapturedGraph[Any]:
         self.captures += 1
         if self.captures == self.fails:
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
@@ -46,7 +46,7 @@ class CpuInPlaceOfGpu:
             for kept, out in [(result, again)] if self.torch.is_tensor(first) else zip(result, again, strict=True):
                 kept.copy_(out)
 
-        return Captured(replay, result, call)
+        return CapturedGraph(replay, result, call)
 
     def allocated_bytes(self) -> int:
         return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from opbench.kernels.space import Space
 from opbench.kernels.variant import Config
 from opbench.results.tuning import Trial
-from opbench.timing.racing import Raced, RaceOptions, race
+from opbench.timing.racing import RaceOptions, RaceSamples, race
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import CompiledConfig
 
@@ -108,9 +108,9 @@ class SimulatedBench:
         self.now_s += value + self.overhead_s
         return value
 
-    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
         began = self.now_s
-        found: dict[int, Raced | Trial] = {}
+        found: dict[int, RaceSamples | Trial] = {}
         for number in numbers:
             self.now_s += self.look_s
             if self.wrong(self.space[number]):

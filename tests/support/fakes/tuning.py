@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.environment import Environment
-from opbench.checking.checking import Checked
-from opbench.checking.measuring import Measured
-from opbench.checking.racing import RacedCases
+from opbench.checking.checking import CheckResult
+from opbench.checking.measuring import MeasureResult
+from opbench.checking.racing import RaceResult
 from opbench.errors import LaunchError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.kernels.folders import Catalog
@@ -75,7 +75,7 @@ class TuningWorker(FakeWorker):
         catalog = Catalog(self.opening.roots)
         if isinstance(request, Check):
             time.sleep(self.check_s)
-            return Checked(Verdict(True), {}, None, "")
+            return CheckResult(Verdict(True), {}, None, "")
         cases = [unpack(catalog, packed) for packed in request.cases]
         if isinstance(request, Race):
             cases += [unpack(catalog, request.leader)] if request.leader else []
@@ -94,7 +94,7 @@ class TuningWorker(FakeWorker):
                 found_s = clock.sample(lambda: None).seconds
                 return found_s * watts(config_of[name]) if request.energy else found_s
 
-            return RacedCases(race(sample, list(times), request.options), wrong, {})
+            return RaceResult(race(sample, list(times), request.options), wrong, {})
         if isinstance(request, Measure):
             clock = FakeClock({c.name: seconds(c.config) for c in cases})
             ticks = iter(range(10**9))
@@ -105,7 +105,7 @@ class TuningWorker(FakeWorker):
                 on_start=lambda key: setattr(clock, "key", key),
                 now=lambda: next(ticks) * 1e-3,
             )
-            return Measured(found, {})
+            return MeasureResult(found, {})
         for index in range(len(cases)):
             listen(Built([index]))
         return None

@@ -15,8 +15,8 @@ import torch
 
 from opbench.gpu.driver.movable import MovableLaunch
 from opbench.gpu.driver.program import BoundStep
-from opbench.networks.pytorch import choice, devices, plans, primitives, straight_back
-from opbench.networks.pytorch.choice import Chosen
+from opbench.networks.pytorch import cached_backward, choice, devices, plans, primitives
+from opbench.networks.pytorch.choice import ChosenRunner
 from opbench.networks.pytorch.devices import CPU, CpuRunner, CudaRunner, DevicePlace, place_of
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ class EmulatedRunner(CudaRunner):
 def unlaunched(monkeypatch: pytest.MonkeyPatch, runner: type[CudaRunner] = UnlaunchedRunner) -> None:
     """Let calls on tensors in the host's memory take the way of those on a GPU, up to the driver."""
 
-    def chosen(name: str, text: str, index: int) -> Chosen:
+    def chosen(name: str, text: str, index: int) -> ChosenRunner:
         place = place_of(index)
         case = choice.candidates(choice.problem_of(name, text), place)[0]
-        return Chosen(runner(case, place), "not launched")
+        return ChosenRunner(runner(case, place), "not launched")
 
     empty = torch._C._dynamo.guards._empty_strided_cpu
     current = functools.partial(operator.neg, -CPU)
-    for module in (plans, primitives, devices, straight_back):
+    for module in (plans, primitives, devices, cached_backward):
         monkeypatch.setattr(module, "EMPTY", empty)
         monkeypatch.setattr(module, "current_device", current)
         monkeypatch.setattr(module, "current_stream", abs)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.environment import Environment
-from opbench.checking.checking import Checked
-from opbench.checking.measuring import Measured
+from opbench.checking.checking import CheckResult
+from opbench.checking.measuring import MeasureResult
 from opbench.errors import LaunchError, Location, Reason
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.kernels.folders import Catalog
@@ -74,7 +74,7 @@ class FakeWorker(Worker):
         catalog = Catalog(self.opening.roots)
         if isinstance(request, Check):
             right = unpack(catalog, request.case).variant.name not in self.wrong
-            return Checked(Verdict(right, "" if right else "wrong at out[0]"), {}, None, "")
+            return CheckResult(Verdict(right, "" if right else "wrong at out[0]"), {}, None, "")
         cases = [unpack(catalog, packed) for packed in request.cases]
         if isinstance(request, Build):
             for index, case in enumerate(cases):
@@ -102,10 +102,12 @@ class FakeWorker(Worker):
             on_sample=lambda key, s: listen(Sampled(key, s)),
             now=lambda: next(ticks) * 1e-3,
         )
-        late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
+        late = {
+            c.name: "correct before timing, wrong after timing" for c in cases if c.variant.name in self.wrong_after
+        }
         refused = {c.name: "keeps state between launches" for c in cases if c.variant.name in self.refused}
         timed = {name: measured for name, measured in found.items() if name not in refused}
-        return Measured(timed, late if request.check_again else {}, refused)
+        return MeasureResult(timed, late if request.check_again else {}, refused)
 
     def stop(self) -> None:
         """Nothing to stop."""

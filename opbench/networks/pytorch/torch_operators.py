@@ -35,7 +35,7 @@ def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     return [tensor.reshape(declared.shape).contiguous() for tensor, declared in shaped]
 
 
-def _a(problem: Operator, name: str) -> int:
+def _axis(problem: Operator, name: str) -> int:
     return int(problem.axes[name])
 
 
@@ -62,15 +62,17 @@ def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tup
 def _conv2d(
     problem: Operator, image: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    out = functional.conv2d(image, weight, bias[0] if bias else None, _a(problem, "stride"), _a(problem, "padding"))
+    out = functional.conv2d(
+        image, weight, bias[0] if bias else None, _axis(problem, "stride"), _axis(problem, "padding")
+    )
     return _relu(problem, out)
 
 
 def _conv2d_backward(
     problem: Operator, dout: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, mask: tuple[bool, bool, bool]
 ) -> list[torch.Tensor]:
-    sides = [[_a(problem, name)] * 2 for name in ("stride", "padding")]
-    bias = [_a(problem, "k")] if mask[2] else None
+    sides = [[_axis(problem, name)] * 2 for name in ("stride", "padding")]
+    bias = [_axis(problem, "k")] if mask[2] else None
     found: list[torch.Tensor] = aten.convolution_backward(
         dout, image, weight, bias, *sides, [1, 1], False, [0, 0], 1, list(mask)
     )
@@ -80,7 +82,7 @@ def _conv2d_backward(
 def _conv2d_dgrad(
     problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *other: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    n, c, h, w = (_a(problem, axis) for axis in "nchw")
+    n, c, h, w = (_axis(problem, axis) for axis in "nchw")
     last = problem.axes["layout"] == "nhwc"
     image = dout.new_empty(n, c, h, w).to(memory_format=torch.channels_last if last else torch.contiguous_format)
     dimage = _conv2d_backward(problem, dout, image, weight, (True, False, False))[0]
@@ -90,7 +92,7 @@ def _conv2d_dgrad(
 
 
 def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    k, c, r, s = (_a(problem, axis) for axis in "kcrs")
+    k, c, r, s = (_axis(problem, axis) for axis in "kcrs")
     last = problem.axes["layout"] == "nhwc"
     weight = dout.new_empty(k, c, r, s).to(memory_format=torch.channels_last if last else torch.contiguous_format)
     with_bias = problem.axes["bias"] == "yes"
@@ -98,18 +100,18 @@ def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) ->
     return (dweight.float(), dbias.float()) if with_bias else (dweight.float(),)
 
 
-def _window(problem: Operator) -> tuple[int, int, int]:
-    return _a(problem, "window"), _a(problem, "stride"), _a(problem, "padding")
+def _window_sizes(problem: Operator) -> tuple[int, int, int]:
+    return _axis(problem, "window"), _axis(problem, "stride"), _axis(problem, "padding")
 
 
 def _maxpool2d(problem: Operator, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (functional.max_pool2d(x, *_window(problem)),)
+    return (functional.max_pool2d(x, *_window_sizes(problem)),)
 
 
 def _maxpool2d_backward(
     problem: Operator, x: torch.Tensor, dout: torch.Tensor, *skip: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    sides = [[size] * 2 for size in _window(problem)]
+    sides = [[size] * 2 for size in _window_sizes(problem)]
     _, places = aten.max_pool2d_with_indices(x, *sides)
     dx = aten.max_pool2d_with_indices_backward(dout, x, *sides, [1, 1], False, places)
     if problem.axes["epilogue"] == "mask":
@@ -119,18 +121,18 @@ def _maxpool2d_backward(
 
 def _batchnorm2d(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
     scale, shift, mean, variance = parts
-    return _relu(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon(problem)))
+    return _relu(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon_of(problem)))
 
 
-def _epsilon(problem: Operator) -> float:
+def _epsilon_of(problem: Operator) -> float:
     return float(getattr(problem, "epsilon"))  # noqa: B009 (a class variable of the operators that have one)
 
 
 def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
     scale, shift, mean, variance = parts
     mean, variance = mean.clone(), variance.clone()
-    momentum = _a(problem, "momentum_percent") / 100
-    out, own, rstd = aten.native_batch_norm(x, scale, shift, mean, variance, True, momentum, _epsilon(problem))
+    momentum = _axis(problem, "momentum_percent") / 100
+    out, own, rstd = aten.native_batch_norm(x, scale, shift, mean, variance, True, momentum, _epsilon_of(problem))
     return (*_relu(problem, out), own, rstd, mean, variance)
 
 
@@ -143,7 +145,7 @@ def _batchnorm2d_backward(
         passes = (x.float() - mean.view(view)) * (rstd * scale).view(view) + shift.view(view) > 0
         dout = torch.where(passes, dout, 0.0)
     found: tuple[torch.Tensor, ...] = aten.native_batch_norm_backward(
-        dout, x, scale, None, None, mean, rstd, True, _epsilon(problem), [True, True, True]
+        dout, x, scale, None, None, mean, rstd, True, _epsilon_of(problem), [True, True, True]
     )
     return found
 
@@ -161,7 +163,7 @@ def _relu_backward(problem: Operator, out: torch.Tensor, dout: torch.Tensor) -> 
 
 
 def _l1_loss(problem: Operator, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    count = _a(problem, "n") * _a(problem, "micro")
+    count = _axis(problem, "n") * _axis(problem, "micro")
     difference = x - target
     return difference.float().abs().sum().reshape(1) / count, difference.sign() / count
 
@@ -191,6 +193,6 @@ def has_peer(problem: Operator) -> bool:
 
     PyTorch stores pooling positions in another form and rejects batch statistics of a single pixel.
     """
-    if problem.name == "batchnorm2d_train" and _a(problem, "n") * _a(problem, "h") * _a(problem, "w") == 1:
+    if problem.name == "batchnorm2d_train" and _axis(problem, "n") * _axis(problem, "h") * _axis(problem, "w") == 1:
         return False
     return problem.name in PEERS and "positions" not in (*problem.inputs, *problem.outputs)

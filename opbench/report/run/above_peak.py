@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.gpu.limits.floor import Above
+from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.results.rows import Row
 
 NAMED = 3
 """Most rows named under one reason; for more, only their number is shown."""
 
 
-def above_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]:
+def above_peak_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]:
     """Return one sentence per reason with the rows that it applies to, the highest percentage first."""
-    found: dict[Above, list[Row]] = {}
+    found: dict[AbovePeak, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.roof_share or 0.0)):
         if row.above_roof:
-            found.setdefault(Above(row.above_roof), []).append(row)
+            found.setdefault(AbovePeak(row.above_roof), []).append(row)
     return [f"{_names(above)}: {_why(reason, above[0], ceilings)}" for reason, above in found.items()]
 
 
@@ -30,20 +30,20 @@ def _names(above: list[Row]) -> str:
     return f"{', '.join(said)}{more} of peak"
 
 
-def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
+def _why(reason: AbovePeak, row: Row, ceilings: Ceilings | None) -> str:
     known = ceilings or Ceilings()
-    if reason is Above.FEWER_FLOPS:
+    if reason is AbovePeak.FEWER_FLOPS:
         return (
-            "FLOPs are counted by the textbook algorithm, and one that gets by with fewer, such as Winograd's or an "
-            "FFT, passes that count; nobody saw which one ran"
+            "FLOPs are counted by the textbook algorithm, and an algorithm with fewer FLOPs, such as Winograd or FFT, "
+            "can exceed the peak; the algorithm that ran is unknown"
         )
-    if reason is Above.IN_L2:
+    if reason is AbovePeak.IN_L2:
         size = units.si(known.l2_bytes, "B")
         return (
             f"the peak counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache meanwhile: "
             "written ones after an L2 flush, all of them in other modes"
         )
-    if reason is Above.ONE_WAY:
+    if reason is AbovePeak.ONE_WAY:
         one_way = [
             f"{what} alone {units.byte_rate(rate)}"
             for what, rate in (("reads", known.dram_read_bytes_per_s), ("writes", known.dram_write_bytes_per_s))
@@ -51,11 +51,12 @@ def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
         ]
         copy = units.byte_rate(known.dram_bytes_per_s)
         return f"the peak, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
-    if reason is Above.MIX:
+    if reason is AbovePeak.MIX:
         return "within 10 % of peak, which one mix of reads and writes sets; other mixes are a little faster"
-    if reason is Above.SCATTER:
+    if reason is AbovePeak.SCATTER:
         return "within the 5 % by which clocks, and so the probes of peak, vary"
     return (
-        f"no result. {units.time(row.time_s)} is less than the measured ceilings allow: the work was not done, or the "
-        "ceilings are stale (`opbench ceiling` measures them again)"
+        f"no result. {units.time(row.time_s)} is less than the measured peaks allow: the kernel did not do the "
+        "work, or the "
+        "stored peaks are out of date (measure them again: `opbench ceiling`)"
     )

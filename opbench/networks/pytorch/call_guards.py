@@ -32,7 +32,7 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _trusted: bool | None = None
 
 
-class KnownForm(NamedTuple):
+class CallGuard(NamedTuple):
     """Calls of one form."""
 
     fits: Callable[..., bool]
@@ -44,7 +44,7 @@ class KnownForm(NamedTuple):
     """The plan as a function for autograd; None until such a call has been made with gradients enabled."""
 
 
-KNOWN: dict[object, tuple[KnownForm, ...]] = {}
+KNOWN: dict[object, tuple[CallGuard, ...]] = {}
 CACHES.append(KNOWN.clear)
 
 
@@ -60,11 +60,11 @@ def remember(
     assert first is not None
     key = name, first.shape, numbers
     # Under autocast a guard would not show the target type.
-    if not _any_autocast() and trusted():
+    if not _any_autocast() and are_guards_reliable():
         known = tuple(form for form in KNOWN.get(key, ()) if not form.fits(*tensors))
         if len(known) < MOST:
             wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            KNOWN[key] = (*known, KnownForm(guard(tensors), plan.__call__, wanted, differentiated))
+            KNOWN[key] = (*known, CallGuard(guard(tensors), plan.__call__, wanted, differentiated))
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
@@ -90,7 +90,7 @@ def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
     return fits
 
 
-def trusted() -> bool:
+def are_guards_reliable() -> bool:
     """Return whether this PyTorch's guards distinguish what they must; PyTorch does not guarantee their behaviour."""
     global _trusted  # noqa: PLW0603 (asked once a process)
     if _trusted is None:

@@ -7,35 +7,37 @@ import math
 from opbench import units
 from opbench.networks.records.network import Times
 from opbench.networks.records.training import StepPeer, TrainingRecord
-from opbench.networks.report import words
+from opbench.networks.report import phrases
 from opbench.records import JSON
 
 OWN = "opbench"
 
 
-def own_state(record: TrainingRecord) -> int:
+def opbench_state(record: TrainingRecord) -> int:
     """Return the bytes of parameters, gradients, moments and statistics: the state without the data set."""
     return record.memory.state_bytes - record.memory.data_bytes
 
 
-def own_bytes(record: TrainingRecord) -> int:
+def opbench_bytes(record: TrainingRecord) -> int:
     """Return the bytes of opbench's step, counted like a peer's peak: the arena, including a batch, and the state."""
-    return record.memory.activations_bytes + own_state(record)
+    return record.memory.activations_bytes + opbench_state(record)
 
 
-def peer_words(record: TrainingRecord) -> list[str]:
+def peer_text(record: TrainingRecord) -> list[str]:
     """Return whether the peer computes the same step, and which one is faster, in sentences."""
     if not (comparison := record.comparison):
         return []
     said = [f"{comparison.first_step.said}."]
-    everyone = [_beside(record, name, told) for name, told in comparison.ways.items()]
-    if best := words.fastest(everyone):
-        steps = f"{words.span(record.times.hot)} and {words.span(best.measured)}"
-        said.append(f"Steps back to back: {words.speedup(best)}, {steps}.")
+    everyone = [_peer_time(record, name, told) for name, told in comparison.ways.items()]
+    if best := phrases.fastest(everyone):
+        steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
+        said.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in everyone if peer.peak_bytes]:
-        own, least = own_bytes(record), min(peaks)
+        own, least = opbench_bytes(record), min(peaks)
         share = units.percent(own / least)
-        said.append(f"A step holds {words.size(own)}, {share} of the least of PyTorch's ways ({words.size(least)}).")
+        said.append(
+            f"A step holds {phrases.size(own)}, {share} of the least of PyTorch's ways ({phrases.size(least)})."
+        )
     return said
 
 
@@ -45,35 +47,35 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     if not comparison or not comparison.ways:
         return []
     times = record.times
-    own, ways = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=own_bytes(record)), comparison.ways
+    own, ways = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=opbench_bytes(record)), comparison.ways
     ordered = sorted(ways, key=lambda name: hot.median_s if (hot := ways[name].hot) else math.inf)
     return [_row(record, OWN, own), *(_row(record, name, ways[name]) for name in ordered)]
 
 
-def _beside(record: TrainingRecord, name: str, told: StepPeer) -> words.PeerTime:
+def _peer_time(record: TrainingRecord, name: str, told: StepPeer) -> phrases.PeerTime:
     """Return the back-to-back time of a way compared with opbench's."""
-    ratio = words.time_ratio(told.hot, record.times.hot)
-    return words.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
+    ratio = phrases.time_ratio(told.hot, record.times.hot)
+    return phrases.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
 
 
 def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, JSON]:
     hot, own = told.hot, name == OWN
-    peer = _beside(record, name, told)
+    peer = _peer_time(record, name, told)
     ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")
     return {
         "own": own,
         "name": name,
-        "hot": _cell(hot),
-        "cold": _cell(told.cold),
+        "hot": _interval_cells(hot),
+        "cold": _interval_cells(told.cold),
         "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",
         "ratio": ratio,
         "ratio_ends": ends,
         "verdict": "" if own else peer.error or peer.verdict,
-        "peak": words.size(peer.peak_bytes),
+        "peak": phrases.size(peer.peak_bytes),
     }
 
 
-def _cell(measured: Times | None) -> tuple[str, str]:
+def _interval_cells(measured: Times | None) -> tuple[str, str]:
     """Return a median and its interval as text."""
-    middle, _, interval = words.span(measured).partition(" [")
+    middle, _, interval = phrases.span(measured).partition(" [")
     return middle, interval.rstrip("]")

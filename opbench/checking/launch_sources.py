@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from opbench.backend.base import Buffer
-from opbench.checking.checking import Ready, Session, judge_outputs
+from opbench.checking.checking import BoundCase, Session, judge_outputs
 from opbench.checking.contents import CONTENTS, JUDGED, kind_of_set
-from opbench.timing.clock import Launch, Renewed
+from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3
 """One of the first three samples is judged, then one in each following window, which is twice as long."""
@@ -31,7 +31,7 @@ def judged_samples(chance: random.Random) -> frozenset[int]:
 class SampleJudge:
     """Decides which samples of a case are judged, and records the first fault."""
 
-    def __init__(self, session: Session, ready: Ready, chance: random.Random, active: bool = True) -> None:
+    def __init__(self, session: Session, ready: BoundCase, chance: random.Random, active: bool = True) -> None:
         self._session, self._ready = session, ready
         self._schedule: Collection[int] = judged_samples(chance) if active else ()
         self._kinds = chance.sample(JUDGED, len(JUDGED))
@@ -71,12 +71,12 @@ class SampleJudge:
         self._number += 1
 
 
-class CaseTurns:
+class CaseLaunches:
     """A case on several contents in random order; all contents occur once before one occurs again."""
 
     def __init__(
         self,
-        ready: Ready,
+        ready: BoundCase,
         inputs: Mapping[str, Mapping[str, Buffer]],
         launches: Mapping[str, Launch],
         judge: SampleJudge,
@@ -84,7 +84,7 @@ class CaseTurns:
     ) -> None:
         """`inputs` and `launches` are by kind of content."""
         self._ready, self._inputs, self.judge, self._chance = ready, inputs, judge, chance
-        self.launches = {kind: Renewed(launch, self._renewal(kind)) for kind, launch in launches.items()}
+        self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
         """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
         self._queue: list[str] = []
@@ -104,7 +104,7 @@ class CaseTurns:
         for variable, content in self.restored:
             variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
 
-    def launch_in_turn(self) -> None:
+    def launch_next_content(self) -> None:
         """Launch on the next content as one of many launches that are timed together, without renewing buffers."""
         self._kind = self._next_in_queue()
         self._queue.remove(self._kind)
@@ -131,7 +131,7 @@ class CaseTurns:
         self.judge.sampled(self._kind, self._ready.buffers)
 
 
-class GraphTurns:
+class GraphLaunches:
     """A CUDA graph whose launches rotate over sets of buffers with different contents."""
 
     def __init__(
@@ -161,6 +161,6 @@ class GraphTurns:
         self.judge.sampled(kind, self._sets[number])
 
 
-def secret_chance() -> random.Random:
+def unpredictable_random() -> random.Random:
     """Return a random number generator that no kernel can predict."""
     return random.Random(secrets.randbits(64))

@@ -16,11 +16,11 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import Training
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.torch_gpu import (
-    Captured,
-    TimeIsUp,
+    CapturedGraph,
+    TimeLimitExceeded,
     TorchGpu,
     find_torch,
-    in_one_line,
+    on_one_line,
     release,
     settings,
     time_limit,
@@ -63,7 +63,7 @@ class FirstStep:
 
 
 @dataclass(frozen=True)
-class Way:
+class TorchMode:
     """A way in which PyTorch runs a step."""
 
     channels_last: bool = False
@@ -72,7 +72,7 @@ class Way:
     """Whether the whole step, from clearing the gradients to the optimiser, is captured as one CUDA graph."""
 
 
-def ways(precision: str) -> dict[str, Way]:
+def torch_modes(precision: str) -> dict[str, TorchMode]:
     """Return the ways by name; the compiled ones use the memory format in which the eager step is faster.
 
     That is channels_last for tensor cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in
@@ -80,12 +80,12 @@ def ways(precision: str) -> dict[str, Way]:
     """
     last = precision != "f32"
     return {
-        "PyTorch eager": Way(),
-        "PyTorch eager, CUDA graph": Way(graph=True),
-        "channels_last": Way(channels_last=True),
-        "channels_last, CUDA graph": Way(channels_last=True, graph=True),
-        "torch.compile": Way(channels_last=last, compiled=True),
-        "torch.compile, CUDA graph": Way(channels_last=last, compiled=True, graph=True),
+        "PyTorch eager": TorchMode(),
+        "PyTorch eager, CUDA graph": TorchMode(graph=True),
+        "channels_last": TorchMode(channels_last=True),
+        "channels_last, CUDA graph": TorchMode(channels_last=True, graph=True),
+        "torch.compile": TorchMode(channels_last=last, compiled=True),
+        "torch.compile, CUDA graph": TorchMode(channels_last=last, compiled=True, graph=True),
     }
 
 
@@ -95,7 +95,7 @@ def ways(precision: str) -> dict[str, Way]:
 class TorchStep:
     """A network with its optimiser and a step's micro-batches on a device; a call runs a step and returns the loss."""
 
-    def __init__(self, problem: StepProblem, device: str, way: Way, *, masked: bool = False) -> None:
+    def __init__(self, problem: StepProblem, device: str, way: TorchMode, *, masked: bool = False) -> None:
         """Prepare the step; with `masked`, dropout uses the problem's masks, else it draws its own."""
         import torch
 
@@ -111,13 +111,13 @@ class TorchStep:
         if problem.precision == "f64":
             self.module.double()
         parts = (np.split(array, problem.recipe.accumulate) for array in (problem.images, problem.targets))
-        self.batches = [tuple(self._placed(part, way) for part in both) for both in zip(*parts, strict=True)]
+        self.batches = [tuple(self._to_device(part, way) for part in both) for both in zip(*parts, strict=True)]
         self.clip = problem.recipe.clip
         self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
         with_loss = _with_loss(torch, self.module, problem.recipe.loss)
         self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
 
-    def _placed(self, array: np.ndarray, way: Way) -> Tensor:
+    def _to_device(self, array: np.ndarray, way: TorchMode) -> Tensor:
         integers = array.dtype.kind in "iu"
         tensor = self.torch.from_numpy(np.array(array)).to(self.device)
         tensor = tensor.long() if integers else tensor.double() if self.precision == "f64" else tensor.float()
@@ -183,7 +183,9 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
     return made
 
 
-def _optimizer(torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: Way) -> Optimizer:
+def _optimizer(
+    torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: TorchMode
+) -> Optimizer:
     """Return the recipe's optimiser, as one fused kernel on a GPU, at the first step's learning rate."""
     known: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
     if device == "cuda":
@@ -200,7 +202,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
     """Return the results of PyTorch's eager step with the dropout masks of opbench's step."""
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
-        step = TorchStep(problem, device, Way(), masked=True)
+        step = TorchStep(problem, device, TorchMode(), masked=True)
         found = FirstStep(float(step()), step.gradients(), step.parameters())
         del step
         if device == "cuda":
@@ -232,7 +234,7 @@ def dropout_masks(training: Training, number: int) -> Arrays:
 
 
 @dataclass(frozen=True)
-class StepWay:
+class TimedStep:
     """One of PyTorch's ways of a step: ready to launch, or the reason why it is not."""
 
     launch: Launch | None = None
@@ -240,7 +242,7 @@ class StepWay:
     peak_bytes: int | None = None
     """Peak bytes of a step: parameters, gradients, moments, batch and everything between."""
     error: str = ""
-    captured: Captured[Tensor] | None = None
+    captured: CapturedGraph[Tensor] | None = None
     """The CUDA graph that `launch` replays.
 
     None for a step that is called from Python, whose time includes its launches.
@@ -248,23 +250,23 @@ class StepWay:
 
 
 @contextlib.contextmanager
-def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, StepWay]]:
+def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, TimedStep]]:
     """Prepare PyTorch's ways of a step, by name, all at the same time.
 
     A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s` seconds, has
     its reason in `error`; the others continue.
     """
-    torch, found = gpu.torch, dict[str, StepWay]()
+    torch, found = gpu.torch, dict[str, TimedStep]()
     with settings(torch, problem.precision):
         try:
-            for name, way in ways(problem.precision).items():
+            for name, way in torch_modes(problem.precision).items():
                 try:
-                    found[name] = _ready(gpu, problem, way, limit_s)
-                except TimeIsUp:
+                    found[name] = _prepare_mode(gpu, problem, way, limit_s)
+                except TimeLimitExceeded:
                     reason = f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS"
-                    found[name] = StepWay(error=reason)
+                    found[name] = TimedStep(error=reason)
                 except Exception as error:
-                    found[name] = StepWay(error=in_one_line(error))
+                    found[name] = TimedStep(error=on_one_line(error))
                 if found[name].error:
                     gpu.release()
             yield found
@@ -274,7 +276,7 @@ def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[d
             gpu.release()
 
 
-def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> StepWay:
+def _prepare_mode(gpu: TorchGpu, problem: StepProblem, way: TorchMode, limit_s: float) -> TimedStep:
     """Run a way until all compiling and tuning is done, and capture it if it is to be one CUDA graph."""
     gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
     before = gpu.allocated_bytes()
@@ -292,12 +294,12 @@ def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> Ste
             with gpu.on_stream():
                 step()
 
-        return StepWay(launch, gpu.peak_bytes(launch, before))
+        return TimedStep(launch, gpu.peak_bytes(launch, before))
     step.optimizer.zero_grad(set_to_none=True)
     gpu.release()  # the graph cannot use what the side stream keeps
-    captured: list[Captured[Tensor]] = []
+    captured: list[CapturedGraph[Tensor]] = []
     peak = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), before)
     replay = captured[0].replay
     replay()
     gpu.synchronize()
-    return StepWay(replay, peak, captured=captured[0])
+    return TimedStep(replay, peak, captured=captured[0])

@@ -26,7 +26,7 @@ def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
     return stats.interval_ratio(others.time_s, over, mine.time_s, under)
 
 
-def by_how_much(row: Row, other: Row) -> str:
+def ratio_text(row: Row, other: Row) -> str:
     """Return how much longer the other takes, such as "4.1 % (3.2 to 5.0 %)" or "2.3× (2.1 to 2.5×)"; "" if unknown."""
     ratio = ratio_over(row, other)
     if ratio is None:

@@ -8,7 +8,7 @@ from opbench import units
 from opbench.results.rows import Row
 
 
-def predicted_words(rows: Iterable[Row]) -> str:
+def predicted_text(rows: Iterable[Row]) -> str:
     """Return such as "lower bound on an H200: 2.94 µs (launch); memory alone 1.05 µs"; empty without a prediction."""
     found = next((row.predicted for row in rows if row.predicted), None)
     if found is None:

@@ -130,7 +130,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
     return [name for name in found if not absent.get(name, False)]
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
+def sort_by_traffic(rows: Sequence[Row]) -> list[Row]:
     """Sort the rows of the user's own files first, then by global bytes moved and by bank conflicts."""
 
     def moved(row: Row) -> float:
@@ -152,7 +152,7 @@ def _registers(used: CompiledResources | None) -> CountedFigure:
     if used.spill_bytes:
         below, bad = f"{used.spill_bytes} B spilled", "registers spill to local memory"
     elif used.local_bytes:
-        below, bad = f"{used.local_bytes} B local", "an array lies in local memory"
+        below, bad = f"{used.local_bytes} B local", "an array is in local memory"
     return CountedFigure(str(used.registers), below, bad, used.registers)
 
 
@@ -175,7 +175,7 @@ def _moved(row: Row) -> CountedFigure:
     if found is None or not found.asked_bytes:
         return CountedFigure()
     ratio = found.moved_bytes / found.asked_bytes
-    bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED and any(_strays(row)) else ""
+    bad = "many bytes of the moved sectors are never used" if ratio > UNCOALESCED and any(_strays(row)) else ""
     moved, asked = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (found.moved_bytes, found.asked_bytes)
     )
@@ -211,21 +211,21 @@ def _level(moved: int, row: Row) -> CountedFigure:
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     """Return the source of the columns for the table's caption; `missing` says why resources are unknown."""
     parts = []
-    compilers = listed_once(row.resources.source for row in rows if row.resources)
+    compilers = join_distinct(row.resources.source for row in rows if row.resources)
     if compilers:
         parts.append(f"registers and occupancy: {compilers}")
-    elif why := listed_once(missing):
+    elif why := join_distinct(missing):
         parts.append(f"registers unknown: {why}")
-    if counted := listed_once(row.traffic.source for row in rows if row.traffic):
+    if counted := join_distinct(row.traffic.source for row in rows if row.traffic):
         parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
     if any(row.predicted_traffic for row in rows):
         parts.append("bytes at L2 and DRAM: predicted, from cold caches")
     if any(figure.bad for row in rows for figure in figures(row).values()):
-        parts.append(f"{FLAG} marks what is bad")
+        parts.append(f"{FLAG} marks bad values")
     return "; ".join(parts)
 
 
-def listed_once(words: Iterable[str | None]) -> str:
+def join_distinct(words: Iterable[str | None]) -> str:
     """Join the distinct, non-empty words in order with " or "."""
     return " or ".join(dict.fromkeys(word for word in words if word))
 
@@ -233,7 +233,7 @@ def listed_once(words: Iterable[str | None]) -> str:
 # Sentences --------------------------------------------------------------------------------------------------------
 
 
-def told(rows: Sequence[Row]) -> str:
+def traffic_sentence(rows: Sequence[Row]) -> str:
     """Summarise the traffic of a problem's variants in one sentence; "" when nothing was counted."""
     counted = [row for row in best_configs(rows) if row.traffic]
     if not counted:
@@ -241,7 +241,7 @@ def told(rows: Sequence[Row]) -> str:
     faults = [*_uncoalesced(counted), *_conflicts(counted), *_collisions(counted)]
     bad = {row.variant for row in counted if any((*_strays(row), conflicting(row), colliding(row)))}
     clean = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in bad]
-    label = listed_once(row.traffic.source for row in counted if row.traffic).capitalize()
+    label = join_distinct(row.traffic.source for row in counted if row.traffic).capitalize()
     if not faults:
         every = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
         none = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""

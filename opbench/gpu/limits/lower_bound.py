@@ -25,7 +25,7 @@ the whole traffic, even if the outputs fit in the L2 cache. For other GPUs this 
 stay in the L2 cache, up to its size, and reach DRAM after the timed interval."""
 
 
-def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
+def bytes_left_in_l2(written: int, gpu: str, l2_bytes: int | None) -> int:
     """Return how many written bytes may still be in the L2 cache when a launch on a flushed cache ends."""
     return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
 
@@ -33,7 +33,7 @@ def bytes_that_stay(written: int, gpu: str, l2_bytes: int | None) -> int:
 def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
     """Return the lower bound of a case's time, and the peak that sets it; 0 if no peak is known.
 
-    After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_that_stay`. In
+    After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_left_in_l2`. In
     other modes, bytes that fit in the L2 cache may not reach DRAM within the timed interval, so only bytes beyond its
     size count. All bytes pass the L2 cache, because the L1 caches keep nothing from the launch before.
     """
@@ -53,7 +53,7 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
         floors.append((FLOOR_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
         if mode in COLD:
             written = sum(tensor.nbytes for tensor in problem.output_tensors())
-            moved = nbytes - min(nbytes, bytes_that_stay(written, limits.gpu, limits.l2_bytes))
+            moved = nbytes - min(nbytes, bytes_left_in_l2(written, limits.gpu, limits.l2_bytes))
             floors.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
     # For a precision class that was not measured, use the datasheet's rate: no kernel passes that either.
     for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
@@ -66,7 +66,7 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
 # Above the peak ---------------------------------------------------------------------------------------------------
 
 
-class Above(StrEnum):
+class AbovePeak(StrEnum):
     """The reason why a time is shorter than its lower bound."""
 
     FEWER_FLOPS = "fewer FLOPs than the textbook's"
@@ -74,14 +74,14 @@ class Above(StrEnum):
     ONE_WAY = "the peak is a copy's"
     MIX = "within the 10 % that mixes of reads and writes vary"
     SCATTER = "within the 5 % that clocks vary"
-    IMPOSSIBLE = "no result: faster than the ceilings allow"
+    IMPOSSIBLE = "no result: faster than the measured peaks allow"
 
 
 ABOVE = 1.005
 """From this share of peak on, which is printed as more than 100 %, a row states the reason."""
 
 
-def why_above(
+def why_above_peak(
     share: float,
     bound: str,
     level: str,
@@ -90,7 +90,7 @@ def why_above(
     ceilings: Ceilings,
     mode: str,
     written: int | None,
-) -> Above | None:
+) -> AbovePeak | None:
     """Return why the `share` of peak of `bound` ("memory" or "compute") passes 100 %; None if it does not.
 
     `level` names the bandwidth whose peak is used; `nbytes` are compulsory, of which `written` are outputs (None in
@@ -100,24 +100,24 @@ def why_above(
         return None
     if bound == "compute":
         if not flops_are_a_floor:
-            return Above.FEWER_FLOPS
-        return Above.SCATTER if share <= 1 / FLOOR_MARGIN else Above.IMPOSSIBLE
+            return AbovePeak.FEWER_FLOPS
+        return AbovePeak.SCATTER if share <= 1 / FLOOR_MARGIN else AbovePeak.IMPOSSIBLE
     one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
     is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
     dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
     if dram and mode in COLD:
         if is_one_way and share <= COLD_LIMIT:
-            return Above.ONE_WAY
+            return AbovePeak.ONE_WAY
         if share <= COLD_LIMIT:
-            return Above.SCATTER if share <= 1 / FLOOR_MARGIN else Above.MIX
-        moved = nbytes - min(nbytes, bytes_that_stay(nbytes if written is None else written, ceilings.gpu, cached))
-        return Above.IN_L2 if share * moved / nbytes <= COLD_LIMIT else Above.IMPOSSIBLE
+            return AbovePeak.SCATTER if share <= 1 / FLOOR_MARGIN else AbovePeak.MIX
+        moved = nbytes - min(nbytes, bytes_left_in_l2(nbytes if written is None else written, ceilings.gpu, cached))
+        return AbovePeak.IN_L2 if share * moved / nbytes <= COLD_LIMIT else AbovePeak.IMPOSSIBLE
     if dram and nbytes <= cached:
-        return Above.IN_L2
+        return AbovePeak.IN_L2
     if is_one_way:
-        return Above.ONE_WAY
+        return AbovePeak.ONE_WAY
     if share <= 1 / FLOOR_MARGIN:
-        return Above.SCATTER
+        return AbovePeak.SCATTER
     if dram and share * (nbytes - cached) / nbytes <= 1 / FLOOR_MARGIN:
-        return Above.IN_L2
-    return Above.IMPOSSIBLE
+        return AbovePeak.IN_L2
+    return AbovePeak.IMPOSSIBLE

@@ -1,6 +1,6 @@
 """A backward pass whose tensors are already in the form that kernels read: it only passes addresses.
 
-`WayBack` goes by names and checks, reshapes and permutes every tensor. If that copied nothing, the next call with
+`BackwardPass` goes by names and checks, reshapes and permutes every tensor. If that copied nothing, the next call with
 tensors of the same form, as a guard tells, launches the same kernels on the new addresses.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from opbench.networks.pytorch.call_guards import are_guards_reliable, guard
 from opbench.networks.pytorch.devices import EMPTY, MISALIGNED, CudaRunner, current_device, current_stream
-from opbench.networks.pytorch.known_forms import guard, trusted
-from opbench.networks.pytorch.primitives import WayBack, eager, ready_problem
+from opbench.networks.pytorch.primitives import BackwardPass, eager, ready_problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ MOST = 4
 
 
 @dataclass(frozen=True)
-class StraightStep:
+class CachedStep:
     """One problem of a backward pass."""
 
     runner: CudaRunner
@@ -35,10 +35,10 @@ class StraightStep:
     """Shape, strides and type of each output, and the position of the call's tensor whose gradient it is."""
 
 
-class StraightBack:
+class CachedBackward:
     """Compute the gradients of a call's tensors from its saved tensors and the gradient of its output."""
 
-    def __init__(self, steps: Sequence[StraightStep], index: int, found: Sequence[Tensor | None]) -> None:
+    def __init__(self, steps: Sequence[CachedStep], index: int, found: Sequence[Tensor | None]) -> None:
         """Prepare the steps; `found` holds gradients in the required form."""
         self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
         self._index, self._none = index, [None] * len(found)
@@ -78,24 +78,24 @@ class StraightBack:
         return tuple(found)
 
 
-KnownBack = tuple[Callable[..., bool], "StraightBack | None"]
+KnownBack = tuple[Callable[..., bool], "CachedBackward | None"]
 """A guard of saved tensors and gradient, and the cached pass; None if the slow pass must convert something."""
 
 
-def remember_back(
-    known: list[KnownBack], way: WayBack, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+def cache_backward(
+    known: list[KnownBack], way: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
 ) -> None:
     """Recognise such tensors from now on; `found` are the gradients of the slow pass."""
     tensors = (*saved, gradient)
-    if len(known) == MOST or torch.is_grad_enabled() or not trusted() or not eager(tensors):
+    if len(known) == MOST or torch.is_grad_enabled() or not are_guards_reliable() or not eager(tensors):
         return
     if not any(fits(*tensors) for fits, _ in known):
-        known.append((guard(tensors), _straight(way, saved, gradient, found)))
+        known.append((guard(tensors), _make_cached(way, saved, gradient, found)))
 
 
-def _straight(
-    way: WayBack, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
-) -> StraightBack | None:
+def _make_cached(
+    way: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+) -> CachedBackward | None:
     tensors = way.as_read(saved, gradient)
     if tensors is None:
         return None
@@ -120,7 +120,7 @@ def _straight(
             if like is None or not like.is_contiguous(memory_format=form) or like.numel() != math.prod(shape):
                 return None
             outputs.append((tuple(like.shape), tuple(like.stride()), dtype, whose))
-        steps.append(StraightStep(ready.runner, tuple(numbers[name] for name, _ in step.inputs), tuple(outputs)))
+        steps.append(CachedStep(ready.runner, tuple(numbers[name] for name, _ in step.inputs), tuple(outputs)))
         for name, _ in step.outputs:
             numbers[name], count = count, count + 1
-    return None if wanted else StraightBack(steps, index, found)
+    return None if wanted else CachedBackward(steps, index, found)

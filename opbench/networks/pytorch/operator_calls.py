@@ -24,7 +24,7 @@ EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class Described:
+class OperatorCall:
     """One call as a problem of opbench."""
 
     operator: str
@@ -54,7 +54,7 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
     return str(name)
 
 
-def _same(operator: str, tensors: Sequence[Tensor | None]) -> None:
+def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
     """Raise UsageError for tensors of different types or devices."""
     given = [t for t in tensors if t is not None]
     for other in given[1:]:
@@ -65,7 +65,7 @@ def _same(operator: str, tensors: Sequence[Tensor | None]) -> None:
             )
 
 
-def is_last(image: Tensor, weight: Tensor | None = None) -> bool:
+def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
     """Return whether a call is channels_last: by the image's format, or by the weights' if the image fits both."""
     plain, last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
     if plain != last or weight is None:
@@ -73,7 +73,7 @@ def is_last(image: Tensor, weight: Tensor | None = None) -> bool:
     return bool(weight.is_contiguous(memory_format=LAST) and not weight.is_contiguous())
 
 
-def _image(operator: str, image: Tensor, what: str = "image") -> tuple[int, int, int, int]:
+def _image_shape(operator: str, image: Tensor, what: str = "image") -> tuple[int, int, int, int]:
     if image.dim() != 4:
         raise UsageError(f"opbench.torch.{operator}: {what} {list(image.shape)} is not allowed; four axes are needed")
     n, c, h, w = image.shape
@@ -86,7 +86,7 @@ def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
             raise UsageError(f"opbench.torch.{operator}: {name} {list(part.shape)} is not allowed; [{channels}] is")
 
 
-def one(operator: str, what: str, value: int | Sequence[int]) -> int:
+def one_number(operator: str, what: str, value: int | Sequence[int]) -> int:
     """Return the number that PyTorch gives for each side; opbench has one number for both."""
     if isinstance(value, int):
         return value
@@ -96,9 +96,9 @@ def one(operator: str, what: str, value: int | Sequence[int]) -> int:
     return int(sides.pop())
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Described:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> OperatorCall:
     """Return the problem of a linear layer: x [..., k], weight [n, k], bias [n]."""
-    _same("linear", (x, weight, bias))
+    _require_same_type("linear", (x, weight, bias))
     dtype = _dtype("linear", x, ("f32", "bf16", "f16"))
     if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
         raise UsageError(
@@ -109,21 +109,21 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Descri
     rows = x.numel() // k if k else 0
     axes = {"m": rows, "n": n, "k": k, "epilogue": "bias_relu" if relu else "bias", "dtype": dtype}
     outputs = (((*x.shape[:-1], n), x.dtype, CONTIGUOUS),)
-    return Described("linear", ("x", "weight", "bias"), axes, (CONTIGUOUS,) * 3, outputs, (0.0,), n)
+    return OperatorCall("linear", ("x", "weight", "bias"), axes, (CONTIGUOUS,) * 3, outputs, (0.0,), n)
 
 
-def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relu: bool) -> Described:
+def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relu: bool) -> OperatorCall:
     """Return the problem of a convolution: image [n, c, h, w], weight [k, c, r, s], bias [k]."""
-    _same("conv2d", (image, weight, bias))
+    _require_same_type("conv2d", (image, weight, bias))
     dtype = _dtype("conv2d", image, ("f32", "bf16"))
-    n, c, h, w = _image("conv2d", image)
-    k, own, r, s = _image("conv2d", weight, "weight")
+    n, c, h, w = _image_shape("conv2d", image)
+    k, own, r, s = _image_shape("conv2d", weight, "weight")
     if own != c:
         raise UsageError(
             f"opbench.torch.conv2d: an image of {c} channels with filters of {own}; groups are not there, one is"
         )
     _per_channel("conv2d", k, bias=bias)
-    last = is_last(image, weight)
+    last = is_channels_last(image, weight)
     p, q = (h + 2 * padding - r) // stride + 1, (w + 2 * padding - s) // stride + 1
     if p < 1 or q < 1:
         raise UsageError(f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into {h}x{w} with padding {padding}")
@@ -133,32 +133,32 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     names = ("image", "weight", "bias") if epilogue != "none" else ("image", "weight")
     form = LAST if last else CONTIGUOUS
     outputs = (((n, k, p, q), image.dtype, form),)
-    return Described("conv2d", names, {**axes, "dtype": dtype}, (form, form, CONTIGUOUS), outputs, (0.0,), k)
+    return OperatorCall("conv2d", names, {**axes, "dtype": dtype}, (form, form, CONTIGUOUS), outputs, (0.0,), k)
 
 
-def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> Described:
+def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> OperatorCall:
     """Return the problem of a max pooling: x [n, c, h, w]."""
     dtype = _dtype("maxpool2d", x, ("f32", "bf16"))
-    n, c, h, w = _image("maxpool2d", x, "x")
+    n, c, h, w = _image_shape("maxpool2d", x, "x")
     p, q = (h + 2 * padding - window) // stride + 1, (w + 2 * padding - window) // stride + 1
-    last = is_last(x)
+    last = is_channels_last(x)
     axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride}
     axes |= {"padding": padding, "layout": "nhwc" if last else "nchw", "dtype": dtype}
     form = LAST if last else CONTIGUOUS
-    return Described("maxpool2d", ("x",), axes, (form,), (((n, c, p, q), x.dtype, form),))
+    return OperatorCall("maxpool2d", ("x",), axes, (form,), (((n, c, p, q), x.dtype, form),))
 
 
 def batchnorm2d(
     x: Tensor, scale: Tensor | None, shift: Tensor | None, mean: Tensor | None, variance: Tensor | None, relu: bool
-) -> Described:
+) -> OperatorCall:
     """Return the problem of a batch norm with running statistics: x [n, c, h, w], the others [c], all of one type."""
-    _same("batchnorm2d", (x, scale, shift, mean, variance))
-    axes, form = _normalised(x, relu)
+    _require_same_type("batchnorm2d", (x, scale, shift, mean, variance))
+    axes, form = _batchnorm_axes(x, relu)
     _per_channel("batchnorm2d", x.shape[1], weight=scale, bias=shift, running_mean=mean, running_var=variance)
     names = ("x", "scale", "shift", "mean", "variance")
     outputs = ((tuple(x.shape), x.dtype, form),)
     fill = (1.0, 0.0, 0.0, 1.0)
-    return Described("batchnorm2d", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, x.shape[1])
+    return OperatorCall("batchnorm2d", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, x.shape[1])
 
 
 def batchnorm2d_train(
@@ -169,7 +169,7 @@ def batchnorm2d_train(
     variance: Tensor | None,
     momentum: int,
     relu: bool,
-) -> Described:
+) -> OperatorCall:
     """Return the problem of a batch norm with the batch's statistics: x [n, c, h, w], the others [c] and float32.
 
     The results include the new running statistics.
@@ -177,29 +177,29 @@ def batchnorm2d_train(
     for name, part in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
         if part is not None and (part.dtype != torch.float32 or part.device != x.device):
             raise UsageError(
-                f"opbench.torch.batchnorm2d: {name} is {part.dtype} on {part.device}; in training it is torch.float32 "
-                f"on {x.device}, whatever images are stored in"
+                f"opbench.torch.batchnorm2d: {name} is {part.dtype} on {part.device}; in training it must be "
+                f"torch.float32 on {x.device}, independent of the dtype of images"
             )
-    axes, form = _normalised(x, relu)
+    axes, form = _batchnorm_axes(x, relu)
     c = x.shape[1]
     _per_channel("batchnorm2d", c, weight=scale, bias=shift, running_mean=mean, running_var=variance)
     names = ("x", "scale", "shift", "running_mean", "running_variance")
     outputs = ((tuple(x.shape), x.dtype, form), *(((c,), torch.float32, CONTIGUOUS),) * 4)
     axes["momentum_percent"] = momentum
     fill = (1.0, 0.0, 0.0, 1.0)
-    return Described("batchnorm2d_train", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, c)
+    return OperatorCall("batchnorm2d_train", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, c)
 
 
-def _normalised(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.memory_format]:
+def _batchnorm_axes(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.memory_format]:
     dtype = _dtype("batchnorm2d", x, ("f32", "bf16"))
-    n, c, h, w = _image("batchnorm2d", x, "x")
-    last = is_last(x)
+    n, c, h, w = _image_shape("batchnorm2d", x, "x")
+    last = is_channels_last(x)
     axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "layout": "nhwc" if last else "nchw"}
     axes |= {"dtype": dtype, "epilogue": "relu" if relu else "none"}
     return axes, LAST if last else CONTIGUOUS
 
 
-def softmax(x: Tensor) -> Described:
+def softmax(x: Tensor) -> OperatorCall:
     """Return the problem of a softmax over the last axis: x [..., cols]."""
     dtype = _dtype("softmax", x, ("f32", "bf16"))
     if not x.dim():
@@ -207,18 +207,18 @@ def softmax(x: Tensor) -> Described:
     cols = x.shape[-1]
     rows = x.numel() // cols if cols else 0
     axes: dict[str, int | str] = {"rows": rows, "cols": cols, "dtype": dtype}
-    return Described("softmax", ("x",), axes, (CONTIGUOUS,), ((tuple(x.shape), x.dtype, CONTIGUOUS),))
+    return OperatorCall("softmax", ("x",), axes, (CONTIGUOUS,), ((tuple(x.shape), x.dtype, CONTIGUOUS),))
 
 
-def l1_loss(x: Tensor, target: Tensor) -> Described:
+def l1_loss(x: Tensor, target: Tensor) -> OperatorCall:
     """Return the problem of an L1 loss: x and target of one shape; the results are the loss and x's gradient."""
-    _same("l1_loss", (x, target))
+    _require_same_type("l1_loss", (x, target))
     dtype = _dtype("l1_loss", x, ("f32", "bf16"))
     if x.shape != target.shape:
         raise UsageError(
             f"opbench.torch.l1_loss: x {list(x.shape)} and target {list(target.shape)}; one shape is needed"
         )
-    last = is_last(x, target) if x.dim() == 4 else False
+    last = is_channels_last(x, target) if x.dim() == 4 else False
     form = LAST if last else CONTIGUOUS
     outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, form))
-    return Described("l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (form, form), outputs)
+    return OperatorCall("l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (form, form), outputs)

@@ -12,11 +12,11 @@ import numpy as np
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.torch_gpu import TimeIsUp, TorchGpu, in_one_line, settings, time_limit
+from opbench.networks.plan.network_launches import norm_difference
+from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
-from opbench.networks.plan.turns import norm_difference
 from opbench.networks.records.network import PeerRecord
-from opbench.timing.clock import Clock, Launch, Turns
+from opbench.timing.clock import Clock, Launch, LaunchSource
 from opbench.timing.host import HostTime, host_times
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
@@ -34,7 +34,7 @@ AGREEMENT = 2.0
 
 
 @dataclass(frozen=True)
-class Way:
+class TorchMode:
     """A way in which PyTorch runs a network."""
 
     channels_last: bool = False
@@ -43,10 +43,10 @@ class Way:
 
 
 WAYS = {
-    "torch.compile, channels_last": Way(channels_last=True, compiled=True),
-    "PyTorch eager, channels_last": Way(channels_last=True),
-    "PyTorch eager": Way(),
-    "torch.compile": Way(compiled=True),
+    "torch.compile, channels_last": TorchMode(channels_last=True, compiled=True),
+    "PyTorch eager, channels_last": TorchMode(channels_last=True),
+    "PyTorch eager": TorchMode(),
+    "torch.compile": TorchMode(compiled=True),
 }
 """In the order of preparation: if time runs out, the ways that are seldom fastest are missing."""
 
@@ -89,13 +89,13 @@ def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: 
         try:
             for last in sorted({way.channels_last for way in WAYS.values()}, reverse=True):
                 module = to_module(graph, dtype, gpu.device, channels_last=last)
-                placed = [_formatted(gpu, inputs[name], dtype, channels_last=last) for name in graph.inputs]
+                placed = [_to_memory_format(gpu, inputs[name], dtype, channels_last=last) for name in graph.inputs]
                 for name, way in WAYS.items():
                     if way.channels_last == last:
                         # A new module for each way, so that the compiler does not reuse the code of another way.
                         own = torch.fx.GraphModule(module, module.graph)
                         function = torch.compile(own) if way.compiled else own
-                        found[name] = _ready(gpu, function, placed, graph.outputs, limit_s)
+                        found[name] = _prepare_mode(gpu, function, placed, graph.outputs, limit_s)
             yield found
         finally:
             found.clear()
@@ -103,13 +103,13 @@ def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: 
             gpu.release()
 
 
-def _formatted(gpu: TorchGpu, array: np.ndarray, dtype: str, *, channels_last: bool) -> Tensor:
+def _to_memory_format(gpu: TorchGpu, array: np.ndarray, dtype: str, *, channels_last: bool) -> Tensor:
     tensor = gpu.place(array).to(getattr(gpu.torch, dtype))
     last = channels_last and tensor.dim() == 4
     return tensor.to(memory_format=gpu.torch.channels_last) if last else tensor
 
 
-def _ready(
+def _prepare_mode(
     gpu: TorchGpu,
     function: Callable[..., Sequence[Tensor]],
     inputs: Sequence[Tensor],
@@ -129,17 +129,17 @@ def _ready(
             gpu.warm_up(run, WARM_UP)
         call()
         peak = gpu.peak_bytes(run) + sum(tensor.numel() * tensor.element_size() for tensor in inputs)
-    except TimeIsUp:
+    except TimeLimitExceeded:
         return Peer(error=f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS")
     except Exception as error:
-        return Peer(error=in_one_line(error))
+        return Peer(error=on_one_line(error))
     try:
         captured = gpu.capture(run)
         captured.replay()
         gpu.synchronize()
         outputs = {name: out.float().cpu().numpy().copy() for name, out in zip(names, captured.result, strict=True)}
     except Exception as error:
-        return Peer(call, peak_bytes=peak, error=f"not captured as a CUDA graph: {in_one_line(error)}")
+        return Peer(call, peak_bytes=peak, error=f"not captured as a CUDA graph: {on_one_line(error)}")
     return Peer(call, captured.replay, outputs, peak)
 
 
@@ -163,7 +163,7 @@ def time_both(
     wait: Callable[[], object],
     options: TimingOptions,
     facts: Mapping[str, PeerRecord],
-    turns: Turns | None = None,
+    turns: LaunchSource | None = None,
 ) -> BothTimes:
     """Time opbench and each peer whose outputs agree: as CUDA graphs by the device's clock, then as calls by the
     host's.
@@ -182,7 +182,7 @@ def time_both(
         if not found:
             raise
         for name in found:
-            told[name] = replace(told[name], error=told[name].error or in_one_line(error))
+            told[name] = replace(told[name], error=told[name].error or on_one_line(error))
         return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, told)
     for name in found:
         if name in measured:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opbench.networks.plan.choosing import Rewrite
 
 
-def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
+def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
     """Return a graph as JSON values: nodes, weights, FLOPs, memory, and what the passes did."""
     from opbench.networks.plan.memory import plan_memory
 
@@ -51,10 +51,10 @@ def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
     }
 
 
-def print_described(told: Mapping[str, Any]) -> None:
+def print_network_description(told: Mapping[str, Any]) -> None:
     """Print one line per node, what the passes did, and the sums."""
     from opbench import units
-    from opbench.report.columns import aligned
+    from opbench.report.columns import align_columns
 
     rows = [
         (
@@ -69,7 +69,7 @@ def print_described(told: Mapping[str, Any]) -> None:
         for node in told["nodes"]
     ]
     head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
-    for line in aligned(head, rows, left=(0, 1, 2, 6)):
+    for line in align_columns(head, rows, left=(0, 1, 2, 6)):
         click.echo(line)
     for step in told["passes"]:
         off = "" if step["on"] else " (off)"

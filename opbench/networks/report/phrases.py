@@ -18,7 +18,7 @@ from opbench.networks.records.network import (
     least_time,
     variant_of,
 )
-from opbench.report.run.sentences import code, counted, gpu_phrase, listed
+from opbench.report.run.sentences import code, count_noun, gpu_phrase, join_words
 from opbench.timing.measurement import Warn
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
@@ -47,7 +47,7 @@ def size(nbytes: float | None) -> str:
     return units.si(nbytes, "B")
 
 
-def shape_words(value: ValueRecord) -> str:
+def shape_text(value: ValueRecord) -> str:
     """Return such as "1×256×54×54 nchw f32"; a row of features has no layout."""
     said = "×".join(map(str, value.shape))
     layout = f" {value.layout}" if len(value.shape) == 4 and value.layout else ""
@@ -126,26 +126,26 @@ def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
 def headline(record: Record) -> list[str]:
     """Return the run in a few sentences, the most important first."""
     told = [
-        _speedup(record),
-        _time(record),
-        _host(record),
+        _speedup_sentence(record),
+        _time_sentence(record),
+        _host_sentence(record),
         _not_compared(record),
-        _unmeasured(record),
-        _limits(record),
-        _memory(record),
-        _right(record),
-        _recognised(record),
+        _unmeasured_sentence(record),
+        _limits_sentence(record),
+        _memory_sentence(record),
+        _correctness_sentence(record),
+        _recognition_sentence(record),
     ]
     return [sentence for sentence in told if sentence]
 
 
-def _time(record: Record) -> str:
+def _time_sentence(record: Record) -> str:
     total = record.total
     if not total and record.backend != "cpu":
         return ""  # something is wrong, which another sentence says
     if not total:
-        said = f"The {counted(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
-        return " ".join(part for part in (said, _prediction(record)) if part)
+        said = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        return " ".join(part for part in (said, _prediction_sentence(record)) if part)
     images = batch(record)
     an_image = f", {units.time(total.median_s / images)} an image" if images > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
@@ -156,7 +156,7 @@ def _time(record: Record) -> str:
     return f"{what} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total.mode} start."
 
 
-def _prediction(record: Record) -> str:
+def _prediction_sentence(record: Record) -> str:
     """Return the lower bound of a GPU whose peaks are known."""
     least, known = least_time(record), record.ceilings or Ceilings()
     if least is None:
@@ -173,7 +173,7 @@ def _prediction(record: Record) -> str:
     return f"{need}{took}"
 
 
-def _speedup(record: Record) -> str:
+def _speedup_sentence(record: Record) -> str:
     """Return the speedup if both sides were timed with one clock; else empty."""
     best, total = fastest(peers(record)), record.total
     if not best or not best.measured or not total:
@@ -185,14 +185,14 @@ def _speedup(record: Record) -> str:
     return f"{told[:1].upper()}{told[1:]}. GPU time, cold L2, {how}: {times}."
 
 
-def _host(record: Record) -> str:
+def _host_sentence(record: Record) -> str:
     """Return the time of one call from Python, on the host's clock."""
     own = record.host
     if not own:
         return ""
     others = [(peer.host.median_s, peer.name) for peer in peers(record) if peer.host]
     every = [f"{name} {units.time(seconds)}" for seconds, name in [(own.median_s, "opbench"), *sorted(others)]]
-    return f"One call from Python until the GPU is done, caches warm: {listed(every)}."
+    return f"One call from Python until the GPU is done, caches warm: {join_words(every)}."
 
 
 def _not_compared(record: Record) -> str:
@@ -208,16 +208,16 @@ def _not_compared(record: Record) -> str:
     return " ".join(said)
 
 
-def _unmeasured(record: Record) -> str:
+def _unmeasured_sentence(record: Record) -> str:
     """Return how many variants were chosen without a measurement.
 
     Empty without a clock, where no choice is about time.
     """
     guessed = [node for node in record.nodes if node.source == "default"] if record.total else []
-    return unmeasured(len(guessed), len(record.nodes))
+    return unmeasured_hint(len(guessed), len(record.nodes))
 
 
-def unmeasured(guessed: int, nodes: int) -> str:
+def unmeasured_hint(guessed: int, nodes: int) -> str:
     """Return how many of a network's variants were chosen without a measurement, and the command that measures them."""
     if not guessed:
         return ""
@@ -225,7 +225,7 @@ def unmeasured(guessed: int, nodes: int) -> str:
     return f"{which} chosen without measurements: `--tune` measures what could serve, `--results DIR` takes a run's."
 
 
-def _limits(record: Record) -> str:
+def _limits_sentence(record: Record) -> str:
     """Return the distance of the whole from its lower bound, and the nodes that take most of the time."""
     least, total = least_time(record), record.total
     said = []
@@ -243,11 +243,11 @@ def _limits(record: Record) -> str:
         reached += part
         costly.append(f"{code(node.name)} ({units.percent(part)})")
     if costly:
-        said.append(f"Most of the time is in {listed(costly)}.")
+        said.append(f"Most of the time is in {join_words(costly)}.")
     return " ".join(said)
 
 
-def _memory(record: Record) -> str:
+def _memory_sentence(record: Record) -> str:
     memory = record.memory
     peak, naive, least = memory.peak_bytes, memory.naive_bytes, memory.lower_bound_bytes
     if not peak:
@@ -266,11 +266,11 @@ def _memory(record: Record) -> str:
         said += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {ours})"
     weights = memory.weights_bytes
     prepared = memory.prepared_bytes
-    more = f", what is prepared of them once {size(prepared)}" if prepared else ""
+    more = f", the results of setup launches {size(prepared)}" if prepared else ""
     return said + (f". Weights take {size(weights)}{more}." if weights else ".")
 
 
-def _right(record: Record) -> str:
+def _correctness_sentence(record: Record) -> str:
     """Return whether every node and output agrees with the reference, as a sentence."""
     wrong = [n.name for n in record.nodes if n.is_wrong]
     checked = sum(bool(n.check) for n in record.nodes)
@@ -279,17 +279,17 @@ def _right(record: Record) -> str:
     if wrong or off:
         told = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
         missing = record.check and record.check.missing
-        return f"Wrong: {listed(told)}.{' The network was not run as a whole.' if missing else ''}"
+        return f"Wrong: {join_words(told)}.{' The network was not run as a whole.' if missing else ''}"
     if record.check and record.check.timed:
         return f"Wrong: {record.check.timed}. The network has no time."
     if not checked and not outputs:
         return "No result was checked."
     worst = max((told.norm_error or 0.0 for told in outputs.values()), default=None)
     error = f", the outputs within {worst:.1e} of it in norm" if worst is not None else ""
-    return f"All {counted(checked, 'node')} agree with the float64 reference{error}."
+    return f"All {count_noun(checked, 'node')} agree with the float64 reference{error}."
 
 
-def _recognised(record: Record) -> str:
+def _recognition_sentence(record: Record) -> str:
     """Return how many pictures of known class were recognised, and which were not."""
     told = record.classes
     if not told:
@@ -332,13 +332,13 @@ def node_sentence(node: NodeRecord) -> str:
     if node.bound_s is not None:
         said.append(f"lower bound {units.time(node.bound_s)} ({node.bound})")
     if once := node.launches_once:
-        said.append(f"{counted(once, 'kernel')} ran once, when the weights were written")
+        said.append(f"{count_noun(once, 'kernel')} ran once, when the weights were written")
     if node.check and node.is_wrong:
         said.append(f"{fault(node)}: {node.check.reason}")
     return "; ".join(said)
 
 
-def source_words(node: NodeRecord) -> str:
+def source_text_of(node: NodeRecord) -> str:
     """Return why this variant was chosen, and whether others were tied with it."""
     alone = node.alone_s
     said = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]

@@ -55,21 +55,21 @@ class Label:
 
 
 def new_axes(
-    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], roofs: Sequence[Ceilings]
+    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Ceilings]
 ) -> tuple[Figure, Axes]:
     """Return a figure with logarithmic axes that contain all points, ridges and labels, and room for a legend above."""
     height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
-    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(roofs)) / height))
-    ridges = [ridge(c) for c in roofs]
+    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(peaks)) / height))
+    ridges = [ridge(c) for c in peaks]
     left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
     decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, left * 10 ** max([*decades, math.log10(max(intensities) / left) + 0.3]))
-    tops = [*rates, *(c.fp32_flops_per_s or 0 for c in roofs)]
-    lowest = min([*rates, *(roof(c, left) * 2 for c in roofs)])
+    tops = [*rates, *(c.fp32_flops_per_s or 0 for c in peaks)]
+    lowest = min([*rates, *(peak_rate(c, left) * 2 for c in peaks)])
     axes.set_ylim(min(lowest / 2.2, max(tops) / 20), max(tops) * 2)
     axes.grid(True, which="major")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -91,19 +91,19 @@ def ridge(ceilings: Ceilings) -> float:
     return (ceilings.fp32_flops_per_s or 1.0) / (ceilings.dram_bytes_per_s or 1.0)
 
 
-def roof(ceilings: Ceilings, intensity: float) -> float:
+def peak_rate(ceilings: Ceilings, intensity: float) -> float:
     """Return the FLOP/s that the memory and fp32 limits allow at an intensity."""
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
-def line_of(ceilings: Ceilings) -> dict[str, Any]:
+def line_style(ceilings: Ceilings) -> dict[str, Any]:
     """Return the line style of a limit: solid for measured, dashed for a datasheet's."""
     if ceilings.source == "measured":
         return {"linestyle": "-", "color": INK, "linewidth": 1.8}
     return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
 
 
-def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from: float, busy_above: bool) -> None:
+def draw_rooflines(axes: Axes, peaks: Sequence[Ceilings], level: str, *, slope_from: float, busy_above: bool) -> None:
     """Draw the rooflines with their legend; label both limits of the first one on its lines.
 
     The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its right
@@ -111,14 +111,14 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
     """
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
-    for ceilings in reversed(roofs):
+    for ceilings in reversed(peaks):
         x = [left, ridge(ceilings), right]
-        axes.plot(x, [roof(ceilings, v) for v in x], zorder=1.5, **line_of(ceilings))
-    if not roofs:
+        axes.plot(x, [peak_rate(ceilings, v) for v in x], zorder=1.5, **line_style(ceilings))
+    if not peaks:
         return
-    main = roofs[0]
-    meets, top = ridge(main), max(c.fp32_flops_per_s or 0 for c in roofs)
-    axes.plot(meets, roof(main, meets), "o", color=line_of(main)["color"], markersize=4, fillstyle="none")
+    main = peaks[0]
+    meets, top = ridge(main), max(c.fp32_flops_per_s or 0 for c in peaks)
+    axes.plot(meets, peak_rate(main, meets), "o", color=line_style(main)["color"], markersize=4, fillstyle="none")
     flat = f"fp32 {units.flop_rate(main.fp32_flops_per_s)}"
     if busy_above:
         axes.annotate(flat, (meets, top), xytext=(4, 3), ha="left", **OFFSET)
@@ -127,7 +127,7 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
     at = math.sqrt(max(left, slope_from if slope_from < meets / 2 else left) * meets)
     axes.annotate(
         f"{memory} {units.byte_rate(main.dram_bytes_per_s)}",
-        (at, max(roof(c, at) for c in roofs)),
+        (at, max(peak_rate(c, at) for c in peaks)),
         xytext=(-2, 3),
         ha="center",
         va="bottom",
@@ -135,16 +135,16 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
         rotation_mode="anchor",
         **OFFSET,
     )
-    _legend(axes, roofs, memory)
+    _legend(axes, peaks, memory)
 
 
-def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
+def _legend(axes: Axes, peaks: Sequence[Ceilings], memory: str) -> None:
     """Draw a legend of every roofline above the axes, where nothing else is drawn."""
-    handles = [Line2D([], [], **line_of(c)) for c in roofs]
+    handles = [Line2D([], [], **line_style(c)) for c in peaks]
     words = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
         f"ridge {per_byte(ridge(c))}"
-        for c in roofs
+        for c in peaks
     ]
     axes.legend(
         handles, words, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=SIZE,
@@ -163,13 +163,13 @@ class OffsetText(TypedDict):
 OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
 
 
-def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
+def draw_matrix_peaks(axes: Axes, peaks: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
     """Draw the flat limits of the matrix units that some variant uses.
 
     Their names are left of the points where possible, because the variants' names are right of the points.
     """
     for unit in sorted(set(used) - {"f32"}):
-        known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
+        known, rate = next(((c, rate) for c in peaks if (rate := c.flops_per_s(unit))), (None, 0.0))
         if known is None:
             continue
         right = axes.get_xlim()[1]
@@ -178,7 +178,7 @@ def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]
             continue  # memory limits every intensity in the figure
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
-        axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
+        axes.plot([begin, right], [rate, rate], **{**line_style(known), "linewidth": 1.1})
         text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
         x, side, shift = (begin, "left", 2) if begin < points_x else (right, "right", -2)
         axes.annotate(text, (x, rate), xytext=(shift, 3), ha=side, color=MUTED, **OFFSET)
@@ -191,8 +191,8 @@ def _slope(axes: Axes) -> float:
     return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
 
 
-def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequence[Ceilings]) -> None:
-    """Place labels right of their points without overlaps, each with a line to its point; none crosses a roof."""
+def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequence[Ceilings]) -> None:
+    """Place labels right of their points without overlaps, each with a line to its point; none crosses a roofline."""
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi
 
@@ -203,17 +203,17 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
         """Return the highest position of a label under the rooflines, which only rise to its right."""
         begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
-        return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap
+        return min([float(box.y1), *(pixels(peak_rate(c, x)) for c in peaks)]) - 0.65 * gap
 
     def on_flat(label: Label) -> bool:
-        return bool(roofs) and all(label.x >= ridge(c) for c in roofs)
+        return bool(peaks) and all(label.x >= ridge(c) for c in peaks)
 
     found = sorted(labels, key=lambda label: (label.y, label.x, label.text))
-    above = [x for x in found if on_flat(x) and x.y > min(roof(c, x.x) for c in roofs)]
+    above = [x for x in found if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
     below = sorted((x for x in found if x not in above), key=lambda x: min(pixels(x.y), room(x)))
     wanted = [-min(pixels(x.y), room(x)) for x in reversed(below)]
     places = [-place for place in reversed(spread(wanted, gap, -box.y1, -box.y0 - gap / 2))]
-    flat = [pixels(roof(c, x.x)) for c in roofs for x in above]
+    flat = [pixels(peak_rate(c, x.x)) for c in peaks for x in above]
     places += spread([pixels(x.y) for x in above], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2)
     for label, height in zip([*below, *above], places, strict=True):
         _draw_label(figure, axes, label, height)

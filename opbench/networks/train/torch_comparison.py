@@ -16,12 +16,12 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.options import ChoosingOptions
-from opbench.networks.plan.peers import require_known
-from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, in_one_line, versions_of
+from opbench.networks.plan.torch_comparison import require_known
+from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, on_one_line, versions_of
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.training import Comparison, FirstStepRecord, StepPeer, StepTimes
 from opbench.networks.train.steps import Step
-from opbench.networks.train.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
+from opbench.networks.train.torch_training import FirstStep, StepProblem, TimedStep, first_step, timed_steps
 from opbench.timing.clock import Launch
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
@@ -50,7 +50,7 @@ AMONG_S = 1.0
 
 
 @dataclass(frozen=True)
-class Beside:
+class TorchComparison:
     """The peers to compare a step with, and the data to use."""
 
     names: Sequence[str]
@@ -75,17 +75,17 @@ class Beside:
 
         It continues training and overwrites the state: read everything that you need first.
         """
-        comparison = self._compared(network, step, backend) if self.names else None
+        comparison = self._compare_step(network, step, backend) if self.names else None
         if not isinstance(backend, Timed):
             return StepTimes(), comparison
-        with self._ways(backend) as found:
+        with self._timed_modes(backend) as found:
             ready = {name: way.launch for name, way in found.items() if way.launch}
             called = [name for name, way in found.items() if not way.captured]
             fault = ""
             try:
-                cold, hot = _timed(backend, {OWN: step.launch, **ready}, called)
+                cold, hot = _time_launches(backend, {OWN: step.launch, **ready}, called)
             except Exception as error:  # such as memory that PyTorch did not get any more
-                fault = in_one_line(error)
+                fault = on_one_line(error)
             if comparison is not None:
                 ways = {
                     name: StepPeer(error=way.error or fault)
@@ -95,30 +95,30 @@ class Beside:
                 }
                 comparison = replace(comparison, ways=ways)
         if fault:
-            cold, hot = _timed(backend, {OWN: step.launch})
+            cold, hot = _time_launches(backend, {OWN: step.launch})
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
         return StepTimes(cold[OWN], hot[OWN], nodes_s), comparison
 
     @contextlib.contextmanager
-    def _ways(self, backend: Backend) -> Iterator[Mapping[str, StepWay]]:
+    def _timed_modes(self, backend: Backend) -> Iterator[Mapping[str, TimedStep]]:
         if not self.names or not isinstance(backend, Libraries):
             yield {}
             return
-        with step_ways(self.problem, TorchGpu(backend), self.limit_s) as found:
+        with timed_steps(self.problem, TorchGpu(backend), self.limit_s) as found:
             yield found
 
-    def _compared(self, network: Network, step: Step, backend: Backend) -> Comparison:
+    def _compare_step(self, network: Network, step: Step, backend: Backend) -> Comparison:
         try:
             device = "cuda" if isinstance(backend, Libraries) else "cpu"
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
             theirs = first_step(self.problem, device)
-            own, before = self._own_first_step(network, step), self.problem.network.weights
+            own, before = self._opbench_first_step(network, step), self.problem.network.weights
             told = differences(own, exact, before, precision, theirs)
         except Exception as error:  # the training is done, and its record must be saved
-            told = FirstStepRecord(False, f"PyTorch's step was not computed: {in_one_line(error)}")
+            told = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
         return Comparison(told, {}, versions_of(find_torch(gpu=False)))
 
-    def _own_first_step(self, network: Network, step: Step) -> FirstStep:
+    def _opbench_first_step(self, network: Network, step: Step) -> FirstStep:
         """Return the first step from the network's initial weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
@@ -142,7 +142,7 @@ class Beside:
         )
 
 
-def _timed(
+def _time_launches(
     backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
 ) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
     """Time all launches in turns, from a cold L2 and back to back, in seconds; return both.
@@ -165,8 +165,8 @@ def differences(
     float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the next batch
     norm subtracts, are not compared.
     """
-    found, worst = _apart(own, exact, before, own.gradients)
-    theirs = _apart(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
+    found, worst = _relative_distances(own, exact, before, own.gradients)
+    theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
     allowed = [max(limit, TIMES * error) for limit, error in zip(ALLOWED[precision], theirs, strict=True)]
     what = ("loss", f"gradient of {worst}", "change of the parameters")
     wrong = [
@@ -192,7 +192,7 @@ def differences(
     )
 
 
-def _apart(
+def _relative_distances(
     step: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], names: Iterable[str]
 ) -> tuple[tuple[float, float, float], str]:
     """Return the relative distances of a step's loss, worst gradient and parameter change, and that gradient's name."""

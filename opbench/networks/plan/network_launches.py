@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
-from opbench.checking.turns import MOST_COMPARISONS, judged_samples, secret_chance
+from opbench.checking.launch_sources import MOST_COMPARISONS, judged_samples, unpredictable_random
 from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
 from opbench.timing.clock import Launch
@@ -18,7 +18,7 @@ CONTENTS = 3
 """Number of different inputs: the given ones, and rotations of them by a random number of elements."""
 
 
-class NetworkTurns:
+class NetworkLaunches:
     """Renews a context before each timed replay, and compares randomly chosen replays with untimed ones on the same
     inputs.
 
@@ -40,25 +40,25 @@ class NetworkTurns:
         Without `whole`, nodes are missing: inputs change, but nothing is poisoned or checked.
         """
         self._context, self._allowed, self._whole = context, allowed, whole
-        self._chance = chance or secret_chance()
+        self._chance = chance or unpredictable_random()
         self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
         self._queue: list[int] = []
         self._content, self._number, self._comparisons = 0, 0, 0
         self._owned: list[Mapping[str, Buffer]] = []
         self.fault = ""
         """What a checked replay computed wrongly; empty if nothing."""
-        contents = [inputs, *(moved(inputs, self._chance) for _ in range(CONTENTS - 1))]
-        self._state = self._kept(list(context.network.graph.state), context.network.state)
+        contents = [inputs, *(rotate_inputs(inputs, self._chance) for _ in range(CONTENTS - 1))]
+        self._state = self._poisoned_copies(list(context.network.graph.state), context.network.state)
         self._inputs: list[Mapping[str, Buffer]] = []
         self._outputs: list[Arrays] = []
         for content in contents:
             self._restore_state()
             context.write(content)
-            self._inputs.append(self._kept(list(content), {name: context.buffer(name) for name in content}))
+            self._inputs.append(self._poisoned_copies(list(content), {name: context.buffer(name) for name in content}))
             context.settle()  # as `run` has a stream of its own
             self._outputs.append(context.run(content) if whole else {})
 
-    def _kept(self, names: list[str], buffers: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
+    def _poisoned_copies(self, names: list[str], buffers: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
         values = self._context.network.graph.values
         tensors = [Tensor(name, values[name].shape, values[name].dtype) for name in names]
         self._owned.append(allocate(self._context.network.backend, tensors))
@@ -113,7 +113,7 @@ class NetworkTurns:
             self._context.network.backend.free(self._owned.pop())
 
 
-def moved(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
+def rotate_inputs(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
     """Return inputs whose elements are rotated by a random number each, so that they stay valid values."""
     found = {}
     for name, array in inputs.items():
