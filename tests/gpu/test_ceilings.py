@@ -119,7 +119,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
     path.write_text(json.dumps(ROOFS.to_json()))
     assert committed_ceilings("h200") == ROOFS
     path.write_text("{")
-    with pytest.raises(UsageError, match="is not valid JSON"):
+    with pytest.raises(UsageError, match="is no JSON"):
         committed_ceilings("h200")
 
 

@@ -270,7 +270,7 @@ def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
     assert read_network(tmp_path) == typed(told)
     for text, message in (
         ('{"format": 2}', "format 2 cannot be read; this opbench reads format 1"),
-        ("{", "is not valid JSON"),
+        ("{", "is no JSON"),
         ('{"format": 1}', "network is missing"),
         ("[]", "format 'list' cannot be read"),
         (json.dumps({**told, "nodes": [{"name": 3}]}), r"nodes\[0\]\.name = 3 is not allowed; expected str"),

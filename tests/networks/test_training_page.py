@@ -183,5 +183,5 @@ def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="format 2 cannot be read; this opbench reads format 1"):
         read_training(tmp_path)
     (tmp_path / "train.json").write_text("{")
-    with pytest.raises(UsageError, match=r"is not valid JSON .*a training ends with it: opbench net train --resume"):
+    with pytest.raises(UsageError, match=r"is no JSON .*a training ends with it: opbench net train --resume"):
         read_training(tmp_path)
