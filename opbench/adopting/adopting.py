@@ -73,6 +73,9 @@ def propose(
     if launch is None and any(chosen in one.uses - one.calls for one in hosts):
         text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
         proposal.contradictions.append(Contradiction("launch", chosen, text))
+    if (times := sum(one.is_kernel and one.kind == "function" and one.name == chosen for one in everything)) > 1:
+        text = f"the file defines '{chosen}' {times} times, and the preprocessor takes one of them"
+        proposal.contradictions.append(Contradiction("launch", chosen, text))
     products = matrix_classes(sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')

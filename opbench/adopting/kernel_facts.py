@@ -123,6 +123,8 @@ def _formula(
             read = [index_values.get(one, one) for one in read]
             seen.add((kind, kind == "same" and read != [index]))
             loaded_at += read
+        elif [token.text for token in statement[:1] if token.text in pointers]:
+            seen.add(("", False))  # an update such as +=
         else:
             _note_load(statement, pointers, loaded)
     kinds = {kind for kind, _ in seen}

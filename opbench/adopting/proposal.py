@@ -414,7 +414,12 @@ class SizesRead:
         outer = [axis for axis in self._output_axes() if axis not in self.fixed]
         shown = {word for side in grid for word in re.findall(r"[A-Za-z_]\w*", side)}
         named = [axis for axis in outer if axis in shown]
-        if len(several) > 1 and named and "gridDim" not in self.read.facts.names:
+        if (
+            len(several) > 1
+            and named
+            and not shown & (set(axes) - set(outer))
+            and "gridDim" not in self.read.facts.names
+        ):
             tied = " ".join(self.proposal.requires)
             for axis in [axis for axis in outer if axis not in shown and not re.search(rf"\b{axis}\b", tied)]:
                 self._require(f"{axis} == {named[0]}")

@@ -898,6 +898,22 @@ def test_a_reversal_is_no_transpose(tmp_path: Path) -> None:
     assert adopt(path, CATALOG).operator == "none"
 
 
+def test_a_kernel_that_the_file_defines_twice_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.cu"
+    kernel, host = SUM_OF_PAIRS.split("void once", 1)
+    path.write_text(f"#ifdef FIRST\n{kernel}#else\n{kernel}#endif\nvoid once{host}")
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["launch"]
+
+
+def test_an_update_after_a_copy_is_no_copy(tmp_path: Path) -> None:
+    path = tmp_path / "running.cu"
+    path.write_text(
+        ONE_SIDE.replace("KERNEL", "running").replace("out[n - 1 - i] = in[i]", "{ out[i] = in[i]; out[i] += out[0]; }")
+    )
+    with pytest.raises(NoOperator):
+        propose(path, ALL_OPERATORS)
+
+
 def test_a_buffer_of_one_side_is_no_square(tmp_path: Path) -> None:
     path = tmp_path / "turn.cu"
     path.write_text(ONE_SIDE.replace("KERNEL", "transpose"))
