@@ -73,7 +73,7 @@ def test_nothing_is_overwritten_and_names_are_names(cli: Cli, here: Path) -> Non
     refused(cli("new", "operator", "square"), 2, "exists already", "opbench new variant square/NAME")
     refused(cli("new", "variant", "square/naive"), 2, "exists already")
     refused(cli("new", "operator", "Square"), 2, "a-z, 0-9 and _")
-    refused(cli("new", "operator", "class"), 2, "no name of an operator")
+    refused(cli("new", "operator", "class"), 2, "not allowed as the name of an operator")
     refused(cli("new", "variant", "sqare/x"), 2, "did you mean 'square'", "opbench list operators")
     refused(cli("new", "variant", "relu"), 2, "opbench new variant relu/mine")
     (here / "taken").write_text("")

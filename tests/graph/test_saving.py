@@ -146,7 +146,7 @@ def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
             load(path)
     for damaged in (text[: len(text) // 2], b"", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(damaged)
-        with pytest.raises(UsageError, match=r"lenet\.json: is no (JSON|network)"):
+        with pytest.raises(UsageError, match=r"lenet\.json: is not (valid JSON|a network)"):
             load(path)
     for other in (b"[]", b"3", b"{}"):
         path.write_bytes(other)
