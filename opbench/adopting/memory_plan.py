@@ -86,6 +86,12 @@ class MemoryPlan:
         sizes = ",".join(f"{name}={value}" for name, value in self.sizes.items())
         return f"memory/{self.path.stem}" + (f"({sizes})" if sizes else "")
 
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of all buffers; 0 if the file does not say the size of one."""
+        known = all(one.is_bounded for one in self.buffers)
+        return sum(one.elements * ELEMENT_BYTES[one.dtype] for one in self.buffers) if known else 0
+
     def request(self, source: Path | None = None) -> BuildRequest:
         """Return the build request of the file, or of `source`, a copy of the file with reduced sizes."""
         include = (self.path.parent.resolve(), *self.include) if source else self.include

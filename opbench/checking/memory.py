@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
-from opbench.backend.base import Backend, Buffer, Traced, TraceOptions
+from opbench.backend.base import Backend, Buffer, Trace, Traced, TraceOptions
+from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding, headline
+from opbench.checking.backends import open_backend
 from opbench.checking.verdict import guard_finding
 from opbench.errors import UsageError
+from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.results.result import Launched
 
 SMALL_INTEGERS = 4
@@ -44,27 +47,11 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     Inputs are seeded random numbers; memory that nothing fills is poisoned. Raises UsageError on a backend that cannot
     trace, CompileError, LaunchError and EnvironmentFault.
     """
-    if not isinstance(backend, Traced):
-        raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
-    with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
-        source = None
-        if plan.edits:
-            source = Path(folder) / plan.path.name
-            source.write_text(plan.text(), newline="")
-        request = plan.request(source)
-        if why := backend.unsupported(request):
-            return MemoryCheckResult("", unsupported=why)
-        buffers: dict[str, Buffer] = {}
-        try:
-            for planned in plan.buffers:
-                buffers[planned.name] = backend.allocate(planned.name, (planned.elements,), planned.dtype)
-                _fill_buffer(buffers[planned.name], planned, seed)
-            trace = backend.trace(request, plan.launches, buffers, TraceOptions(count=False))
-            found = [_locate_in_plan(one, source, plan) for one in trace.findings if not one.hint]
-            damage = [one for b in buffers.values() if (one := _guard_damage(b, plan))]
-        finally:
-            backend.free(buffers)
-    doubtful = [one for one in found if _name_contents(one, plan)]
+    traced = _traced(backend, plan, seed, TraceOptions(count=False))
+    if isinstance(traced, str):
+        return MemoryCheckResult("", unsupported=traced)
+    trace, found, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
+    doubtful = [one for one in found if _depends_on_contents(one, plan)]
     first: dict[tuple[str, str, int], Finding] = {}
     for one in [one for one in found if one not in doubtful] or ([] if doubtful else damage):
         first.setdefault((one.kind, one.file, one.line), one)
@@ -77,12 +64,65 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         cut,
         accesses=trace.accesses,
         doubtful=tuple(doubtful),
-        notes=tuple(_locate_in_plan(one, source, plan) for one in trace.notes),
+        notes=notes,
         launches=tuple(map(Launched.of, plan.launches)),
     )
 
 
-def _name_contents(finding: Finding, plan: MemoryPlan) -> bool:
+def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None) -> tuple[Traffic, list[Finding]]:
+    """Run a plan's launches once on the cpu backend and count every memory access.
+
+    `limits` is the GPU whose caches are modelled. Raises UsageError when the file cannot run here, and what
+    `check_memory` raises.
+    """
+    traced = _traced(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
+    if isinstance(traced, str):
+        raise UsageError(f"{plan.path}: unsupported on the cpu backend: {traced}")
+    home = str(plan.path.resolve())
+    moved = traced.trace.traffic.renamed(lambda file: home if Path(file).name == plan.path.name else file)
+    return moved, [one for one in traced.findings if not _depends_on_contents(one, plan)]
+
+
+@dataclass(frozen=True)
+class _TracedPlan:
+    """A trace with its findings and notes in the user's file."""
+
+    trace: Trace
+    findings: list[Finding]
+    notes: tuple[Finding, ...]
+    damage: list[Finding]
+    """Writes before or after a buffer."""
+
+
+def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
+    """Trace a plan's launches; return the reason if the backend does not support them."""
+    if not isinstance(backend, Traced):
+        raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
+    with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
+        source = None
+        if plan.edits:
+            source = Path(folder) / plan.path.name
+            source.write_text(plan.text(), newline="")
+        request = plan.request(source)
+        if why := backend.unsupported(request):
+            return why
+        buffers: dict[str, Buffer] = {}
+        try:
+            for planned in plan.buffers:
+                buffers[planned.name] = backend.allocate(planned.name, (planned.elements,), planned.dtype)
+                _fill_buffer(buffers[planned.name], planned, seed)
+            trace = backend.trace(request, plan.launches, buffers, options)
+            return _TracedPlan(
+                trace,
+                [_locate_in_plan(one, source, plan) for one in trace.findings if not one.hint],
+                tuple(_locate_in_plan(one, source, plan) for one in trace.notes),
+                [one for b in buffers.values() if (one := _guard_damage(b, plan))],
+            )
+        finally:
+            backend.free(buffers)
+
+
+def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
     """Return whether a finding may result from the random contents: an index from a buffer, or an assertion on a value.
 
     Of races, only those at a store whose index comes from a buffer count: real contents may ensure distinct elements.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from opbench.cli import completion
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
-from opbench.insight.diagnosis import Diagnosis
+from opbench.insight.diagnosis import Diagnosis, same_advice, saving
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.kernels.case import Case
 from opbench.kernels.variant import print_config
@@ -28,6 +29,7 @@ from opbench.results.agreement import Agreement, CountComparison, Summary
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from opbench.adopting.memory_plan import MemoryPlan
     from opbench.insight.summary import TrafficSummary
     from opbench.kernels.folders import Catalog
     from opbench.results.own_variants import VariantComparison
@@ -75,18 +77,10 @@ def explain_command(
     opbench explain A.cu B.cu
     """
     from opbench.kernels.folders import Catalog
-    from opbench.running.targets import cases_to_compare
 
-    catalog = Catalog(roots)
-    cases = cases_to_compare(names, pattern, catalog, "quick")
-    for name, case in zip(names, cases, strict=True):
-        if case.name != name and not pattern:
-            click.echo(
-                f"note: case {case.name}; for other sizes add --case '{case.problem}' with your numbers", err=True
-            )
-    explained = [_explain(case, gpu, catalog, run_folder) for case in cases]
-    comparisons = _comparisons(cases, [traffic for _, traffic in explained])
-    explanations = [explanation for explanation, _ in explained]
+    explained = _explain_all(names, pattern, gpu, Catalog(roots), run_folder)
+    comparisons = _comparisons(explained)
+    explanations = [one.explanation for one in explained]
     if as_json and not names[1:]:
         click.echo(json.dumps(explanations[0].to_json(), indent=1))
     elif as_json:
@@ -98,55 +92,128 @@ def explain_command(
     elif not names[1:]:
         print_explanation(explanations[0], stdout_console())
     else:
-        print_side_by_side(cases, explained, comparisons, stdout_console())
+        print_side_by_side(explained, comparisons, stdout_console())
     if any(explanation.findings or not explanation.complete for explanation in explanations):
         click.get_current_context().exit(EXIT_WRONG)
 
 
-def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> tuple[Explanation, Traffic]:
+@dataclass(frozen=True)
+class Explained:
+    """One of the kernels that a command explains."""
+
+    operator: str
+    problem: str
+    variant: str
+    config: str
+    """As printed behind the variant, such as "[TILE=16]"."""
+    path: Path
+    explanation: Explanation
+    traffic: Traffic
+
+
+def _explain_all(
+    names: Sequence[str], pattern: str, gpu: str, catalog: Catalog, run_folder: Path | None
+) -> list[Explained]:
+    """Explain each target: a case, or the launches of a file that no operator fits."""
+    from opbench.running.targets import bare_file, case_of, cases_to_compare
+
+    def note(text: str) -> None:
+        click.echo(f"note: {text}", err=True)
+
+    def cases_of(path: Path) -> list[Case]:
+        return [case_of(path, pattern, catalog, "quick")]
+
+    plans = {}
+    for name in names:
+        _, plan = bare_file(Path(name), catalog, cases_of, False, {}, note)
+        if plan is not None:
+            plans[name] = plan
+    with_operator = [name for name in names if name not in plans]
+    cases = dict(zip(with_operator, cases_to_compare(with_operator, pattern, catalog, "quick"), strict=True))
+    for name, case in cases.items():
+        if case.name != name and not pattern:
+            note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")
+    return [
+        _explain_launches(plans[name].reduced, gpu, note)
+        if name in plans
+        else _explain(cases[name], gpu, catalog, run_folder)
+        for name in names
+    ]
+
+
+def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> Explained:
     from opbench.checking.checking import trace_case
     from opbench.gpu.compile.resources import Resources, resources_of
     from opbench.gpu.limits.ceilings import committed_ceilings
     from opbench.gpu.limits.products import product
     from opbench.insight.explain import explain
+    from opbench.insight.subject import Subject
 
     ceilings, stands_for = committed_ceilings(gpu), product(gpu)
     traffic, findings = trace_case(case, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
         _store_traffic(case, traffic, run_folder)
     _, compiled = next(resources_of([case], gpu), (0, Resources()))
-    variants = catalog.variants(case.variant.operator)
-    sources = _sources(case, traffic)
-    return explain(case, traffic, findings, sources, variants, ceilings, compiled.kernels), traffic
+    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
+    sources = _sources(case.variant.path, traffic)
+    return Explained(
+        case.variant.operator,
+        str(case.problem),
+        case.variant.name,
+        print_config(case.config),
+        case.variant.path,
+        explain(subject, traffic, findings, sources, ceilings, compiled.kernels),
+        traffic,
+    )
 
 
-def _comparisons(cases: Sequence[Case], traffic: Sequence[Traffic]) -> list[VariantComparison]:
-    """Compare each case with the first of the same problem."""
+def _explain_launches(plan: MemoryPlan, gpu: str, note: Callable[[str], None]) -> Explained:
+    """Explain a file's own launches: no operator says what they must move."""
+    from opbench.checking.checking import SEED
+    from opbench.checking.memory import trace_memory
+    from opbench.gpu.limits.ceilings import committed_ceilings
+    from opbench.gpu.limits.products import product
+    from opbench.insight.explain import explain
+    from opbench.insight.subject import Subject
+
+    for text in plan.notes:
+        note(text)
+    stands_for = product(gpu)
+    traffic, findings = trace_memory(plan, SEED, stands_for.limits if stands_for else None)
+    operator, _, rest = plan.name.partition("/")
+    problem = rest.removeprefix(plan.path.stem)
+    subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
+    explanation = explain(subject, traffic, findings, _sources(plan.path.resolve(), traffic), committed_ceilings(gpu))
+    return Explained(operator, problem, plan.path.stem, "", plan.path, explanation, traffic)
+
+
+def _comparisons(explained: Sequence[Explained]) -> list[VariantComparison]:
+    """Compare each kernel with the first of the same problem."""
     from opbench.insight.summary import summarise
     from opbench.results.own_variants import VariantComparison
 
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str], Explained] = {}
     found = []
-    for place, case in enumerate(cases):
-        base = first.setdefault((case.variant.operator, str(case.problem)), place)
-        if base != place:
+    for one in explained:
+        base = first.setdefault((one.operator, one.problem), one)
+        if base is not one:
             found.append(
                 VariantComparison(
-                    operator=case.variant.operator,
-                    problem=str(case.problem),
-                    base=cases[base].variant.name + print_config(cases[base].config),
-                    new=case.variant.name + print_config(case.config),
-                    base_traffic=summarise(traffic[base]),
-                    new_traffic=summarise(traffic[place]),
+                    operator=one.operator,
+                    problem=one.problem,
+                    base=base.variant + base.config,
+                    new=one.variant + one.config,
+                    base_traffic=summarise(base.traffic),
+                    new_traffic=summarise(one.traffic),
                 )
             )
     return found
 
 
-def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
-    """Return the variant's own file, then every other readable file that the traffic names."""
+def _sources(own: Path, traffic: Traffic) -> dict[str, str]:
+    """Return the kernel's own file, then every other readable file that the traffic names."""
     texts = {}
-    files = [str(case.variant.path), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
+    files = [str(own), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
     for path in dict.fromkeys(files):
         try:
             texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
@@ -169,12 +236,9 @@ def _store_traffic(case: Case, traffic: Traffic, folder: Path) -> None:
 
 
 def print_side_by_side(
-    cases: Sequence[Case],
-    explained: Sequence[tuple[Explanation, Traffic]],
-    comparisons: Sequence[VariantComparison],
-    console: Console,
+    explained: Sequence[Explained], comparisons: Sequence[VariantComparison], console: Console
 ) -> None:
-    """Print a table of counts for each problem, the differences below it, then what limits each case."""
+    """Print a table of counts for each problem, the differences below it, then what limits each kernel."""
     from rich.text import Text
 
     from opbench.insight.summary import summarise
@@ -184,15 +248,12 @@ def print_side_by_side(
     def line(text: str = "", style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
-    problems: dict[tuple[str, str], list[int]] = {}
-    for place, case in enumerate(cases):
-        problems.setdefault((case.variant.operator, str(case.problem)), []).append(place)
-    for (operator, problem), places in problems.items():
+    problems: dict[tuple[str, str], list[Explained]] = {}
+    for one in explained:
+        problems.setdefault((one.operator, one.problem), []).append(one)
+    for (operator, problem), together in problems.items():
         line(operator + problem, "bold")
-        rows = []
-        for place in places:
-            name = cases[place].variant.name + print_config(cases[place].config)
-            rows.append([name, *_count_cells(summarise(explained[place][1]))])
+        rows = [[one.variant + one.config, *_count_cells(summarise(one.traffic))] for one in together]
         for number, text in enumerate(align_columns(COUNTS, rows, (0,))):
             line("  " + text, "" if number else "dim")
         for comparison in comparisons:
@@ -200,9 +261,9 @@ def print_side_by_side(
                 for sentence in sentences(comparison):
                     line("  " + sentence.replace("`", ""), "bold")
         line()
-    for case, (explanation, _) in zip(cases, explained, strict=True):
-        line(f"{case.variant.name}  {from_here(str(case.variant.path))}", "bold")
-        _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    for one in explained:
+        line(f"{one.variant}  {from_here(str(one.path))}", "bold")
+        _print_summary(one.explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
     line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
 
@@ -282,12 +343,13 @@ def _print_summary(explanation: Explanation, line: Callable[..., None], width: i
         line(first, "red")
         for words in rest:
             line(words)
-    for problem in explanation.problems[:WORST]:
-        line(f"  ! {_problem_head(explanation, problem)}", "yellow")
-        for words in (f"{problem.evidence} ({problem.source})", problem.advice):
-            line(textwrap.fill(words, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
-    if (more := len(explanation.problems) - WORST) > 0:
-        line(f"    and {more} smaller ones, shown at their source lines")
+    groups = same_advice(explanation.problems)
+    for group in groups[:WORST]:
+        line(f"  ! {_group_head(explanation, group)}", "yellow")
+        for text in (f"{group[0].evidence} ({group[0].source})", group[0].advice):
+            line(textwrap.fill(text, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
+    if (more := len(groups) - WORST) > 0:
+        line(f"    and {more} smaller {'problem' if more == 1 else 'problems'}, marked at their lines")
     if not explanation.findings and not explanation.problems:
         line("  nothing is wrong with any line's accesses", "green")
     if explanation.next_rungs:
@@ -295,11 +357,17 @@ def _print_summary(explanation: Explanation, line: Callable[..., None], width: i
     line()
 
 
-def _problem_head(explanation: Explanation, problem: Diagnosis) -> str:
+def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
+    """Return the places of problems with one advice, their kind and what they cost together."""
     several = len({entry.kernel for entry in explanation.problems}) > 1
-    place = problem.place
-    place += f" in {problem.kernel}" if several and problem.line else ""
-    return f"{place}: {problem.kind}, {problem.saving}"
+    places = list(dict.fromkeys(problem.place for problem in group))
+    if places[1:] and all(re.fullmatch(r"line \d+", place) for place in places):
+        numbers = sorted({problem.line for problem in group})
+        place = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    else:
+        place = ", ".join(places)
+    place += f" in {group[0].kernel}" if several and group[0].line else ""
+    return f"{place}: {group[0].kind}, {saving(group)}"
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:

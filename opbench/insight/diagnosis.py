@@ -6,7 +6,6 @@ the second path of a divergent warp. Costs rank the problems of one case; they p
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +13,7 @@ from dataclasses import dataclass, replace
 from opbench import units
 from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
 from opbench.backend.findings import place_text
-from opbench.insight.remedies import remedies
-from opbench.kernels.case import Case
+from opbench.insight.subject import Subject
 from opbench.kernels.mechanism import (
     BANK_CONFLICT_FREE,
     BLOCK_REDUCTION,
@@ -28,8 +26,6 @@ from opbench.kernels.mechanism import (
     UNIFORM_WARPS,
     VECTORISED_ACCESS,
 )
-from opbench.kernels.variant import Variant
-from opbench.paths import portable
 
 WARP = 32
 SECTORS_PER_PASS = 4
@@ -99,7 +95,7 @@ class Diagnosis:
     @property
     def saving(self) -> str:
         """Return the possible saving, such as "up to 12 % of all passes could be saved"."""
-        return f"up to {units.percent(self.share)} of all {self.unit} could be saved"
+        return saving([self])
 
     @property
     def sentence(self) -> str:
@@ -107,14 +103,26 @@ class Diagnosis:
         return f"{self.evidence} ({self.source}): {self.advice}"
 
 
+def saving(problems: Sequence[Diagnosis]) -> str:
+    """Return what could be saved in problems of one unit together."""
+    return f"up to {units.percent(sum(p.share for p in problems))} of all {problems[0].unit} could be saved"
+
+
+def same_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
+    """Group problems of one kind with one advice, such as a load and a store of several lines; the costliest first."""
+    groups: dict[tuple[str, str, str, str], list[Diagnosis]] = {}
+    for problem in problems:
+        groups.setdefault((problem.kind, problem.advice, problem.unit, problem.kernel), []).append(problem)
+    return sorted(groups.values(), key=lambda group: -sum(problem.cost for problem in group))
+
+
 @dataclass(frozen=True)
-class CaseView:
+class LaunchView:
     """The data that the rules read."""
 
-    case: Case
+    subject: Subject
     traffic: Traffic
     sources: Mapping[str, str]
-    variants: Sequence[Variant]
 
     @property
     def passes(self) -> float:
@@ -126,19 +134,9 @@ class CaseView:
         ways = sum(branch.divergent for branch in self.traffic.branches)
         return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
 
-    @property
-    def once(self) -> int:
-        """Bytes of everything that the case reads and writes, each counted once."""
-        workspace = sum(math.prod(tensor.shape) * 4 for tensor in self.case.workspace(sm_count=1))
-        return self.case.problem.bytes() + workspace
-
     def requests(self, kernel: str, space: str = "") -> int:
         """Return all requests of a kernel."""
         return self.traffic.total("requests", kernel=kernel, space=space)
-
-    def remedies(self, mechanism: str) -> list[str]:
-        """Return the variants that use a mechanism and may replace the case's own."""
-        return remedies(mechanism, self.case.variant, self.case.problem, self.variants)
 
     def problem(
         self,
@@ -151,7 +149,7 @@ class CaseView:
         hint: str = "",
     ) -> Diagnosis:
         """Return a problem of a line with advice that names the variants to look at."""
-        names = self.remedies(mechanism)
+        names = self.subject.remedies(mechanism)
         return Diagnosis(
             kind=kind,
             rule=rule,
@@ -169,9 +167,9 @@ class CaseView:
         )
 
 
-def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Diagnosis]:
-    """Find all problems of a case, the costliest first."""
-    scene = CaseView(case, traffic, sources, variants)
+def diagnose(subject: Subject, traffic: Traffic, sources: Mapping[str, str]) -> list[Diagnosis]:
+    """Find all problems of the launches, the costliest first."""
+    scene = LaunchView(subject, traffic, sources)
     alike: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
     for entry in traffic.lines:
         place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
@@ -235,7 +233,7 @@ def _are_sectors_distinct(entry: LineTraffic) -> bool:
     return _is_wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 
-def _find_uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_uncoalesced(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if not _is_wasteful(entry):
         return
     evidence = (
@@ -249,12 +247,12 @@ def _find_uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis
     )
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
-        if VECTORISED_ACCESS in scene.case.variant.mechanism:
+        if scene.subject.uses(VECTORISED_ACCESS):
             found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
             yield replace(found, advice=SCALAR_PATH, remedies=())
             return
         choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
-        mechanism = next((choice for choice in choices if scene.remedies(choice)), VECTORISED_ACCESS)
+        mechanism = next((choice for choice in choices if scene.subject.remedies(choice)), VECTORISED_ACCESS)
         yield scene.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
         return
     partner = _transpose_counterpart(scene, entry)
@@ -268,7 +266,7 @@ def _find_uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis
     yield scene.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
 
 
-def _transpose_counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
+def _transpose_counterpart(scene: LaunchView, entry: LineTraffic) -> LineTraffic | None:
     """Return the coalesced access in the other direction if the two are all that the kernel does: a transposition."""
     other = "store" if entry.kind == "load" else "load"
     everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
@@ -279,13 +277,13 @@ def _transpose_counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic |
     return None
 
 
-def _find_narrow_accesses(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_narrow_accesses(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
     if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _is_contiguous(entry):
         return
     asked = scene.traffic.total("bytes", space="global")
-    problem = scene.case.problem
-    streaming = asked <= 1.3 * problem.bytes() and problem.flops() <= STREAMING_FLOPS * problem.bytes()
+    needed = scene.subject.compulsory_bytes
+    streaming = asked <= 1.3 * needed and scene.subject.flops <= STREAMING_FLOPS * needed
     other = "store" if entry.kind == "load" else "load"
     here = scene.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
     staged = any(e.file == entry.file for e in here)
@@ -298,11 +296,11 @@ def _find_narrow_accesses(scene: CaseView, entry: LineTraffic) -> Iterator[Diagn
     yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
 
 
-def _find_rereads(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_rereads(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "global" or entry.kind != "load":
         return
-    fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
-    if fetched < REREAD * once:
+    fetched, once = min(entry.bytes, entry.moved_bytes), scene.subject.array_bytes
+    if not once or fetched < REREAD * once:
         return
     evidence = (
         f"the line fetches {units.si(fetched, 'B')}, {units.ratio(fetched / once)} the bytes of all arrays; "
@@ -314,7 +312,7 @@ def _find_rereads(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
 
 
-def _find_bank_conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_bank_conflicts(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
     each = entry.wavefronts / entry.requests
@@ -325,7 +323,7 @@ def _find_bank_conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Diagno
     yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
-def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _shared_bound(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
         return
     loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
@@ -333,20 +331,20 @@ def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
     everything = scene.requests(entry.kernel)
     if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
         return
-    mechanism = VECTORISED_ACCESS if REGISTER_TILE in scene.case.variant.mechanism else REGISTER_TILE
+    mechanism = VECTORISED_ACCESS if scene.subject.uses(REGISTER_TILE) else REGISTER_TILE
     evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
     cost = entry.requests * (1 - entry.width / WIDEST)
     yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
 
 
-def _find_atomic_collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_atomic_collisions(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
     yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
-def _find_divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_divergence(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
     least = WORTH * scene.requests(entry.kernel)
     # One lane that writes the warp's result was elected; this is no divergence.
@@ -362,7 +360,7 @@ def _find_divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Diagnosis]
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
 
 
-def _divergent_branch(scene: CaseView, branch: BranchTraffic) -> Iterator[Diagnosis]:
+def _divergent_branch(scene: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
     """Report a branch that often diverges; each divergence costs a pass through the path with fewer lanes."""
     # One lane that writes the warp's result was elected; the end of an array or a block's last step diverges only once.
     rare = branch.share < DIVERGENT or branch.divergent < WORTH * scene.requests(branch.kernel)
@@ -375,7 +373,7 @@ def _divergent_branch(scene: CaseView, branch: BranchTraffic) -> Iterator[Diagno
     yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
-def _find_barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
+def _find_barriers(scene: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
     waited, requests = waits(kernel), scene.requests(kernel.kernel)
     if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
         return
@@ -386,12 +384,12 @@ def _find_barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Diagnosis
     yield scene.problem("barriers", "R14", _barrier_line(scene, kernel.kernel), waited, evidence, FEWER_BARRIERS)
 
 
-def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
+def _barrier_line(scene: LaunchView, kernel: str) -> LineTraffic:
     """Return the line of the deepest `__syncthreads()` within a kernel's lines; line 0 if there is none."""
     accesses = scene.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
         lines = [entry.line for entry in accesses if entry.file == path]
-        text = scene.sources.get(path) or _own_text(scene.case.variant, path)
+        text = scene.sources.get(path) or scene.subject.text(path)
         found = [
             (len(text) - len(text.lstrip()), -number)
             for number, text in enumerate(text.splitlines(), start=1)
@@ -402,12 +400,7 @@ def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
     return LineTraffic(kernel, "", 0, "shared", "load", 0)
 
 
-def _own_text(variant: Variant, path: str) -> str:
-    """Return the text of a variant's file or header, if the caller gave no sources; "" for another file."""
-    return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
-
-
-Rule = Callable[[CaseView, LineTraffic], Iterator[Diagnosis]]
+Rule = Callable[[LaunchView, LineTraffic], Iterator[Diagnosis]]
 RULES: tuple[Rule, ...] = (
     _find_uncoalesced,
     _find_narrow_accesses,

@@ -14,8 +14,7 @@ from opbench.gpu.limits.ceilings import Ceilings, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.levels import Bound, bounds, levels
-from opbench.kernels.case import Case
-from opbench.kernels.variant import Variant
+from opbench.insight.subject import Subject
 from opbench.records import JSON
 
 COMPUTED = "computed"
@@ -180,40 +179,39 @@ def _end_of_brackets(text: str, start: int) -> int:
 
 
 def explain(
-    case: Case,
+    subject: Subject,
     traffic: Traffic,
     findings: Sequence[Finding],
     sources: Mapping[str, str],
-    variants: Sequence[Variant] = (),
     ceilings: Ceilings | None = None,
     resources: Mapping[str, LaunchResources] | None = None,
 ) -> Explanation:
-    """Explain a case from its traffic.
+    """Explain launches from their traffic.
 
     `sources` are the texts of the files to annotate, by the names that the traffic uses, the kernel's own file first.
-    `variants` are all variants of the operator, in which remedies are searched. `ceilings` are the peaks for lower
+    `ceilings` are the peaks for lower
     bounds, and `resources` contain the code sizes, as in `Result.resources`.
     """
     estimated = traffic.estimated()
     sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
-    problems = diagnose(case, estimated, sources, variants)
+    problems = diagnose(subject, estimated, sources)
     own = next(iter(sources), "")
     files = tuple(_annotate(path, text, own, estimated, problems, findings) for path, text in sources.items())
     shown = {(file.path, line.number) for file in files for line in file.lines}
     return Explanation(
-        case=case.name,
-        title=case.variant.title,
+        case=subject.name,
+        title=subject.title,
         source=traffic.source,
         complete=traffic.complete,
-        figures=(*_total_figures(case, estimated), *_predicted_figures(case, ceilings)),
-        bounds=_lower_bounds(case, traffic, ceilings, resources or {}),
+        figures=(*_total_figures(subject, estimated), *_predicted_figures(subject, ceilings)),
+        bounds=_lower_bounds(subject, traffic, ceilings, resources or {}),
         gpu=ceilings.gpu.removeprefix("NVIDIA ") if ceilings else "",
         problems=tuple(problems),
         findings=tuple(findings),
         files=files,
         elsewhere=tuple(entry for entry in estimated.lines if (entry.file, entry.line) not in shown),
         predicted_kernels=sampled,
-        next_rungs=tuple(v.id for v in variants if v.builds_on == case.variant.name),
+        next_rungs=subject.next_variants(),
     )
 
 
@@ -254,7 +252,7 @@ def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[in
     return found
 
 
-def _total_figures(case: Case, traffic: Traffic) -> list[Figure]:
+def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
     """Return sums over all lines, without kinds of access that the case lacks."""
     source = traffic.source
     shared = traffic.total("wavefronts", space="shared")
@@ -263,8 +261,10 @@ def _total_figures(case: Case, traffic: Traffic) -> list[Figure]:
         Figure("global requests", traffic.total("requests", space="global"), "", source),
         Figure("bytes asked for", traffic.total("bytes", space="global"), "B", source),
         Figure("bytes moved in sectors", traffic.total("moved_bytes", space="global"), "B", source),
-        Figure("compulsory bytes", case.problem.bytes(), "B", COMPUTED),
     ]
+    if subject.compulsory_bytes:
+        name = "compulsory bytes" if subject.case else "bytes of all arrays"
+        figures.append(Figure(name, subject.compulsory_bytes, "B", COMPUTED))
     if shared:
         figures.append(Figure("shared wavefronts", shared, "", source))
         figures.append(Figure("of these bank conflicts", traffic.total("conflicts", space="shared"), "", source))
@@ -285,19 +285,22 @@ def _total_figures(case: Case, traffic: Traffic) -> list[Figure]:
 
 
 def _lower_bounds(
-    case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
+    subject: Subject, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
     found = levels(traffic, resources)
     if found is None or ceilings is None:
         return ()
-    problem = case.problem
+    if subject.case is None:
+        return tuple(bounds(found, 0, "f32", ceilings))
+    case, problem = subject.case, subject.case.problem
     return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
 
 
-def _predicted_figures(case: Case, ceilings: Ceilings | None) -> list[Figure]:
+def _predicted_figures(subject: Subject, ceilings: Ceilings | None) -> list[Figure]:
     """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
-    if ceilings is None:
+    if ceilings is None or subject.case is None:
         return []
+    case = subject.case
     limits = ceilings.at_level(case.problem.bandwidth())
     best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.unit)
     if best is None:

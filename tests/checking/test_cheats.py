@@ -10,6 +10,7 @@ import pytest
 from opbench import api
 from opbench.checking.checking import trace_case
 from opbench.insight.diagnosis import diagnose
+from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.running import targets
 from support.common import CATALOG, CHEATS, is_among, reports, said
@@ -58,7 +59,7 @@ def test_what_is_right_and_slow_is_told_where(path: Path) -> None:
     case = Case(variant, variant.configs[0], CATALOG.operator(variant.operator).parse(said(path, "at")))
     traffic, findings = trace_case(case)
     assert findings == []
-    found = diagnose(case, traffic, {str(path): path.read_text()}, CATALOG.variants(variant.operator))
+    found = diagnose(Subject.of_case(case, CATALOG.variants(variant.operator)), traffic, {str(path): path.read_text()})
     problems = [f"{Path(p.file).name}:{p.line}: {p.kind}: {p.evidence}" for p in found]
     assert any(problem.startswith(said(path, "expect")) for problem in problems), problems
 

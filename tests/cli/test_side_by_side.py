@@ -74,7 +74,7 @@ def test_files_of_several_operators_are_tables_of_their_own(tmp_path: Path, relu
 
 
 def test_several_targets_must_be_files_with_names_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'relu' is no FILE\.cu"):
+    with pytest.raises(UsageError, match=r"'relu' is not a \.cu file"):
         api.expand([FILES[0], "relu"], "cpu")
     twin = tmp_path / "soft_a.cu"
     twin.write_text(Path(FILES[0]).read_text())
@@ -119,3 +119,23 @@ def test_runs_of_different_variants_say_which_is_faster() -> None:
     assert case.time and case.time.high < 0.6 and "a → b" in case.reason
     several = run([measured("a", noisy(1)), measured("c", noisy(2)), shared])
     assert set(compare_runs(several, new).left_out) == {r.case for r in (*several.results[:2], new.results[0])}
+
+
+def test_a_file_that_no_operator_fits_is_explained(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "stencil.cu"
+    path.write_text(
+        "__global__ void stencil(const float* x, float* y, int rows, int cols) {\n"
+        "    const int r = blockIdx.x * 128 + threadIdx.x;\n"
+        "    if (r < rows) for (int c = 1; c < cols - 1; ++c)\n"
+        "        y[r * cols + c] = x[r * cols + c - 1] + x[r * cols + c + 1];\n"
+        "}\n"
+        "int main() { float *x, *y; int rows = 256, cols = 64; cudaMalloc(&x, rows * cols * 4);\n"
+        "cudaMalloc(&y, rows * cols * 4); cudaMemset(x, 0, rows * cols * 4); stencil<<<2, 128>>>(x, y, rows, cols); }\n"
+    )
+    done = cli("explain", str(path), "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["case"].startswith("memory/stencil(")
+    first, *_ = found["problems"]
+    assert (first["kind"], first["line"], first["remedies"]) == ("uncoalesced", 4, [])
+    printed = cli("explain", str(path)).stdout
+    assert printed.count("! line 4: uncoalesced") == 1

@@ -10,6 +10,7 @@ from opbench import api
 from opbench.checking.checking import trace_case
 from opbench.emulator.backend import CpuBackend
 from opbench.insight.explain import explain
+from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.running import targets
 from support.common import CATALOG
@@ -53,7 +54,7 @@ def case(tmp_path: Path) -> Case:
 def test_a_headers_accesses_stand_at_the_call_and_in_the_header(case: Case) -> None:
     traffic, findings = trace_case(case)
     sources = {str(source.path): source.text for source in case.variant.sources}
-    made = explain(case, traffic, findings, sources)
+    made = explain(Subject.of_case(case), traffic, findings, sources)
     kernel, header = made.files
     calls = {line.number: [label for label, _ in line.labelled] for line in kernel.lines if line.counted}
     assert calls == {
@@ -79,7 +80,7 @@ def test_a_problem_of_a_header_names_both_lines(case: Case, tmp_path: Path) -> N
     (variant,) = targets.own_variants(tmp_path / "mine.cu", CATALOG)
     traffic, findings = trace_case(Case(variant, {}, case.problem))
     sources = {str(source.path): source.text for source in variant.sources}
-    made = explain(Case(variant, {}, case.problem), traffic, findings, sources)
+    made = explain(Subject.of_case(Case(variant, {}, case.problem)), traffic, findings, sources)
     worst = made.problems[0]
     assert worst.place == "line 9 (in moves.cuh:4)" and "32.0 sectors" in worst.evidence
     assert [line.number for line in made.files[0].lines if worst in line.problems] == [9]

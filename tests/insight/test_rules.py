@@ -8,6 +8,7 @@ import pytest
 
 from opbench.backend.counts import BranchTraffic, LineTraffic
 from opbench.insight.diagnosis import Diagnosis, diagnose
+from opbench.insight.subject import Subject
 from opbench.kernels.folders import case_named
 from opbench.report.run.annotated import to_html
 from support.builders.traffic_by_hand import (
@@ -107,7 +108,7 @@ def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Diagnosis]:
     """Problems of a branch beside lines, if it has any."""
     case = case_named("sum/interleaved(n=65536)")
     counts = replace(traffic(*(lines or TURN[:3]), barriers=0), branches=(branch,))
-    found = diagnose(case, counts, {FILE: SOURCE}, CATALOG.variants("sum"))
+    found = diagnose(Subject.of_case(case, CATALOG.variants("sum")), counts, {FILE: SOURCE})
     assert sum(p.share for p in found) <= 1
     return [p for p in found if p.kind == "divergence"]
 
@@ -156,7 +157,9 @@ def test_barriers_have_a_line_without_any_source_given() -> None:
     case = case_named("sum/sequential(n=1000)")
     path = str(case.variant.path)
     lines = tuple(replace(line, file=path, line=at) for line, at in zip(TURN, (39, 39, 44, 44), strict=True))
-    (found,) = (p for p in diagnose(case, traffic(*lines, barriers=36), {}, []) if p.kind == "barriers")
+    (found,) = (
+        p for p in diagnose(Subject.of_case(case, []), traffic(*lines, barriers=36), {}) if p.kind == "barriers"
+    )
     assert "__syncthreads" in case.variant.path.read_text().splitlines()[found.line - 1]
 
 

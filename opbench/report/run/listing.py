@@ -15,6 +15,7 @@ from markupsafe import Markup
 from opbench.backend.counts import Traffic
 from opbench.errors import OpbenchError
 from opbench.insight.explain import Explanation, explain
+from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
@@ -79,7 +80,7 @@ def _listing(
         # The run may come from another checkout, where the files had other paths.
         names = {source.path.name: source.text for source in variant.sources}
         moved = traffic.renamed(lambda file: next((name for name in names if file.endswith(f"/{name}")), file))
-        explanation = explain(case, moved, (), names, known[row.operator])
+        explanation = explain(Subject.of_case(case, known[row.operator]), moved, (), names)
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:

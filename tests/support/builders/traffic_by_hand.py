@@ -12,6 +12,7 @@ from opbench.cli.explain import print_explanation
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
+from opbench.insight.subject import Subject
 from opbench.kernels.folders import case_named
 from support.common import CATALOG
 
@@ -63,12 +64,18 @@ def traffic(*lines: LineTraffic, blocks: int = 4, counted: int = 4, barriers: in
 def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Diagnosis]:
     """What is wrong with such lines in a case's own kernel."""
     found = case_named(case)
-    return diagnose(found, traffic(*lines, barriers=barriers), {FILE: SOURCE}, CATALOG.variants(found.variant.operator))
+    return diagnose(
+        Subject.of_case(found, CATALOG.variants(found.variant.operator)),
+        traffic(*lines, barriers=barriers),
+        {FILE: SOURCE},
+    )
 
 
 def explained(counts: Traffic, *findings: Finding, ceilings: Ceilings | None = None) -> Explanation:
     """The explanation of `SHARED` with these counts."""
-    return explain(case_named(SHARED), counts, findings, {FILE: SOURCE}, CATALOG.variants("transpose"), ceilings)
+    return explain(
+        Subject.of_case(case_named(SHARED), CATALOG.variants("transpose")), counts, findings, {FILE: SOURCE}, ceilings
+    )
 
 
 def printed(explanation: Explanation) -> str:

@@ -1,0 +1,61 @@
+"""The launches that are explained: a case of an operator, or a file's own launches without one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opbench.insight.remedies import remedies
+from opbench.kernels.case import Case
+from opbench.kernels.variant import Variant
+from opbench.paths import portable
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case with the other variants of its operator, or launches of which only the arrays are known."""
+
+    name: str
+    title: str
+    array_bytes: int
+    """Bytes of all arrays and of the workspace, each counted once; 0 if the size of one is not known."""
+    case: Case | None = None
+    """None for launches without an operator: nothing says which bytes and FLOPs the problem needs."""
+    variants: Sequence[Variant] = ()
+    """All variants of the operator, in which remedies are searched."""
+
+    @classmethod
+    def of_case(cls, case: Case, variants: Sequence[Variant] = ()) -> Subject:
+        """Return the subject of a case."""
+        workspace = sum(math.prod(tensor.shape) * 4 for tensor in case.workspace(sm_count=1))
+        return cls(case.name, case.variant.title, case.problem.bytes() + workspace, case, variants)
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Return the bytes that the problem needs; without an operator those of all arrays."""
+        return self.case.problem.bytes() if self.case else self.array_bytes
+
+    @property
+    def flops(self) -> int:
+        """Return the FLOPs of the problem; 0 without an operator."""
+        return self.case.problem.flops() if self.case else 0
+
+    def uses(self, mechanism: str) -> bool:
+        """Return whether the variant's header names a mechanism."""
+        return self.case is not None and mechanism in self.case.variant.mechanism
+
+    def remedies(self, mechanism: str) -> list[str]:
+        """Return the variants that use a mechanism and may replace the case's own, the nearest first."""
+        if self.case is None:
+            return []
+        return remedies(mechanism, self.case.variant, self.case.problem, self.variants)
+
+    def next_variants(self) -> tuple[str, ...]:
+        """Return the variants that build on this one."""
+        return tuple(v.id for v in self.variants if self.case and v.builds_on == self.case.variant.name)
+
+    def text(self, path: str) -> str:
+        """Return the text of the variant's file or header; "" for another file."""
+        sources = self.case.variant.sources if self.case else ()
+        return next((s.text for s in sources if portable(str(s.path)) in (path, portable(path))), "")
