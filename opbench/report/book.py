@@ -8,7 +8,7 @@ from opbench import units
 from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
-HEAD = ("", "time", "95 %", "× library", "winner", "tied with")
+HEAD = ("", "time", "95 %", "vs library", "winner", "tied with")
 
 
 def lines(book: Book) -> list[str]:

@@ -236,7 +236,7 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_peak_text(run)}",
         "",
         *_chart(run, first.operator, problem),
-        "| variant | median | rate | of peak | × previous | × library | best config |",
+        "| variant | median | rate | of peak | vs previous | vs library | best config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
     for variant in variants:

@@ -19,6 +19,7 @@ from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Verdict
 from opbench.results.rows import Row, Times
+from opbench.timing.clock import mode_text
 from opbench.timing.measurement import Warn
 
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
@@ -89,6 +90,7 @@ def _print_section(section: Section, console: Console) -> None:
             (facts, "red" if right < able else "dim"),
             (f", on {' and '.join(section.devices)}" if section.devices else "", "dim"),
             (f", {predicted}" if predicted else "", "dim"),
+            (f", {time_heading(section.rows)}" if section.groups else "", "dim"),
         ),
     )
     for rows, reason in same_reason(section.not_right):
@@ -144,7 +146,7 @@ def above_peak_text(rows: Iterable[Row]) -> list[str]:
     return said
 
 
-HIDDEN_FIRST = ("kernel", "rate", "× prev", "× lib")
+HIDDEN_FIRST = ("kernel", "rate", "vs prev", "vs lib")
 """Columns hidden on a narrow terminal, in the order in which they are hidden."""
 
 
@@ -152,7 +154,7 @@ def _ranking(section: Section, console: Console) -> list[TableLine]:
     """Return the ranking with as many columns as fit the terminal, one precision class after the other."""
     rows = [row for group in section.groups for row, _ in group.rows]
     hidden = set() if any(row.times and row.times.kernel_s is not None for row in rows) else {"kernel"}
-    hidden |= {"× lib"} if all(row.speedups.over_library is None for row in rows) else set()
+    hidden |= {"vs lib"} if all(row.speedups.over_library is None for row in rows) else set()
     for name in ("", *HIDDEN_FIRST):
         hidden.add(name)
         lines = _ranking_without(section, hidden)
@@ -163,7 +165,6 @@ def _ranking(section: Section, console: Console) -> list[TableLine]:
 
 def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLine]:
     """Return the table of all precision classes without the hidden columns."""
-    time = time_heading(row for group in section.groups for row, _ in group.rows)
     lines: list[TableLine] = []
     for group in section.groups:
         for row, rank in group.rows:
@@ -172,7 +173,7 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
             cells = {
                 "": rank,
                 "variant": row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
-                time: units.time(times.time_s),
+                "GPU time": units.time(times.time_s),
                 "!": "!" if row.warnings else "",
                 "± 95 %": half_width(times),
                 "n": str(times.samples or "–"),
@@ -180,8 +181,8 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
                 "rate": rate(row),
                 "of peak": units.percent(row.roof_share),
                 "^": "^" if row.above_roof else "",
-                "× prev": units.ratio(row.speedups.over_rung),
-                "× lib": units.ratio(row.speedups.over_library),
+                "vs prev": units.ratio(row.speedups.over_rung),
+                "vs lib": units.ratio(row.speedups.over_library),
             }
             shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}
             if not lines:
@@ -212,9 +213,9 @@ def _lead(group: Group) -> str:
 
 
 def time_heading(rows: Iterable[Row]) -> str:
-    """Return the heading of a column of times, such as "cold time"."""
+    """Return the name of the times with their condition, such as "GPU time, cold L2"."""
     modes = sorted({row.times.mode for row in rows if row.times} - {""})
-    return f"{'/'.join(modes)} time".strip()
+    return ", ".join(["GPU time", *([" or ".join(map(mode_text, modes))] if modes else [])])
 
 
 def _untimed(section: Section) -> list[TableLine]:

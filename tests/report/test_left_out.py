@@ -25,16 +25,16 @@ def test_one_line_of_a_problem_says_which_variants_serve_other_modes(tmp_path: P
     (tmp_path / "s.toml").write_text(SUITE)
     run = api.run(tmp_path / "s.toml", backend="cpu", out=tmp_path / "out", gpu="h200")
     assert [r.status for r in run.results] == ["right"]
-    words = "nhwc_flat_divmod, nhwc_window_constant and nhwc_vector (supports layout = nhwc)."
+    words = "nhwc_flat_divmod, nhwc_window_constant and nhwc_vector (requires layout = nhwc)."
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("No cases of it: ") == 1 and "(supports layout = nhwc)." in page
+    assert page.count("Skipped: ") == 1 and "(requires layout = nhwc)." in page
     text = io.StringIO()
     print_table(rows(run), Console(file=text, width=200), run.left_out)
-    assert text.getvalue().count("No cases of it") == 1 and f"  No cases of it: {words}" in text.getvalue()
+    assert text.getvalue().count("Skipped") == 1 and f"  Skipped: {words}" in text.getvalue()
 
 
 def test_many_variants_are_counted() -> None:
     assert left_out({"needs k >= 8 (here k=3)": list("abcdef")}) == (
-        "No cases of it: `a`, `b`, `c` and 3 more (needs k >= 8)."
+        "Skipped: `a`, `b`, `c` and 3 more (requires k >= 8)."
     )
     assert left_out({}) == ""

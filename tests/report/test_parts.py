@@ -76,12 +76,12 @@ def with_kernels(found: Run) -> Run:
 
 
 def test_the_kernels_own_time_stands_beside_the_span_where_there_is_room() -> None:
-    assert "cold time" in printed(relu_run()) and "kernel" not in printed(relu_run())
+    assert "GPU time" in printed(relu_run()) and "kernel" not in printed(relu_run())
     text = printed(with_kernels(relu_run()), width=90, terminal=True)
-    assert re.search(r"cold time +± 95 % +n +kernel", text)
+    assert re.search(r"GPU time +± 95 % +n +kernel", text)
     assert re.search(r"vec4 +2.20 ms +1.0 % +40 +1.20 ms", text)
     narrow = printed(with_kernels(relu_run()), width=60, terminal=True)
-    assert "cold time" in narrow and "kernel" not in narrow
+    assert "GPU time" in narrow and "kernel" not in narrow
 
 
 def test_the_terminal_table_takes_every_run() -> None:

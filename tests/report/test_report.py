@@ -140,7 +140,7 @@ def test_an_operator_with_flops_stands_on_the_roofline(tmp_path: Path) -> None:
     for words_on_chart in (
         "measured: DRAM 4.00 TB/s, fp32 50.0 TFLOP/s, ridge 12.5 FLOP/B",
         "datasheet: DRAM 4.80 TB/s, fp32 67.0 TFLOP/s",
-        "× to the fp32 roof",
+        "× to the fp32 peak",
         "datasheet tf32",
     ):
         assert words_on_chart in html
@@ -155,9 +155,9 @@ def test_the_arrow_belongs_to_the_best_variant_that_is_no_library(tmp_path: Path
         result("naive", 1.0, **work),
     ]
     html = page(run(results), tmp_path)
-    assert re.findall(r"([\d.]+× to the \w+ roof)", html) == ["2.00× to the fp32 roof"]
+    assert re.findall(r"([\d.]+× to the \w+ peak)", html) == ["2.00× to the fp32 peak"]
     at_the_roof = page(run([result("tiled", 0.0201, **work)]), tmp_path)
-    assert "to the fp32 roof" not in at_the_roof
+    assert "to the fp32 peak" not in at_the_roof
 
 
 def test_counters_come_with_what_they_exceed(tmp_path: Path) -> None:
@@ -313,7 +313,10 @@ def test_a_share_above_the_roof_never_stands_alone(tmp_path: Path) -> None:
     html = page(run([result("fft", 1e-3, **work), result("naive", 9e-3, **work)]), tmp_path)
     text = words(html)
     assert "fft at 200 % of peak: FLOPs are counted by the textbook algorithm" in text
-    assert html.count('<div class="sub short warn">fewer FLOPs than the textbook&#39;s</div>') == 2, "overview and row"
+    assert (
+        html.count('<div class="sub short warn">FLOPs counted by the textbook algorithm; this one needs fewer</div>')
+        == 2
+    ), "overview and row"
     odd = page(run([result("skips", 1e-3, flops=10**11, nbytes=10**6)]), tmp_path)
-    assert '<div class="sub short flag">no result: faster than the measured peaks allow</div>' in odd
+    assert '<div class="sub short flag">impossible: faster than the measured peaks allow</div>' in odd
     assert "is less than the measured peaks allow" in words(odd)

@@ -69,12 +69,12 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
 class AbovePeak(StrEnum):
     """The reason why a time is shorter than its lower bound."""
 
-    FEWER_FLOPS = "fewer FLOPs than the textbook's"
-    IN_L2 = "L2 holds some of it"
-    ONE_WAY = "the peak is a copy's"
-    MIX = "within the 10 % that mixes of reads and writes vary"
-    SCATTER = "within the 5 % that clocks vary"
-    IMPOSSIBLE = "no result: faster than the measured peaks allow"
+    FEWER_FLOPS = "FLOPs counted by the textbook algorithm; this one needs fewer"
+    IN_L2 = "some bytes stay in the L2 cache; the peak counts them as DRAM traffic"
+    ONE_WAY = "peak measured with a copy; a kernel that mostly reads or mostly writes can exceed it"
+    MIX = "within 10 %: the peak varies that much with the mix of reads and writes"
+    SCATTER = "within 5 %: clocks vary that much from run to run"
+    IMPOSSIBLE = "impossible: faster than the measured peaks allow"
 
 
 ABOVE = 1.005

@@ -81,7 +81,7 @@ def distance_to_peak(row: Row) -> str:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
     peak_name = memory if row.bound == "memory" else units.unit(row.unit)
-    return f"{units.ratio(1 / row.roof_share)} to the {peak_name} roof"
+    return f"{units.ratio(1 / row.roof_share)} to the {peak_name} peak"
 
 
 def shorten(text: str, most: int = 44) -> str:

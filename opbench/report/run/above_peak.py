@@ -40,8 +40,8 @@ def _why(reason: AbovePeak, row: Row, ceilings: Ceilings | None) -> str:
     if reason is AbovePeak.IN_L2:
         size = units.si(known.l2_bytes, "B")
         return (
-            f"the peak counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache meanwhile: "
-            "written ones after an L2 flush, all of them in other modes"
+            f"the peak counts every byte as DRAM traffic, but up to {size} may stay in the L2 cache: written bytes "
+            "after an L2 flush, any bytes in other modes"
         )
     if reason is AbovePeak.ONE_WAY:
         one_way = [
@@ -50,13 +50,13 @@ def _why(reason: AbovePeak, row: Row, ceilings: Ceilings | None) -> str:
             if rate
         ]
         copy = units.byte_rate(known.dram_bytes_per_s)
-        return f"the peak, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
+        rates = ", ".join(one_way)
+        return f"peak measured with a copy ({copy}); a kernel that mostly reads or writes can exceed it ({rates})"
     if reason is AbovePeak.MIX:
-        return "within 10 % of peak, which one mix of reads and writes sets; other mixes are a little faster"
+        return "within 10 %: the peak varies that much with the mix of reads and writes"
     if reason is AbovePeak.SCATTER:
-        return "within the 5 % by which clocks, and so the probes of peak, vary"
+        return "within 5 %: clocks vary that much from run to run"
     return (
-        f"no result. {units.time(row.time_s)} is less than the measured peaks allow: the kernel did not do the "
-        "work, or the "
-        "stored peaks are out of date (measure them again: `opbench ceiling`)"
+        f"impossible. {units.time(row.time_s)} is less than the measured peaks allow: the kernel did not do the "
+        "work, or the stored peaks are out of date (measure them again: `opbench ceiling`)"
     )

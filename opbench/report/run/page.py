@@ -27,6 +27,7 @@ from opbench.results.header import short_revision
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result, Verdict
 from opbench.results.rows import Row
+from opbench.timing.clock import mode_text
 
 PAGE_COLUMNS = 110
 """Most characters in a line of a finding on the page."""
@@ -89,7 +90,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         outlook=sentences.outlook(context.predicting) if context.predicting else "",
         incomplete=sentences.incomplete(run),
         timed=context.timed,
-        mode=run.header.timing.mode or "",
+        mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
         overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],

@@ -95,8 +95,15 @@ def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
     parts = []
     for reason, names in reasons.items():
         more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
-        parts.append(f"{join_words([*map(code, names[:LEFT_OUT]), *more])} ({reason.partition(' (here ')[0]})")
-    return f"No cases of it: {'; '.join(parts)}." if parts else ""
+        parts.append(f"{join_words([*map(code, names[:LEFT_OUT]), *more])} ({_requirement(reason)})")
+    return f"Skipped: {'; '.join(parts)}." if parts else ""
+
+
+def _requirement(reason: str) -> str:
+    """Return such as "requires cols % 4 == 0" from a recorded reason."""
+    wanted = reason.partition(" (here ")[0]
+    verb, _, rest = wanted.partition(" ")
+    return f"requires {rest}" if verb in ("needs", "supports") else wanted
 
 
 def incomplete(run: Run) -> str:
@@ -244,7 +251,7 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
         return ""
     return (
         f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
-        "weighs as much as the kernel; fuse, batch or use a CUDA graph."
+        "takes as long as the kernel; fuse, batch or use a CUDA graph."
     )
 
 
