@@ -13,6 +13,9 @@ from opbench.paths import shipped
 
 Completions = list[CompletionItem]
 
+LISTS = ("operators", "variants", "suites", "cases")
+"""What `opbench list` lists."""
+
 
 def starting(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:
     """Complete names that start with the typed text; if none does and `files` is true, complete file names."""
@@ -40,6 +43,11 @@ def variants(context: click.Context, parameter: click.Parameter, incomplete: str
 def suites(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete shipped suites and operators; otherwise files."""
     return starting(incomplete, [*_suites(), *_catalog(context).operator_names()], files=True)
+
+
+def lists(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
+    """Complete the first argument of `opbench list`: what to list, or an operator."""
+    return starting(incomplete, (*LISTS, *_catalog(context).operator_names()))
 
 
 def listed(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:

@@ -10,6 +10,7 @@ import click
 
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
+from opbench.errors import unknown
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
 from opbench.paths import shipped
@@ -17,11 +18,14 @@ from opbench.paths import shipped
 Listed = Mapping[str, str | Sequence[str]]
 """One listed item: its fields by name, including "name"."""
 
-WHAT = ("operators", "variants", "suites", "cases")
-
 
 @click.command("list")
-@click.argument("what", type=click.Choice(WHAT), default="operators")
+@click.argument(
+    "what",
+    metavar=f"[{'|'.join(completion.LISTS)}|OPERATOR]",
+    default=completion.LISTS[0],
+    shell_complete=completion.lists,
+)
 @click.argument("name", required=False, shell_complete=completion.listed)
 @variants_option
 @click.option(
@@ -56,15 +60,21 @@ def list_command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """List operators, variants of OPERATOR, suites, or cases of SUITE.
+    """List operators, variants, suites, or cases; with the name of an operator, its variants.
 
     NAME is an operator for variants [default: all operators], a suite for cases [default: quick].
     """
+    catalog = Catalog(roots)
+    operators = catalog.operator_names()
+    if what in operators and name is None:
+        what, name = "variants", what
+    if what not in completion.LISTS:
+        raise click.UsageError(str(unknown("operator", what, (*completion.LISTS, *operators))))
     if name and what in ("operators", "suites"):
         raise click.UsageError(f"'{name}' is not needed: opbench list {what} takes no name")
     if gpu and what != "variants":
         raise click.UsageError(f"--gpu selects variants; opbench list {what} does not accept it")
-    rows = LISTERS[what](Catalog(roots), name, roots, backend, cases)
+    rows = LISTERS[what](catalog, name, roots, backend, cases)
     if gpu:
         rows = runnable(rows, gpu)
     if as_json:

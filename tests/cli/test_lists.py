@@ -30,6 +30,7 @@ def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:
     assert [v for v in variants if v.startswith("relu/")] == [
         line.split()[0] for line in cli("list", "variants", "relu").stdout.splitlines()
     ]
+    assert cli("list", "relu").stdout == cli("list", "variants", "relu").stdout
     suites = [line.split()[0] for line in cli("list", "suites").stdout.splitlines()]
     assert suites == [f"suites/{p.name}" for p in SUITES]
 
