@@ -11,6 +11,7 @@ import pytest
 from opbench import report, units
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import committed_ceilings
+from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.report import write_report
 from support.builders.runs import TAKEN, cpu_run, matmul_run, relu_run, result, run
 from support.checks.pages import Tags, page, words
@@ -183,7 +184,7 @@ def test_a_page_with_a_prediction_says_what_limits_it(tmp_path: Path) -> None:
     found = cpu_run()
     text = words(page(found, tmp_path))
     assert "524 kFLOP · 49.2 kB compulsory · 10.7 FLOP/B · lower bound on an H200:" in text
-    assert "on a CPU, thread by thread, so nothing was timed" in text
+    assert "on a CPU, so nothing was timed" in text
 
 
 def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
@@ -317,6 +318,7 @@ def test_a_share_above_the_roof_never_stands_alone(tmp_path: Path) -> None:
         html.count('<div class="sub short warn">FLOPs counted by the textbook algorithm; this one needs fewer</div>')
         == 2
     ), "overview and row"
+    assert f"<sup>1</sup> {AbovePeak.FEWER_FLOPS}</p>" in html, "one footnote of the overview"
     odd = page(run([result("skips", 1e-3, flops=10**11, nbytes=10**6)]), tmp_path)
     assert '<div class="sub short flag">impossible: faster than the measured peaks allow</div>' in odd
     assert "is less than the measured peaks allow" in words(odd)

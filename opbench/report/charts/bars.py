@@ -73,7 +73,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
         figure,
         f"{kind} of {section.operator}{section.problem}",
         f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown)} variants; fastest {row_sentence(shown[0])}. "
-        "The table above holds the same numbers.",
+        "The table below holds the same numbers.",
         points,
         _note_text(rows, peaks, same, right),
     )

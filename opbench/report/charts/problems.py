@@ -57,7 +57,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
         _draw_problem(axes, place, found, of_peak, points)
     _draw_scale(axes, labels, of_peak, max(_relative_speed(row, found, of_peak) for found in rows for row in found))
     left_out = f" The {MOST} largest of {total} problems." if total > MOST else ""
-    above = [f"{said}." for said in above_peak_sentences((row for found in rows for row in found), measured)]
+    above = above_peak_sentences((row for found in rows for row in found), measured).values()
     return Chart(
         name,
         figure,

@@ -54,7 +54,7 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
         figure,
         f"Roofline of {section.operator}{section.problem}",
         f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
-        "The table above holds the same numbers.",
+        "The table below holds the same numbers.",
         points,
         _note_text(len(best), bool(counted), bool(others)),
     )

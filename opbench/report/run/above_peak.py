@@ -13,13 +13,18 @@ NAMED = 3
 """Most rows named under one reason; for more, only their number is shown."""
 
 
-def above_peak_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]:
-    """Return one sentence per reason with the rows that it applies to, the highest percentage first."""
+def above_peak_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> dict[AbovePeak, str]:
+    """Return a sentence for each reason, with the rows that it applies to; the highest percentage comes first."""
     found: dict[AbovePeak, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.roof_share or 0.0)):
         if row.above_roof:
             found.setdefault(AbovePeak(row.above_roof), []).append(row)
-    return [f"{_names(above)}: {_why(reason, above[0], ceilings)}" for reason, above in found.items()]
+    return {reason: f"{_names(above)}: {_why(reason, above[0], ceilings)}." for reason, above in found.items()}
+
+
+def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
+    """Return the mark of each reason, such as "1", in order; equal reasons share a mark."""
+    return {reason: str(number) for number, reason in enumerate(dict.fromkeys(filter(None, reasons)), 1)}
 
 
 def _names(above: list[Row]) -> str:

@@ -105,7 +105,6 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "builds_on": row.builds_on,
         "warned": bool(row.warnings),
         "warnings": "\n".join(map(sentences.warning_advice, row.warnings)),
-        **_counts(result),
         "sort": {
             k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
             for k, v in {
@@ -163,19 +162,3 @@ def _range(samples: Sequence[float], row: Row) -> str:
     said = f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
     outside = beyond(samples)
     return f"{said}, {outside} beyond" if outside else said
-
-
-def _counts(result: Result) -> dict[str, str]:
-    """Return the launches, blocks and threads that the verdict recorded."""
-    verdict = result.verdict
-    launches = [step for step in verdict.launches if not step.zero] if verdict else []
-    blocks = sum(math.prod(step.grid or (0,)) for step in launches)
-    threads = sum(math.prod(step.grid or (0,)) * math.prod(step.block or (0,)) for step in launches)
-    known = bool(launches)
-    return {
-        "launches": f"{len(launches)}" if known else "–",
-        "blocks": f"{blocks:,}" if known else "–",
-        "threads": f"{threads:,}" if known else "–",
-        "findings": str(len(verdict.findings)) if verdict else "–",
-        "integers": verdict.integers if verdict and verdict.integers else "–",
-    }

@@ -40,6 +40,12 @@ class Listing:
     name: str
     summary: str
     body: Markup
+    advice: str
+    """What to do about the worst problem, with the place and the possible saving."""
+    own: bool
+    """Whether the user named the file."""
+    share: float
+    """The part of all passes or requests that the worst problem costs."""
 
 
 def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> dict[tuple[str, str], list[Listing]]:
@@ -87,7 +93,8 @@ def _listing(
         return None
     worst = explanation.problems[0]
     summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {worst.saving}"
-    return Listing(row.name, summary, Markup(to_html(_cut(explanation))))
+    advice = f"{summary}: {worst.sentence}."
+    return Listing(row.name, summary, Markup(to_html(_cut(explanation))), advice, row.own, worst.share)
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import TypedDict
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report import own_variants
-from opbench.report.charts.chart import Chart
+from opbench.report.charts.chart import Chart, distance_to_peak
 from opbench.report.findings import finding_lines
 from opbench.report.run import sentences, traffic_columns
+from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
@@ -22,10 +25,11 @@ from opbench.report.run.listing import Listing
 from opbench.report.run.overview import overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
+from opbench.report.terminal import errors
 from opbench.results.files import Run
 from opbench.results.header import short_revision
 from opbench.results.own_variants import VariantComparison
-from opbench.results.result import Result, Verdict
+from opbench.results.result import Result
 from opbench.results.rows import Row
 from opbench.timing.clock import mode_text
 
@@ -81,6 +85,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
     run = context.run
     rows = [row for part in parts for row in part.rows]
     anchors = anchors_of(parts)
+    lines = [overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)]
     page = render_template(
         "report.html.j2",
         title=run.header.title or run.header.suite or "opbench run",
@@ -93,7 +98,8 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
-        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],
+        overview=lines,
+        marks=footnote_marks(str(line["above"]) for line in lines),
         with_overview=len(parts) > 1 or (context.timed and bool(parts)),
         operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
@@ -169,6 +175,9 @@ def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence
 def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
+    ranked = [row for group in part.groups for row, _ in group.rest or group.rows]
+    above = above_peak_sentences(ranked, context.measured)
+    marks = footnote_marks(above)
     return {
         "anchor": anchor,
         "problem": part.problem,
@@ -180,13 +189,15 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         ],
         "next": _next(context, part),
         "next_of": part.best_own.variant if part.best_own else "",
+        "gain": distance_to_peak(part.best_own) if part.best_own else "",
+        "marks": marks,
+        "notes": {above[AbovePeak(reason)]: mark for reason, mark in marks.items()},
         "facts": problem_facts(part, context.predicting),
         "findings": _findings(context, part),
         "groups": [group_cells(group, context.results) for group in part.groups],
         "unmeasured": [
             cells(row, context.results[row.case], "") for row in traffic_columns.sort_by_traffic(part.unmeasured)
         ],
-        "with_findings": any(verdict.findings for row in part.unmeasured if (verdict := _verdict(context, row))),
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
         "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
@@ -199,10 +210,6 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
     }
-
-
-def _verdict(context: PageContext, row: Row) -> Verdict | None:
-    return context.results[row.case].verdict
 
 
 def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
@@ -249,17 +256,51 @@ class CountedTable:
     cells: dict[str, list[traffic_columns.CountedFigure]]
     """Cells by case."""
     origin: str
+    same: list[str]
+    """Columns that are not shown because every row has the same value, each with that value."""
 
 
 def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     """Return the columns of rows without a time, their cells by case, and the source of the numbers."""
-    shown = traffic_columns.columns(rows)
-    cells = {row.case: traffic_columns.figures(row) for row in rows}
+    cells = {row.case: traffic_columns.figures(row) | _verdict_figures(context.results[row.case], row) for row in rows}
+    shown, same = traffic_columns.split_columns([*traffic_columns.columns(rows), *VERDICT_HEADS], list(cells.values()))
+    heads = traffic_columns.HEADS | VERDICT_HEADS
     return CountedTable(
-        [traffic_columns.HEADS[name] for name in shown],
+        [heads[name] for name in shown],
         {case: [found[name] for name in shown] for case, found in cells.items()},
         traffic_columns.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
+        [
+            f"{heads[name][0]} {figure.text}{f' ({figure.below})' if figure.below else ''}"
+            for name, figure in same.items()
+        ],
     )
+
+
+VERDICT_HEADS = {
+    "error": ("worst error", "allowed"),
+    "integers": ("with small integers", ""),
+    "findings": ("findings", "allowed"),
+    "launches": ("launches", "blocks, threads"),
+}
+
+
+def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.CountedFigure]:
+    """Return the cells of what the check recorded, by column."""
+    figure, verdict = traffic_columns.CountedFigure, result.verdict
+    if verdict is None:
+        return dict.fromkeys(VERDICT_HEADS, figure())
+    worst, allowed = errors(verdict)
+    launches = [launch for launch in verdict.launches if not launch.zero]
+    blocks = [math.prod(launch.grid or (0,)) for launch in launches]
+    threads = sum(n * math.prod(launch.block or (0,)) for n, launch in zip(blocks, launches, strict=True))
+    return {
+        "error": figure(worst, f"≤ {allowed}", value=verdict.worst_error),
+        "integers": figure(verdict.integers or "–"),
+        "findings": figure(str(len(verdict.findings)), value=len(verdict.findings)),
+        "launches": figure(str(len(launches)), f"{sum(blocks):,}, {threads:,}", value=len(launches))
+        if launches
+        else figure(),
+    }
 
 
 def _findings(context: PageContext, part: Section) -> list[str]:
@@ -277,10 +318,15 @@ def _findings(context: PageContext, part: Section) -> list[str]:
 
 
 def _next(context: PageContext, part: Section) -> list[str]:
-    """Return at most four lines of advice on the best own variant; a library cannot be changed by the reader."""
+    """Return at most four lines of advice on the best own variant; a library cannot be changed by the reader.
+
+    Without times: on the user's own variants, or else on those with the largest possible savings.
+    """
     winner = part.best_own
     if winner is None:
-        return []
+        sources = context.listings.get((part.operator, part.problem), [])
+        chosen = [source for source in sources if source.own] or sources
+        return [source.advice for source in sorted(chosen, key=lambda source: -source.share)[:4]]
     found = advice(
         winner,
         context.results[winner.case].resources,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.report.run.above_peak import above_peak_sentences
 from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
 from opbench.report.run.winner_lead import first_and_next, ratio_text
@@ -75,12 +74,11 @@ def failing(run: Run) -> str:
 
 
 def outlook(predicting: Ceilings) -> str:
-    """Explain, for a page without times, the lower bound."""
+    """Explain the lower bound of a page without times."""
     kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
     launch = f", and at least the launch of an empty kernel, {units.time(floor)}" if floor else ""
     return (
-        "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
         f"A lower bound is the least time that {gpu_phrase(predicting)} needs: the FLOPs and compulsory bytes of the "
         f"problem, and the traffic of the variant, over the {kind}{launch}."
     )
@@ -122,8 +120,6 @@ def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | 
     elif section.groups:
         said = [_fastest(section, group) for group in section.groups]
         said += [s for s in (_launch_bound(section, ceilings),) if s]
-        ranked = [row for group in section.groups for row, _ in group.rest or group.rows]
-        said += [f"{sentence}." for sentence in above_peak_sentences(ranked, ceilings)]
     elif section.unmeasured:
         said = [f"{_how_many_right(section)}; nothing was measured."]
     else:

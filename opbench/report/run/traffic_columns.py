@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench import units
@@ -102,12 +102,12 @@ def figures(row: Row) -> dict[str, CountedFigure]:
 
 
 COMPILED = ("registers", "occupancy")
-TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers", "l2", "dram", "least")
+TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers", "least", "l2", "dram")
 HEADS = {
     "registers": ("registers", "a thread, compiled"),
     "occupancy": ("occupancy", "compiled, limited by"),
-    "load": ("sectors", "a load, of ideal"),
-    "store": ("sectors", "a store, of ideal"),
+    "load": ("sectors per load", "counted, of ideal"),
+    "store": ("sectors per store", "counted, of ideal"),
     "moved": ("moved\u00a0÷ asked", "global bytes"),
     "conflicts": ("bank conflicts", "of wavefronts"),
     "atomics": ("collisions", "of atomics’ lanes"),
@@ -121,13 +121,27 @@ HEADS = {
 def columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns that these rows need: no columns without data, and none that apply to no kernel."""
     compiled, traffic = any(row.resources for row in rows), any(row.traffic for row in rows)
-    found = [*(COMPILED if compiled else ()), *(TRAFFIC if traffic else ())]
+    found = [*(TRAFFIC if traffic else ()), *(COMPILED if compiled else ())]
     absent = {
         "conflicts": all(conflict_share(row) is None for row in rows),
         "atomics": all(collision_share(row) is None for row in rows),
         **dict.fromkeys(("l2", "dram", "least"), not any(row.predicted_traffic for row in rows)),
     }
     return [name for name in found if not absent.get(name, False)]
+
+
+def split_columns(
+    names: Sequence[str], rows: Sequence[Mapping[str, CountedFigure]]
+) -> tuple[list[str], dict[str, CountedFigure]]:
+    """Return the columns that differ between rows, and the figure of each column that does not.
+
+    A single row keeps every column with a value. A column without any value is in neither.
+    """
+    known = [name for name in names if any(row[name] != CountedFigure() for row in rows)]
+    if len(rows) < 2:
+        return known, {}
+    same = {name: rows[0][name] for name in known if all(row[name] == rows[0][name] for row in rows)}
+    return [name for name in known if name not in same], same
 
 
 def sort_by_traffic(rows: Sequence[Row]) -> list[Row]:
