@@ -35,7 +35,7 @@ def test_a_header_becomes_a_variant(relu_file: Path) -> None:
         ("block =", "blok =", 4, "unknown key 'blok'; did you mean 'block'?"),
         ('["256"]', '["threads()"]', 4, "'threads()' is not allowed"),
         ('["256"]', "[]", 4, "a list of 1 to 3 expressions"),
-        ('"a kernel of a test"', '"a kernel', 3, "the header is no TOML"),
+        ('"a kernel of a test"', '"a kernel', 3, "the header is not valid TOML"),
         ('title = "a kernel of a test"', 'product = "tf32x4"', 3, "did you mean 'tf32x3'?"),
         ('title = "a kernel of a test"', 'unit = "tf32/3"', 3, "unknown key 'unit'"),
         ('title = "a kernel of a test"', 'where = ["k > 4"]', 3, "unknown name 'k'"),
@@ -45,7 +45,7 @@ def test_a_header_becomes_a_variant(relu_file: Path) -> None:
         ('title = "a kernel of a test"', 'title = "t"\n// tune = { T = "x" }', 4, "a list of whole numbers"),
         ('operator = "relu"\n// ', "", 2, "a file outside a variants folder names its operator"),
         ("// /// opbench\n", "", 1, "no opbench header"),
-        ('title = "a kernel of a test"', 'flops = "2 * n *"', 3, "flops: '2 * n *' is no expression"),
+        ('title = "a kernel of a test"', 'flops = "2 * n *"', 3, "flops: '2 * n *' is not a valid expression"),
         ("// ///\n", "", 1, "no closing line"),
     ],
 )

@@ -142,9 +142,9 @@ def test_words_reach_the_compiler(file: Path) -> None:
     [
         ("// builds_on =", "// build_on =", 19, "unknown key 'build_on'; did you mean 'builds_on'?"),
         ('title  = "blocks of 128"', 'operator = "relu"', 14, "unknown key 'operator'"),
-        ('["BLOCK < 512"]', '["BLOCK < "]', 16, "where: 'BLOCK < ' is no expression"),
-        ('["WIDE"]', '["WIDE("]', 20, "requires: 'WIDE(' is no expression"),
-        ('["BLOCK >= LEAST"]', '["BLOCK >= "]', 4, "where: 'BLOCK >= ' is no expression"),
+        ('["BLOCK < 512"]', '["BLOCK < "]', 16, "where: 'BLOCK < ' is not a valid expression"),
+        ('["WIDE"]', '["WIDE("]', 20, "requires: 'WIDE(' is not a valid expression"),
+        ('["BLOCK >= LEAST"]', '["BLOCK >= "]', 4, "where: 'BLOCK >= ' is not a valid expression"),
         ('["BLOCK < 512"]', '["BLOCK < 12"]', 16, "no combination of tune passes where"),
         ('["BLOCK < 512"]', '["WIDE"]', 16, "where: unknown name 'WIDE'"),
         ("tune.BLOCK = [256, 512]", "tune.BLOCK = []", 21, "tune.BLOCK = [] is not allowed"),
