@@ -67,8 +67,17 @@ Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage ·
 opbench compare has more exit codes: opbench compare --help."""
 
 
+FORMER_OPTIONS = {"--without": "--disable", "--leave-out": "--exclude"}
+"""Options by the names of the release before, which are still read."""
+
+
 class LazyGroup(click.Group):
     """Imports a command's module when it is used."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments of the group and of its command, with former names of options replaced."""
+        pairs = (argument.partition("=") for argument in args)
+        return super().parse_args(ctx, [FORMER_OPTIONS.get(name, name) + sign + value for name, sign, value in pairs])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*FIRST_COMMANDS, *OTHER_COMMANDS]

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from opbench.cli.options import read_sizes, size_option, variants_option
-from opbench.errors import UsageError
+from opbench.errors import OpbenchError, UsageError
+from opbench.kernels.memory_header import NO_OPERATOR
 from opbench.paths import next_command
+from opbench.running.options import CheckOptions
+
+if TYPE_CHECKING:
+    from opbench.adopting.proposal import Proposal
+
+TRIALS, TRIAL_LIMIT_S = 3, 10.0
+"""Cases on which a guessed operator is tried, and the longest time of one."""
+
+
+def _refuted(file: Path, found: Proposal, roots: tuple[Path, ...]) -> str:
+    """Return a case that shows a guessed operator to be wrong, if every case is; "" if one is right or none ran.
+
+    Where the kernel bears the operator's name and nothing was guessed, the operator stands and the kernel is wrong.
+    """
+    from opbench import api
+    from opbench.adopting.matching import words_of
+
+    is_named = set(words_of(found.kernel)) <= {*words_of(found.operator), "kernel"}
+    if found.operator == NO_OPERATOR or (is_named and not found.guesses):
+        return ""
+    try:
+        names = api.cases_checked([file], variants=roots)
+        tried_names = tuple(names[:: max(1, len(names) // TRIALS)][:TRIALS])
+        options = CheckOptions(variants=roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, cases=tried_names)
+        results = api.check([file], options)
+    except OpbenchError:  # such as no compiler: the header is proposed untried
+        return ""
+    tried = [result for result in results if result.operator == found.operator]
+    if not tried or not all(result.status in ("wrong", "failed") for result in tried):
+        return ""
+    return f"{tried[0].problem} ({tried[0].reason})"
 
 
 @click.command("adopt")
@@ -35,8 +68,9 @@ def adopt_command(
     """Propose a header for FILE.cu, derived from its kernels and its launches <<<grid, block>>>.
 
     If no operator fits, propose a header without an operator (operator = "none"). It describes the launches and the
-    buffers, so that opbench check can find memory faults and races. The command prints each guess with its evidence,
-    and each value that it could not read. It does not write a header that contradicts the file.
+    buffers, so that opbench check can find memory faults and races. A guessed operator is tried on the CPU: if every
+    case is wrong, the header is one without an operator. The command prints each guess with its evidence, and each
+    value that it could not read. It does not write a header that contradicts the file.
     """
     from opbench.adopting.adopting import adopt
     from opbench.kernels.folders import Catalog
@@ -44,6 +78,12 @@ def adopt_command(
 
     catalog = Catalog(roots)
     found = adopt(file, catalog, operator, kernel, read_sizes(sizes))
+    is_guessed = not (operator or kernel or sizes or found.contradictions)
+    if is_guessed and (why := _refuted(file, found, roots)):
+        command = next_command("adopt", file, variants=roots, operator=found.operator)
+        note = f"every case is wrong as {found.operator}, such as {why}; if the kernel should compute that: {command}"
+        found = adopt(file, catalog, NO_OPERATOR, kernel)
+        found.notes.append(note)
     why = f" ({'; '.join(found.evidence)})" if found.evidence else ""
     click.echo(f"operator: {found.operator}{why}", err=True)
     for guess in found.guesses:

@@ -40,7 +40,7 @@ class OptimiserOptions:
     decay: float = option(0.0, "Weight decay.", least=0)
     clip: float = option(0.0, "Scale the gradients down if their global norm exceeds this.", metavar="NORM", above=0)
     without: tuple[str, ...] = option(
-        (), "Disable a pass over the training graph, such as fuse_relu_backward.", metavar="PASS"
+        (), "Disable a pass over the training graph, such as fuse_relu_backward.", "--disable", metavar="PASS"
     )
     seed: int = option(0, "Seed for the order of the data and for dropout.", least=0)
 
@@ -84,7 +84,7 @@ class Recipe(OptimiserOptions):
             raise UsageError(f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit")
         for name in self.without:
             if name not in (*TRAINING_PASSES, RECOMPUTE):
-                raise UsageError(unknown("pass", name, (*TRAINING_PASSES, RECOMPUTE), where="--without"))
+                raise UsageError(unknown("pass", name, (*TRAINING_PASSES, RECOMPUTE), where="--disable"))
 
     @property
     def micro(self) -> int:

@@ -64,7 +64,7 @@ def test_without_an_operator_the_nearest_and_the_ways_on_are_named(cli: Cli, her
     assert listed and len(listed[1].split(", ")) == 3
 
 
-def test_a_header_without_an_operator_is_checked_and_not_run(cli: Cli, here: Path) -> None:
+def test_a_header_without_an_operator_is_checked_explained_and_not_run(cli: Cli, here: Path) -> None:
     text = (ADOPTED.parents[1] / "cases" / "bare" / "bias_gelu.cu").read_text()
     (here / "k.cu").write_text(text)
     before = json.loads(cli("check", "k.cu", "--memory", "--json").stdout)[0]["verdict"]["findings"]
@@ -75,8 +75,30 @@ def test_a_header_without_an_operator_is_checked_and_not_run(cli: Cli, here: Pat
     assert done.returncode == 1 and result["operator"] == "memory" and "results are not" in done.stderr
     found = [(one["kind"], one["line"] - lines) for one in result["verdict"]["findings"]]
     assert before and found == [(one["kind"], one["line"]) for one in before]
-    for command in ("run", "explain"):
-        done = cli(command, "k.cu")
-        assert done.returncode == 2 and 'operator = "none"' in done.stderr and "opbench new operator" in done.stderr
+    done = cli("run", "k.cu")
+    assert done.returncode == 2 and 'operator = "none"' in done.stderr and "opbench new operator" in done.stderr
+    explained = json.loads(cli("explain", "k.cu", "--json").stdout)
+    assert explained["case"].startswith("memory/k(") and explained["files"][0]["lines"]
     again = cli("adopt", "k.cu")
     assert again.returncode == 2 and "has an opbench header already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("kernel", "last", "operator"), [("combine", "n - 1", "none"), ("combine", "n", "add"), ("add", "n - 1", "add")]
+)
+def test_a_guessed_operator_that_every_case_refutes_is_not_adopted(
+    cli: Cli, tmp_path: Path, kernel: str, last: str, operator: str
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        f"__global__ void {kernel}(const float* a, const float* b, float* c, int n) {{\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        f"    if (i < {last}) c[i] = a[i] + b[i];\n"
+        "}\n"
+        "int main() { float *a, *b, *c; int n = 1000; cudaMalloc(&a, n * 4); cudaMalloc(&b, n * 4);\n"
+        f"cudaMalloc(&c, n * 4); {kernel}<<<(n + 255) / 256, 256>>>(a, b, c, n); }}\n"
+    )
+    done = cli("adopt", path)
+    assert done.returncode == 0 and f'operator = "{operator}"' in done.stdout
+    assert (f"opbench adopt {path.name} --operator add" in done.stderr) == (operator == "none")
+    assert 'operator = "add"' in cli("adopt", path, "--operator", "add").stdout

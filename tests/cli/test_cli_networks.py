@@ -54,13 +54,13 @@ def test_list_names_every_network_with_its_sizes() -> None:
 def test_show_has_a_line_a_node_after_the_passes() -> None:
     text = invoke("show", "lenet", "--batch", "3").stdout
     assert "relu1: fused into conv1" in text and "3×6×28×28 nchw" in text and "61,706 weights" in text
-    kept = json.loads(invoke("show", "lenet", "--without", "fuse_relu", "--json").stdout)
+    kept = json.loads(invoke("show", "lenet", "--disable", "fuse_relu", "--json").stdout)
     assert [node["name"] for node in kept["nodes"]][:2] == ["conv1", "relu1"]
 
 
 def test_run_hands_on_its_options_and_writes_the_page(seen: list[NetOptions], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = "--batch 2 --precision tf32 --layout nhwc --without fuse_relu --no-graph --compare torch --libraries"
+    words = "--batch 2 --precision tf32 --layout nhwc --disable fuse_relu --no-graph --compare torch --libraries"
     done = invoke("run", "alexnet", "--backend", "cuda", *words.split(), "--results", str(tmp_path), "--out", str(out))
     assert done.exit_code == 0, done.output
     (options,) = seen
@@ -88,7 +88,7 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
         (["run", "alexnet", "--levels", "3"], "--levels: alexnet has no such size; it has --batch 1"),
         (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; take a multiple of 16"),
         (["run", "mine.json", "--batch", "2"], "--batch: a saved network has its sizes"),
-        (["show", "lenet", "--without", "fuse"], "unknown pass 'fuse'"),
+        (["show", "lenet", "--disable", "fuse"], "unknown pass 'fuse'"),
         (["run", "lenet", "--compare", "torch", "--backend", "cpu"], "the cpu backend has no clock; leave it out"),
         (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),
     ],
@@ -187,7 +187,7 @@ def test_measuring_without_a_gpu_is_told_at_once_and_leaves_nothing(
     [
         ({"plan": Path("plan.json"), "memory_bytes": 9}, "--memory and --plan both choose the variants"),
         ({"plan": Path("plan.json"), "tune": True}, "--tune and --plan both choose the variants"),
-        ({"leave_out": ("conv2d/naive*",)}, "--leave-out excludes variants from --tune"),
+        ({"leave_out": ("conv2d/naive*",)}, "--exclude applies to --tune"),
         ({"layout": "nwhc"}, "--layout nwhc is not allowed; auto, nchw, nhwc"),
         ({"precision": "f64"}, "unknown precision 'f64'"),
     ],

@@ -138,14 +138,14 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
         (("--data", "digits", "--loss", "mse"), "--loss mse takes targets of [10]"),
         (("--data", "digits", "--clip", "0"), "0.0 is not in the range x>0"),
         (("--data", "digits", "--optimizer", "adams"), "unknown optimizer 'adams'"),
-        (("--data", "digits", "--without", "fuse"), "unknown pass 'fuse'"),
+        (("--data", "digits", "--disable", "fuse"), "unknown pass 'fuse'"),
         (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set's 1437 pictures"),
         (("--data", "digits", "--epochs", "1", "--steps", "1"), "--epochs and --steps both say when to end"),
         (
             ("--data", "digits", "--tune"),
             "--tune measures, and the cpu backend has no clock; choose from runs",
         ),
-        (("--data", "digits", "--leave-out", "conv2d/*"), "--leave-out excludes variants from --tune"),
+        (("--data", "digits", "--exclude", "conv2d/*"), "--exclude applies to --tune"),
         (("--data", "digits", "--plan", "nowhere.json"), "nowhere.json: cannot be read"),
         (
             ("--data", "digits", "--compare", "torch", "--gpus", "2"),

@@ -51,7 +51,7 @@ def offered(line: str, cwd: Path) -> set[str]:
         ("opbench list variants mat", {"matmul"}),
         ("opbench list operators ", set()),
         ("opbench net run ", set(NETWORKS)),
-        ("opbench net show unet --without ", {*PASSES, "prepare_weights"}),
+        ("opbench net show unet --disable ", {*PASSES, "prepare_weights"}),
         ("opbench run quick --backend c", {"cuda", "cpu"}),
         ("opbench explain --gpu h2", {"h200"}),
         ("opbench check my_", {"files"}),

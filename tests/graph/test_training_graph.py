@@ -201,7 +201,7 @@ def test_a_name_that_no_recipe_knows_is_refused(key: str, seen: str, nearest: st
 
 
 def test_a_pass_that_training_lacks_is_refused() -> None:
-    with refuses_name("pass", "fuse_reluu", "fuse_relu", where="--without"):
+    with refuses_name("pass", "fuse_reluu", "fuse_relu", where="--disable"):
         Recipe(without=("fuse_reluu",))
 
 

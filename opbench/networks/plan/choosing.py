@@ -59,7 +59,7 @@ def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list
     """Return the graph after the enabled passes, and what each pass changed."""
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE)):
-            raise UsageError(unknown("pass", name, known, where="--without"))
+            raise UsageError(unknown("pass", name, known, where="--disable"))
     said = []
     for name, apply in PASSES.items():
         words: list[str] = []

@@ -42,7 +42,7 @@ class ChoosingOptions:
     tune: bool = option(False, "Measure all suitable variants first, and choose the fastest for each node.")
     libraries: bool = option(False, "Also allow variants that call a library, such as cuDNN.")
     leave_out: tuple[str, ...] = option(
-        (), "Exclude variants from --tune, such as 'conv2d/naive*'; repeatable.", metavar="GLOB"
+        (), "Exclude variants from --tune, such as 'conv2d/naive*'; repeatable.", "--exclude", metavar="GLOB"
     )
     graph: bool = option(True, "Launch the nodes one by one instead of as one CUDA graph.", "--no-graph")
     parallel: bool = option(False, "Run independent branches of the network on separate CUDA streams.")
@@ -80,7 +80,7 @@ class ChoosingOptions:
         if self.plan and self.tune:
             raise UsageError("--tune and --plan both choose the variants; give only one of them")
         if self.leave_out and not self.tune:
-            raise UsageError("--leave-out excludes variants from --tune; add --tune, or remove --leave-out")
+            raise UsageError("--exclude applies to --tune; add --tune, or remove --exclude")
 
     def resolved(self) -> str:
         """Return the backend to run on; raises UsageError if it has no clock and measurements are requested."""
@@ -114,7 +114,7 @@ class NetOptions(ChoosingOptions):
         choices=LAYOUTS,
     )
     without: tuple[str, ...] = option(
-        (), "Disable a pass over the graph, such as fuse_relu.", metavar="PASS", complete="passes"
+        (), "Disable a pass over the graph, such as fuse_relu.", "--disable", metavar="PASS", complete="passes"
     )
     compare: tuple[str, ...] = option(
         (),

@@ -9,7 +9,7 @@ from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import Tensor
 
 PREPARE = "prepare_weights"
-"""The name of this optimisation in `--without`."""
+"""The name of this optimisation in `--disable`."""
 
 
 def constants(graph: Graph, node: Node) -> tuple[str, ...]:
