@@ -221,6 +221,9 @@ def machine_code(series: Series, point: Point) -> str:
 
 
 WIDTH, HEIGHT, EDGE = 440.0, 72.0, 8.0
+"""Largest size of a trend and its margin, in pixels."""
+RUN_WIDTH, FEW, LOW_HEIGHT = 48.0, 3, 40.0
+"""Width for each run; up to `FEW` runs a trend is only `LOW_HEIGHT` high."""
 LEAST_SPAN = 0.04
 """Least range of the logarithmic time axis, so that 1 % of noise does not fill the chart."""
 
@@ -236,17 +239,20 @@ def trend(series: Series) -> Markup:
     high = math.log(max(point.high_s or point.median_s or 1.0 for point in timed))
     spare = max(0.0, LEAST_SPAN - (high - low)) / 2
     low, high = low - spare, high + spare
-    across = (WIDTH - 2 * EDGE) / max(1, len(series.points) - 1)
+    gaps = max(1, len(series.points) - 1)
+    width = min(WIDTH, 2 * EDGE + RUN_WIDTH * gaps)
+    height = HEIGHT if len(series.points) > FEW else LOW_HEIGHT
+    across = (width - 2 * EDGE) / gaps
 
     def x(index: float) -> str:
         return f"{EDGE + index * across:.1f}"
 
     def y(seconds: float) -> str:
         share = (math.log(seconds) - low) / (high - low)
-        return f"{HEIGHT - EDGE - share * (HEIGHT - 2 * EDGE):.1f}"
+        return f"{height - EDGE - share * (height - 2 * EDGE):.1f}"
 
     parts = [
-        f'<line class="changed" x1="{x(i - 0.5)}" x2="{x(i - 0.5)}" y1="0" y2="{HEIGHT}">'
+        f'<line class="changed" x1="{x(i - 0.5)}" x2="{x(i - 0.5)}" y1="0" y2="{height}">'
         f"<title>{escape(words)}</title></line>"
         for i, words in series.changes
     ]
@@ -261,19 +267,20 @@ def trend(series: Series) -> Markup:
         kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
         said = escape(f"{percent_change(step.ratio)} from {tooltip_text(point)}")
         parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{said}</title>{sign}</text>')
-    parts += [_svg_mark(point, x(index), y) for index, point in enumerate(series.points)]
+    parts += [_svg_mark(point, x(index), y, height) for index, point in enumerate(series.points)]
     name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
     content = "".join(parts)
     return Markup(
-        f'<svg class="trend" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{name}">{content}</svg>'
+        f'<svg class="trend" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{name}">'
+        f"{content}</svg>"
     )
 
 
-def _svg_mark(point: Point, x: str, y: Callable[[float], str]) -> str:
+def _svg_mark(point: Point, x: str, y: Callable[[float], str], height: float) -> str:
     """Return one run's point as SVG with its numbers as a tooltip."""
     if point.median_s is None:
         said = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
-        return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'
+        return f'<text class="fallen" x="{x}" y="{height - 1:g}"><title>{said}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
     said = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (

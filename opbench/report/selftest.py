@@ -60,7 +60,9 @@ def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
         chart = detection_chart(outcome)
         svg = to_svg(chart.figure, "selftest", chart.title, chart.description, chart.points) if chart else ""
         png = to_png(chart.figure) if chart else b""
-    page = render_template("selftest.html.j2", title="Self-test", outcome=outcome, svg=svg, chart=chart)
+    page = render_template(
+        "selftest.html.j2", title="Self-test", outcome=outcome, svg=svg, chart=chart, limit=detection_limit(outcome)
+    )
     files = {"selftest.html": page.encode("utf-8"), **({"selftest.png": png} if chart else {})}
     for name, content in files.items():
         _write(folder, name, content)
@@ -119,6 +121,17 @@ def detection_chart(outcome: Selftest) -> Chart | None:
     axes.legend(loc="lower left", bbox_to_anchor=(-0.1, 1.0), ncols=2, fontsize=8, frameon=False, handletextpad=0.3)
     description = "Share of pairs that are called different, with 95 % intervals, over the slow-down injected."
     return Chart("selftest", figure, "Detected differences", description, points)
+
+
+def detection_limit(outcome: Selftest) -> str:
+    """Return which injected slow-downs a comparison with its default threshold finds; "" if none was injected."""
+    found: dict[float, tuple[int, int]] = {}
+    for seen in _detections(outcome).values():
+        for slow, (count, total) in seen.items():
+            before = found.get(slow, (0, 0))
+            found[slow] = (before[0] + count, before[1] + total)
+    parts = [f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(found.items()) if slow]
+    return f"Slow-downs that the default threshold detects: {', '.join(parts)}." if parts else ""
 
 
 def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:

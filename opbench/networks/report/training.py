@@ -105,7 +105,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
     told = [f"commit {commit}"] if commit else []
     return render_template(
         "training.html.j2",
-        title=f"{record.network} trained on {record.data.name}",
+        title=f"{record.network} trained on {Path(record.data.name).name}",
         facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *told],
         headline=headline(record),
         notes=record.told,

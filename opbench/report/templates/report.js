@@ -42,6 +42,13 @@ for (const table of document.querySelectorAll("table:not(.fallen)")) {
     }
   }
 }
+// A row of links that is wider than the screen says that there are more.
+for (const row of document.querySelectorAll("nav")) {
+  const mark = () => row.classList.toggle("more", row.scrollLeft + row.clientWidth < row.scrollWidth - 4);
+  row.addEventListener("scroll", mark, { passive: true });
+  addEventListener("resize", mark);
+  mark();
+}
 // A command is copied whole; where a page may not write the clipboard, it is selected for Ctrl-C.
 for (const command of document.querySelectorAll(".commands pre")) {
   const button = document.createElement("button");
