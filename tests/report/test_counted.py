@@ -80,6 +80,15 @@ def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:
     assert not Tags(html).open
 
 
+def test_the_costliest_accesses_are_named_with_their_variant() -> None:
+    found = rows(counted_run())
+    sectors, conflicts = traffic_columns.worst_sectors(found), traffic_columns.worst_conflicts(found)
+    assert (sectors.value, sectors.below) == (8.0, "stores of naive") and sectors.bad
+    assert conflicts.below == "shared" and conflicts.value == pytest.approx(0.97, abs=0.005)
+    clean = rows(one(access("load")))
+    assert traffic_columns.worst_sectors(clean) == traffic_columns.CountedFigure("none", value=0.0)
+
+
 def test_a_column_with_one_value_is_a_phrase_of_the_caption(tmp_path: Path) -> None:
     figure = traffic_columns.CountedFigure
     apart, same = (

@@ -8,13 +8,15 @@ from opbench.records import JSON
 from opbench.report.charts.chart import per_byte
 from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import Section
+from opbench.report.run.traffic_columns import CountedFigure, worst_conflicts, worst_sectors
 from opbench.report.terminal import rate
 from opbench.results.rows import Row
 
 
-def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, JSON]:
+def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, JSON | CountedFigure]:
     """Return one line of the table."""
-    winner, own, first = part.winner, part.best_own, part.rows[0]
+    winner, own = part.winner, part.best_own
+    sectors, conflicts = _worst_accesses(part)
     group = part.groups[0].rows if part.groups else []
     predicted = next((row for row in part.rows if row.predicted), None)
     moving, computing = times_at_peak(predicted, predicting)
@@ -37,21 +39,31 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "total": len(part.rows) - part.count("unsupported"),
         "devices": ", ".join(part.devices),
         "elsewhere": part.count("unsupported"),
-        "flops": work(first.flops, "FLOP"),
-        "bytes": units.si(first.compulsory_bytes, "B"),
-        "intensity": intensity(first).removesuffix(" FLOP/B"),
+        "sectors": sectors,
+        "conflicts": conflicts,
         "moving": units.time(moving),
         "computing": units.time(computing),
         "limit": predicted.predicted.limit if predicted and predicted.predicted else "",
         "sort": {
             "time": number(winner.time_s if winner else None),
             "share": number(winner.roof_share if winner else None),
-            "flops": number(first.flops),
-            "bytes": number(first.compulsory_bytes),
             "moving": number(moving),
             "computing": number(computing),
         },
     }
+
+
+def access_cost(part: Section) -> tuple[float, float]:
+    """Return the worst sectors over ideal and the worst share of bank conflicts, to order problems without times."""
+    sectors, conflicts = _worst_accesses(part)
+    return sectors.value or 0.0, conflicts.value or 0.0
+
+
+def _worst_accesses(part: Section) -> tuple[CountedFigure, CountedFigure]:
+    """Return the worst uncoalesced access and bank conflicts of the user's variants, or else of all variants."""
+    counted = [row for row in part.unmeasured if row.traffic]
+    rows = [row for row in counted if row.own] or counted
+    return (worst_sectors(rows), worst_conflicts(rows)) if rows else (CountedFigure(), CountedFigure())
 
 
 def times_at_peak(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
@@ -81,11 +93,6 @@ def _over_first(part: Section, own: Row | None) -> str:
 def bar_width(row: Row | None) -> str:
     """Return the width of the bar of a percentage of peak, in per cent."""
     return f"{min(100.0, 100 * row.roof_share):.0f}" if row and row.roof_share is not None else ""
-
-
-def work(value: int | None, unit: str) -> str:
-    """Format counted work; "none" for an operator that only moves data."""
-    return units.si(value, unit) if value else "none"
 
 
 def intensity(row: Row) -> str:

@@ -22,7 +22,7 @@ from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
 from opbench.report.run.listing import Listing
-from opbench.report.run.overview import overview, problem_facts
+from opbench.report.run.overview import access_cost, overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
 from opbench.report.terminal import errors
@@ -85,7 +85,12 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
     run = context.run
     rows = [row for part in parts for row in part.rows]
     anchors = anchors_of(parts)
-    lines = [overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)]
+    lines = [
+        overview(part, anchor, context.predicting)
+        for part, anchor in sorted(
+            zip(parts, anchors, strict=True), key=lambda pair: access_cost(pair[0]), reverse=True
+        )
+    ]
     page = render_template(
         "report.html.j2",
         title=run.header.title or run.header.suite or "opbench run",

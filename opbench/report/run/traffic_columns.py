@@ -247,6 +247,25 @@ def join_distinct(words: Iterable[str | None]) -> str:
 # Sentences --------------------------------------------------------------------------------------------------------
 
 
+def worst_sectors(rows: Sequence[Row]) -> CountedFigure:
+    """Return the largest number of sectors over ideal among the variants, with its variant."""
+    return _worst((excess(row, kind) or 0.0, row, kind) for row in rows for kind in _strays(row))
+
+
+def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
+    """Return the largest share of bank conflicts among the variants, with its variant."""
+    return _worst((conflict_share(row) or 0.0, row, "") for row in rows if conflicting(row))
+
+
+def _worst(found: Iterable[tuple[float, Row, str]]) -> CountedFigure:
+    value, row, kind = max(found, key=lambda item: item[0], default=(0.0, None, ""))
+    if row is None:
+        return CountedFigure("none", value=0.0)
+    text = units.ratio(value) if kind else units.percent(value)
+    where = f"{kind}s of {row.variant}" if kind else row.variant
+    return CountedFigure(text, where, f"{where}: {text} {'the ideal sectors' if kind else 'of wavefronts'}", value)
+
+
 def traffic_sentence(rows: Sequence[Row]) -> str:
     """Summarise the traffic of a problem's variants in one sentence; "" when nothing was counted."""
     counted = [row for row in best_configs(rows) if row.traffic]
