@@ -211,7 +211,8 @@ def test_results_that_fit_no_node_say_what_would(tmp_path: Path) -> None:
     folder = timed_run(tmp_path / "base", "conv2d/naive_grid3d(n=1,c=1,h=9,w=9,k=6,r=5,s=5)")
     words = ("run", "lenet", "--backend", "cpu", "--results", str(folder), "--out", str(tmp_path / "out"))
     told = str(invoke(*words).exception)
-    assert "no right and timed case there serves a node of lenet as it is" in told and "conv1 is conv2d (n=1," in told
+    assert "these results contain no correct and timed case for a node of lenet" in told
+    assert "conv1 is conv2d (n=1," in told
     assert "opbench run lenet --out DIR" in told and "opbench net run lenet --tune; without --results" in told
     assert not (tmp_path / "out").exists()
 

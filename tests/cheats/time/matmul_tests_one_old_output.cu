@@ -7,7 +7,7 @@
 // Thread 0 computes the first element of its block's tile. If the old output holds it, the whole tile is left as it is:
 // 1/1024 of the work.
 //
-// expect: wrong: right before it was timed, wrong after, over most of its own output
+// expect: wrong: correct before timing, wrong after timing, when the output was already mostly filled
 // problem: (m=2048,n=2048,k=2048)
 // twin: matmul
 extern "C" __global__ void __launch_bounds__(1024)
