@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_training_is_refused(undisturbed: Path) -> None:
         with pytest.raises(UsageError, match=f"the checkpoint has another {word} .*--out DIR") as refused:
             trainer(undisturbed, resume=True, **changed).run()  # type: ignore[arg-type]
         if word == "recipe":
-            assert '({"learning_rate": 0.002}; asked for is {"learning_rate": 0.001})' in str(refused.value)
+            assert '({"learning_rate": 0.002}; requested: {"learning_rate": 0.001})' in str(refused.value)
     with pytest.raises(UsageError, match=r"holds a training already; go on with it: --resume"):
         trainer(undisturbed).run()
 

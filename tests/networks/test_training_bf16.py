@@ -216,7 +216,7 @@ def test_a_resumed_training_goes_on_to_the_same_bits(
     again = trainer(out, recipe=recipe, resume=True)
     again.run()
     assert files(out) == files(tmp_path / "whole") and again.told == []
-    with pytest.raises(UsageError, match=r'of another recipe \({"dtype": "bf16"}; asked for is {"dtype": "f32"}\)'):
+    with pytest.raises(UsageError, match=r'another recipe \({"dtype": "bf16"}; requested: {"dtype": "f32"}\)'):
         trainer(out, recipe=recipe, resume=True, precision="f32").run()
 
 
