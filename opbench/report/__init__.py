@@ -36,6 +36,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
     The sources of variants are also searched in the extra folders `variants`. Returns the files written, the page
     first.
     """
+    from opbench.report.charts.libraries import against_libraries_chart
     from opbench.report.charts.svg import to_png
     from opbench.report.run.listing import listings
     from opbench.report.run.page import PageContext, render
@@ -45,13 +46,14 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
     with report_style():
         charts, undrawn = _charts(run, parts, measured, sheet)
         sizes = _crossovers(parts)
+        first = against_libraries_chart(parts)
         results = {r.case: r for r in run.results}
         sources = listings(run, parts, variants)
         context = PageContext(
-            run, measured, sheet, predicting, charts, undrawn, results, sizes, sources, compare_own_variants(run)
+            run, measured, sheet, predicting, charts, undrawn, results, sizes, sources, compare_own_variants(run), first
         )
         page = render(context, parts)
-        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in [*charts.values(), *sizes.values()]}
+        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in _every_chart(charts, sizes, first)}
     files = {"report.html": page.encode("utf-8"), **pictures}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,11 +66,20 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     """Return the figures of a run's report by name, such as "matmul-1"; `write_report` writes the same ones as PNG."""
+    from opbench.report.charts.libraries import against_libraries_chart
+
     with report_style():
         parts = sections(rows(run, gpu))
         measured, sheet, _ = _known_peaks(run, gpu)
         charts, _ = _charts(run, parts, measured, sheet)
-        return draw_figures({chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]})
+        every = _every_chart(charts, _crossovers(parts), against_libraries_chart(parts))
+        return draw_figures({chart.name: chart for chart in every})
+
+
+def _every_chart(
+    charts: Mapping[tuple[str, str], Chart], sizes: Mapping[str, Chart], first: Chart | None
+) -> list[Chart]:
+    return [*([first] if first else []), *charts.values(), *sizes.values()]
 
 
 def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:

@@ -73,6 +73,8 @@ class PageContext:
     """Annotated sources by operator and problem."""
     own: Sequence[VariantComparison] = ()
     """The user's variants compared with each other."""
+    against: Chart | None = None
+    """The chart of the speedups over the library, the first of the page."""
 
     @property
     def timed(self) -> bool:
@@ -103,6 +105,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
+        against=context.against.drawn("against") if context.against else None,
         overview=lines,
         marks=footnote_marks(str(line["above"]) for line in lines),
         with_overview=len(parts) > 1 or (context.timed and bool(parts)),

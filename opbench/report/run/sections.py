@@ -74,6 +74,13 @@ class Section:
         return sum(row.status == status for row in self.rows)
 
 
+def own_and_library(part: Section) -> tuple[Row, Row] | None:
+    """Return the best own variant and the fastest library of a problem's first precision class; None without both."""
+    ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
+    library = next((row for row in ranked if row.library), None)
+    return (part.best_own, library) if part.best_own is not None and library is not None else None
+
+
 def sections(rows: Sequence[Row]) -> list[Section]:
     """Return the sections in the run's order, problems of one operator together."""
     keys: dict[tuple[str, str], list[Row]] = {}

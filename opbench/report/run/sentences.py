@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from opbench import units
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.report.run.predicted_bound import predicted_text, with_article
-from opbench.report.run.sections import STATUSES, Group, Section, best_configs
+from opbench.report.run.sections import STATUSES, Group, Section, best_configs, own_and_library
 from opbench.report.run.winner_lead import first_and_next, ratio_text
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, tied
@@ -50,11 +50,9 @@ def against_libraries(parts: Iterable[Section]) -> str:
     """Return how often the best own variant beats the fastest library; "" with fewer than two comparable problems."""
     counts = {"own": 0, "library": 0, "tie": 0}
     for part in parts:
-        ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
-        library = next((row for row in ranked if row.library), None)
-        if part.best_own is None or library is None:
+        if (pair := own_and_library(part)) is None:
             continue
-        first, second = sorted((part.best_own, library), key=lambda row: row.time_s or 0.0)
+        first, second = sorted(pair, key=lambda row: row.time_s or 0.0)
         counts["tie" if tied(first, second) else "library" if first.library else "own"] += 1
     if sum(counts.values()) < 2:
         return ""

@@ -1,0 +1,85 @@
+"""The first chart of a page: how much faster than the library the best own variant of each problem is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from opbench import units
+from opbench.report.charts.chart import COLOURS, Chart, shorten
+from opbench.report.charts.svg import INK, MUTED
+from opbench.report.run.sections import Section, own_and_library
+from opbench.report.run.winner_lead import ratio_over
+from opbench.results.rows import Row, tied
+from opbench.timing.stats import Ratio
+
+LEAST, MOST = 4, 40
+"""Fewest and most problems that are drawn; of more problems the chart shows the slowest and the fastest half."""
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
+FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
+
+
+def against_libraries_chart(parts: Sequence[Section]) -> Chart | None:
+    """Draw each problem's speedup over the library with its 95 % interval, the largest first.
+
+    Returns None for fewer than `LEAST` problems with a time of both.
+    """
+    found = [
+        (ratio, part, own, library)
+        for part in parts
+        if (pair := own_and_library(part)) is not None
+        for own, library in [pair]
+        if (ratio := ratio_over(own, library)) is not None
+    ]
+    found.sort(key=lambda entry: -entry[0].value)
+    total = len(found)
+    if total < LEAST:
+        return None
+    shown = found if total <= MOST else [*found[: MOST // 2], *found[-MOST // 2 :]]
+    height = 0.75 + 0.2 * len(shown)
+    figure = Figure(figsize=(8.0, height))
+    axes = figure.add_axes((0.36, 0.45 / height, 0.5, 1 - 0.55 / height))
+    points: dict[str, str] = {}
+    for place, (ratio, part, own, library) in enumerate(shown):
+        first, second = sorted((own, library), key=lambda row: row.time_s or 0.0)
+        colour = TIE if tied(first, second) else FASTER if ratio.value > 1 else SLOWER
+        axes.plot([1, ratio.value], [place, place], "-", color=colour, linewidth=1.0, alpha=0.5)
+        axes.plot([ratio.low, ratio.high], [place, place], "-", color=INK, linewidth=1.4)
+        axes.plot(ratio.value, place, "o", color=colour, markersize=6, gid=f"p{place}")
+        points[f"p{place}"] = _tooltip(ratio, part, own, library)
+        axes.annotate(
+            units.ratio(ratio.value), (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            textcoords="offset points", va="center", fontsize=9, color=colour, annotation_clip=False,
+        )  # fmt: skip
+    axes.axvline(1, color=INK, linewidth=1.2)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [value for value in TICKS if low <= value <= high]
+    axes.set_xticks(ticks, [f"{value:g}×" for value in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("speedup of the best own variant over the library (right of 1×: faster)")
+    axes.set_yticks(range(len(shown)), [shorten(f"{part.operator}{part.problem}", 34) for _, part, _, _ in shown])
+    for text in axes.get_yticklabels():
+        text.set_parse_math(False)
+        text.set_fontsize(8.5)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.grid(True, axis="x")
+    left_out = f" Of {total} problems, the {MOST // 2} largest and the {MOST // 2} smallest." if total > MOST else ""
+    return Chart(
+        "libraries",
+        figure,
+        "Speedup over the library",
+        f"The speedup of the best own variant over the library on {len(shown)} problems. The table has the numbers.",
+        points,
+        f"Blue: faster. Orange: slower. Grey: a tie. Black: the 95 % interval.{left_out}",
+    )
+
+
+def _tooltip(ratio: Ratio, part: Section, own: Row, library: Row) -> str:
+    ends = f"[{units.ratio(ratio.low)}, {units.ratio(ratio.high)}]"
+    return (
+        f"{part.operator}{part.problem}: {own.variant} {units.time(own.time_s)}, {library.variant} "
+        f"{units.time(library.time_s)}, {units.ratio(ratio.value)} {ends}"
+    )

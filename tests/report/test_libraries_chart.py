@@ -1,0 +1,46 @@
+"""The chart of speedups over the library: its order, its colours, and when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opbench.report import write_report
+from opbench.report.charts.libraries import FASTER, SLOWER, TIE, against_libraries_chart
+from opbench.report.run.sections import sections
+from opbench.results.files import Run
+from opbench.results.rows import rows
+from support.builders.runs import result, run
+
+
+def compared(ratios: list[float]) -> Run:
+    """A run with one problem for each speedup over the library."""
+    found = []
+    for number, ratio in enumerate(ratios):
+        problem = {"problem": f"(n={number})"}
+        found += [result("own", 1e-3, **problem), result("torch", 1e-3 * ratio, library=True, **problem)]
+    return run(found)
+
+
+def test_the_largest_speedup_is_first_and_colours_tell_who_is_faster() -> None:
+    chart = against_libraries_chart(sections(rows(compared([0.5, 3.0, 1.0001, 2.0]))))
+    assert chart is not None
+    axes = chart.figure.axes[0]
+    dots = {line.get_gid(): line.get_color() for line in axes.lines if line.get_gid()}
+    assert dots == {"p0": FASTER, "p1": FASTER, "p2": TIE, "p3": SLOWER}
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "relu(n=1)",
+        "relu(n=3)",
+        "relu(n=2)",
+        "relu(n=0)",
+    ]
+    assert "torch" in chart.points["p0"] and "3.00×" in chart.points["p0"]
+
+
+def test_the_chart_comes_before_the_first_table(tmp_path: Path) -> None:
+    files = [path.name for path in write_report(compared([0.5, 3.0, 1.1, 2.0]), tmp_path)]
+    html = (tmp_path / "report.html").read_text()
+    assert "libraries.png" in files and html.index("Speedup over the library") < html.index("<table")
+
+
+def test_three_problems_need_no_chart() -> None:
+    assert against_libraries_chart(sections(rows(compared([0.5, 3.0, 2.0])))) is None
