@@ -222,5 +222,5 @@ def test_a_cpu_page_begins_with_the_users_kernel_and_draws_no_roofline(tmp_path:
     html = page(found, tmp_path)
     names = re.findall(r'<tr data-name="(\w+)', html)
     assert names[0] == found.results[-1].variant and "<svg" not in html.split("<main>")[1].split("<table")[0]
-    assert "holds no result" not in html and "holds no result" in page(run([], backend="cpu"), tmp_path / "empty")
+    assert "has no results" not in html and "has no results" in page(run([], backend="cpu"), tmp_path / "empty")
     assert "findings" not in html.split("<thead>", 1)[1].split("</thead>", 1)[0] and not Tags(html).open
