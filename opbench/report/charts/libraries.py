@@ -17,7 +17,7 @@ from opbench.timing.stats import Ratio
 
 LEAST, MOST = 4, 40
 """Fewest and most problems that are drawn; of more problems the chart shows the slowest and the fastest half."""
-TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20, 50, 100)
 FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
 
 
