@@ -69,7 +69,7 @@ def test_a_case_is_found_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("relu", "'relu' is no case"),
+        ("relu", "'relu' is not a case name"),
         ("relu/scalar", "is not a case name; an example is"),
         ("relo/scalar(n=3)", "did you mean 'relu'"),
         ("relu/scaler(n=3)", "did you mean 'scalar'"),

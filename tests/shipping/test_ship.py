@@ -250,7 +250,7 @@ def test_a_folder_that_is_there_is_replaced_when_asked_and_only_one_of_ours(tmp_
     out.mkdir()
     (out / "mine").write_text("precious")
     for options in (plain, replacing):
-        with pytest.raises(UsageError, match="is there"):
+        with pytest.raises(UsageError, match="lib: exists"):
             ship_library(options)
     assert [path.name for path in tmp_path.rglob("*")] == ["lib", "mine"]
     (out / "mine").rename(tmp_path / "mine")
