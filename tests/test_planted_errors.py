@@ -207,7 +207,7 @@ def another_mask(patch: pytest.MonkeyPatch) -> None:
 
 def mask_of_the_step_before(patch: pytest.MonkeyPatch) -> None:
     """The backward pass reads the counter that the step has begun with."""
-    original = training.differentiated
+    original = training.append_backward
 
     def differentiated(graph: Graph, *rest: object) -> tuple[Graph, dict[str, str]]:
         whole, found = original(graph, *rest)  # type: ignore[arg-type]

@@ -197,7 +197,7 @@ def test_a_terminal_is_cleared_before_each_check(tmp_path: Path) -> None:
     [
         (("one.cu", "--json"), ("--watch and --json", "check without one")),
         (("one.cu", "--sarif", "x.sarif"), ("--watch and --sarif",)),
-        (("relu",), ("'relu' is no FILE.cu",)),
+        (("relu",), ("'relu' is not a .cu file",)),
         ((), ("name them",)),
         (("none.cu",), ("none.cu: no such file", "opbench new variant")),
     ],
