@@ -12,8 +12,8 @@ from opbench.networks.records.network import FILE, Record, Times, batch, read_ne
 from opbench.networks.report import phrases
 
 HEAD = (
-    "| network, batch, precision, GPU | opbench | fastest PyTorch | speedup "
-    "| call from Python | PyTorch's | peak memory, % of PyTorch's least |\n"
+    "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup "
+    "| one call from Python | PyTorch's call | memory, % of PyTorch's |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
 
