@@ -33,7 +33,7 @@ ARGUMENTS = tuple(ctypes.c_void_p(0) for _ in range(4))
 class UnlaunchedRunner(CudaRunner):
     """Everything of a case's runner but its kernels."""
 
-    def _made(self, addresses: object) -> MovableLaunch:
+    def _make_launch(self, addresses: object) -> MovableLaunch:
         if self._launch is None:
             problem = self.case.problem
             tensors = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
