@@ -36,7 +36,7 @@ def expand(tmp_path: Path, text: str, backend: str = "cpu") -> list[str]:
         ("[[run]]", "[[runs]]", "unknown key 'runs'; did you mean 'run'?"),
         ("[[run]]", "[timing]\nbudget = 1\n[[run]]", "unknown timing key 'budget'; did you mean 'budget_s'?"),
         ("[[run]]", 'timing.mode = "warm"\n[[run]]', 'timing.mode = "warm" is not allowed; one of cold, hot, graph'),
-        ("[{ n = 5 }]", "[", "is not valid TOML"),
+        ("[{ n = 5 }]", "[", "not valid TOML"),
         ("problems = [{ n = 5 }]", "", "has no problem"),
     ],
 )
