@@ -343,6 +343,22 @@ class SizesRead:
         self.proposal.guesses.append(Guess(axis, str(value), (why,)))
         return True
 
+    def _contradict_other_sizes(self, parameter: Parameter, axis: str) -> None:
+        """Refuse one size for an axis where another launch of the kernel gives another."""
+        launches = [one for one in self.program.launches if one.kernel == self.read.kernel.name] if self.program else []
+        for launch in launches[1:]:
+            for other, argument in self._given(launch):
+                if other == parameter and self._value(argument) not in (None, self.fixed.get(axis)):
+                    text = f"another launch gives the kernel another {parameter.name}"
+                    self.proposal.contradictions.append(Contradiction("launch", axis, text))
+                    return
+
+    def _value(self, part: Sequence[Token]) -> int | None:
+        try:
+            return self.program.value(part) if self.program else None
+        except Unreadable:
+            return None
+
     def _fix_where_the_kernel_does(self) -> None:
         """Require the size of an axis whose argument is a constant that the kernel's own code uses, too."""
         for parameter, argument in self._given():
@@ -399,6 +415,7 @@ class SizesRead:
             axis = match.axes.get(parameter.name, "")
             if axis in tensor_axes(match.problem) and axis not in self.fixed:
                 self._fix(axis, argument, "the grid is made for this size")
+                self._contradict_other_sizes(parameter, axis)
         if not self.fixed:
             text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
             strides = LOOPS & self.read.facts.names and "blockDim" in self.read.facts.names and _listed(grid) == ["1"]

@@ -950,3 +950,19 @@ def test_an_unsigned_type_has_the_bytes_of_its_own_name(tmp_path: Path) -> None:
         " twist<<<1, 64>>>(p, n); }\n"
     )
     assert 'p = { type = "u8", elements = "n"' in adopt(path, CATALOG).text
+
+
+def test_a_kernel_that_is_launched_with_two_sizes_is_given_neither(tmp_path: Path) -> None:
+    text = (
+        "__global__ void softmax(const float* x, float* y, int n) { float most = x[0], total = 0;\n"
+        "for (int i = 1; i < n; ++i) most = fmaxf(most, x[i]);\n"
+        "for (int i = 0; i < n; ++i) total += expf(x[i] - most);\n"
+        "if (threadIdx.x < n) y[threadIdx.x] = expf(x[threadIdx.x] - most) / total; }\n"
+        "int main() { int few = 4, many = 64; float *x, *y; cudaMalloc(&x, 256); cudaMalloc(&y, 256);\n"
+        "softmax<<<1, 256>>>(x, y, few);\nsoftmax<<<1, 256>>>(x, y, MANY);\n}\n"
+    )
+    path = tmp_path / "k.cu"
+    path.write_text(text.replace("MANY", "few"))
+    assert "cols == 4" in propose(path, ALL_OPERATORS).requires and not propose(path, ALL_OPERATORS).contradictions
+    path.write_text(text.replace("MANY", "many"))
+    assert [(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions] == [("launch", "cols")]
