@@ -176,6 +176,8 @@ def check_command(
         backends.prepare(options.backend)  # compiles in the background while Python imports modules
     with progress_on_stderr() as tell:
         results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=tell, note=on_note)
+    for text in _doubts(results, targets):
+        on_note(text)
     from opbench.export.sarif import faults, notes, sarif
 
     noted = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
@@ -187,6 +189,21 @@ def check_command(
         wrong = len(found) - len(noted)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
+
+
+def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
+    """Return a note for each file without a header most of whose cases are wrong: its operator was guessed."""
+    from opbench.running.memory import OPERATOR as MEMORY
+    from opbench.running.targets import is_bare
+
+    found = []
+    for target in targets:
+        own = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
+        wrong = sum(result.status == "wrong" for result in own)
+        if is_bare(target) and 2 * wrong > len(own):
+            command = next_command("check", target, memory=True)
+            found.append(f"{target} was taken for {own[0].operator}; if it computes something else: {command}")
+    return found
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:

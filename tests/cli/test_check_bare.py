@@ -169,3 +169,18 @@ def test_the_assumed_end_of_a_buffer_is_no_fault(cli: Cli, here: Path) -> None:
     done = cli("check", "far.cu", "--json")
     (result,) = json.loads(done.stdout)
     assert (done.returncode, result["status"]) == (3, "unsupported")
+
+
+def test_a_guessed_operator_is_named_where_most_cases_are_wrong(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "combine.cu"
+    text = (
+        "__global__ void combine(const float* a, const float* b, float* c, int n) {\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "    if (i < n - LESS) c[i] = a[i] + b[i];\n}\n"
+        "int main() { float *a, *b, *c; int n = 1000; cudaMalloc(&a, n * 4); cudaMalloc(&b, n * 4);\n"
+        "cudaMalloc(&c, n * 4); combine<<<(n + 255) / 256, 256>>>(a, b, c, n); }\n"
+    )
+    for less, doubted in (("1", True), ("0", False)):
+        path.write_text(text.replace("LESS", less))
+        done = cli("check", path, "--cpu-only", "--random", "0")
+        assert ("combine.cu was taken for add" in done.stderr and "--memory" in done.stderr) == doubted, done.stderr
