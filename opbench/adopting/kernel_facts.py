@@ -108,7 +108,7 @@ def _index_values(body: Sequence[Token]) -> dict[str, str]:
 def _formula(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[str, bool, tuple[str, ...]]:
-    """What all stores to pointers have in common, whether an element moves to another index, and where it was."""
+    """Return the formula that all stores share, whether an element moves, and the indices it is read at."""
     loaded: dict[str, tuple[str, str]] = {}
     changed = _changed(body)
     seen: set[tuple[str, bool]] = set()

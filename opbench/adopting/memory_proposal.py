@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -491,21 +491,23 @@ class _Writer:
 
     def _is_read_first(self, name: str) -> bool:
         """Whether the first kernel that has a pointer reads what lies there."""
-        for read in self.reads:
-            for parameter, given in read.pairs:
-                if parameter.is_pointer and self.program.pointer(given) == name:
-                    atomic = any(name.startswith("atomic") for name in read.facts.names)
-                    return atomic or parameter.name in read.facts.read or parameter.name not in read.facts.stored
+        for read, pointer in self._uses(name):
+            atomic = any(used.startswith("atomic") for used in read.facts.names)
+            return atomic or pointer in read.facts.read or pointer not in read.facts.stored
         return True
 
     def _is_only_read(self, name: str) -> bool:
         """Return whether every kernel that gets a buffer reads it, and none writes to it."""
         return all(
-            parameter.name in read.facts.read and parameter.name not in read.facts.stored
-            for read in self.reads
-            for parameter, given in read.pairs
-            if parameter.is_pointer and self.program.pointer(given) == name
+            pointer in read.facts.read and pointer not in read.facts.stored for read, pointer in self._uses(name)
         )
+
+    def _uses(self, name: str) -> Iterator[tuple[KernelRead, str]]:
+        """Yield each kernel that gets a buffer, in order of launch, and the parameter that points to it."""
+        for read in self.reads:
+            for parameter, given in read.pairs:
+                if parameter.is_pointer and self.program.pointer(given) == name:
+                    yield read, parameter.name
 
     def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
         """The buffer that an argument points to, one of its own where none is known, and the argument in the header."""

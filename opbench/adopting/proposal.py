@@ -332,11 +332,8 @@ class SizesRead:
 
     def _fix(self, axis: str, part: Sequence[Token], why: str) -> bool:
         """Require the size that an expression is; whether it is a number."""
-        try:
-            value = self.program.value(part) if self.program else 0
-        except Unreadable:
-            return False
-        if value < 1:
+        value = self._value(part)
+        if value is None or value < 1:
             return False
         self.fixed[axis] = value
         self._require(f"{axis} == {value}")
@@ -354,6 +351,7 @@ class SizesRead:
                     return
 
     def _value(self, part: Sequence[Token]) -> int | None:
+        """Return the number that an expression of the host is; None if it cannot be read."""
         try:
             return self.program.value(part) if self.program else None
         except Unreadable:

@@ -78,8 +78,7 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     traced = _traced(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
     if isinstance(traced, str):
         raise UsageError(f"{plan.path}: unsupported on the cpu backend: {traced}")
-    home = str(plan.path.resolve())
-    moved = traced.trace.traffic.renamed(lambda file: home if Path(file).name == plan.path.name else file)
+    moved = traced.trace.traffic.renamed(lambda file: _own_file(file, plan))
     return moved, [one for one in traced.findings if not _depends_on_contents(one, plan)]
 
 
@@ -145,12 +144,14 @@ def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> 
     """Return the finding with the user's file, if an edited copy of the file was compiled."""
     if source is None:
         return finding
+    related = tuple(replace(one, file=_own_file(one.file, plan)) for one in finding.related)
+    file, kernel_file = _own_file(finding.file, plan), _own_file(finding.kernel_file, plan)
+    return replace(finding, file=file, kernel_file=kernel_file, related=related)
 
-    def home(file: str) -> str:
-        return str(plan.path.resolve()) if file and Path(file).name == plan.path.name else file
 
-    related = tuple(replace(one, file=home(one.file)) for one in finding.related)
-    return replace(finding, file=home(finding.file), kernel_file=home(finding.kernel_file), related=related)
+def _own_file(file: str, plan: MemoryPlan) -> str:
+    """Return the user's file in place of an edited copy of it; other files as they are."""
+    return str(plan.path.resolve()) if Path(file).name == plan.path.name else file
 
 
 def _guard_damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:

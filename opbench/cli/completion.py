@@ -14,7 +14,7 @@ from opbench.paths import shipped
 Completions = list[CompletionItem]
 
 LISTS = ("operators", "variants", "suites", "cases")
-"""What `opbench list` lists."""
+"""The kinds of things that `opbench list` prints."""
 
 
 def starting(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:

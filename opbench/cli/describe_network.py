@@ -51,7 +51,7 @@ def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
     }
 
 
-def print_network_description(told: Mapping[str, Any]) -> None:
+def print_network_description(description: Mapping[str, Any]) -> None:
     """Print one line per node, what the passes did, and the sums."""
     from opbench import units
     from opbench.report.columns import align_columns
@@ -66,16 +66,17 @@ def print_network_description(told: Mapping[str, Any]) -> None:
             units.si(node["bytes"], "B"),
             node["problem"],
         )
-        for node in told["nodes"]
+        for node in description["nodes"]
     ]
     head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
     for line in align_columns(head, rows, left=(0, 1, 2, 6)):
         click.echo(line)
-    for step in told["passes"]:
+    for step in description["passes"]:
         off = "" if step["on"] else " (off)"
         click.echo(f"{step['name']}{off}: {'; '.join(step['said']) or 'nothing to do'}")
     click.echo(
-        f"{told['network']}: {len(told['nodes'])} nodes, {told['weights']:,} weights "
-        f"({units.si(told['weights_bytes'], 'B')}), {units.si(told['flops'], 'FLOP')}; activations "
-        f"{units.si(told['peak_bytes'], 'B')} at the peak, {units.si(told['naive_bytes'], 'B')} without sharing"
+        f"{description['network']}: {len(description['nodes'])} nodes, {description['weights']:,} weights "
+        f"({units.si(description['weights_bytes'], 'B')}), {units.si(description['flops'], 'FLOP')}; activations "
+        f"{units.si(description['peak_bytes'], 'B')} at the peak, "
+        f"{units.si(description['naive_bytes'], 'B')} without sharing"
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from opbench.adopting.memory_plan import MemoryPlan
+    from opbench.gpu.limits.ceilings import Ceilings
+    from opbench.gpu.limits.occupancy import DeviceLimits
     from opbench.insight.summary import TrafficSummary
     from opbench.kernels.folders import Catalog
     from opbench.results.own_variants import VariantComparison
@@ -115,6 +117,8 @@ def _explain_all(
     names: Sequence[str], pattern: str, gpu: str, catalog: Catalog, run_folder: Path | None
 ) -> list[Explained]:
     """Explain each target: a case, or the launches of a file that no operator fits."""
+    from opbench.gpu.limits.ceilings import committed_ceilings
+    from opbench.gpu.limits.products import product
     from opbench.running.targets import bare_file, case_of, cases_to_compare
 
     def note(text: str) -> None:
@@ -133,24 +137,25 @@ def _explain_all(
     for name, case in cases.items():
         if case.name != name and not pattern:
             note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")
+    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
+    limits = stands_for.limits if stands_for else None
     return [
-        _explain_launches(plans[name].reduced, gpu, note)
+        _explain_launches(plans[name].reduced, ceilings, limits, note)
         if name in plans
-        else _explain(cases[name], gpu, catalog, run_folder)
+        else _explain(cases[name], gpu, ceilings, limits, catalog, run_folder)
         for name in names
     ]
 
 
-def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> Explained:
+def _explain(
+    case: Case, gpu: str, ceilings: Ceilings, limits: DeviceLimits | None, catalog: Catalog, run_folder: Path | None
+) -> Explained:
     from opbench.checking.checking import trace_case
     from opbench.gpu.compile.resources import Resources, resources_of
-    from opbench.gpu.limits.ceilings import committed_ceilings
-    from opbench.gpu.limits.products import product
     from opbench.insight.explain import explain
     from opbench.insight.subject import Subject
 
-    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
-    traffic, findings = trace_case(case, stands_for=stands_for.limits if stands_for else None)
+    traffic, findings = trace_case(case, stands_for=limits)
     if run_folder is not None:
         _store_traffic(case, traffic, run_folder)
     _, compiled = next(resources_of([case], gpu), (0, Resources()))
@@ -167,23 +172,22 @@ def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) ->
     )
 
 
-def _explain_launches(plan: MemoryPlan, gpu: str, note: Callable[[str], None]) -> Explained:
+def _explain_launches(
+    plan: MemoryPlan, ceilings: Ceilings, limits: DeviceLimits | None, note: Callable[[str], None]
+) -> Explained:
     """Explain a file's own launches: no operator says what they must move."""
     from opbench.checking.checking import SEED
     from opbench.checking.memory import trace_memory
-    from opbench.gpu.limits.ceilings import committed_ceilings
-    from opbench.gpu.limits.products import product
     from opbench.insight.explain import explain
     from opbench.insight.subject import Subject
 
     for text in plan.notes:
         note(text)
-    stands_for = product(gpu)
-    traffic, findings = trace_memory(plan, SEED, stands_for.limits if stands_for else None)
+    traffic, findings = trace_memory(plan, SEED, limits)
     operator, _, rest = plan.name.partition("/")
     problem = rest.removeprefix(plan.path.stem)
     subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
-    explanation = explain(subject, traffic, findings, _sources(plan.path.resolve(), traffic), committed_ceilings(gpu))
+    explanation = explain(subject, traffic, findings, _sources(plan.path.resolve(), traffic), ceilings)
     return Explained(operator, problem, plan.path.stem, "", plan.path, explanation, traffic)
 
 

@@ -79,11 +79,11 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
     options = replace(options, sizes=chosen_sizes(options.network, sizes))
     graph, passes = apply_enabled_passes(make_graph(options), options)
     graph, layouts = convert_layouts(graph, options, {})
-    told = describe(graph, [*passes, layouts])
+    description = describe(graph, [*passes, layouts])
     if as_json:
-        click.echo(json.dumps(told, indent=1))
+        click.echo(json.dumps(description, indent=1))
     else:
-        leave(0, lambda: print_network_description(told))
+        leave(0, lambda: print_network_description(description))
 
 
 @net_command.command("run")
