@@ -89,9 +89,9 @@ def adopt_command(
     is_guessed = not (operator or kernel or sizes or found.contradictions)
     if is_guessed and (why := _refuted(file, found, roots)):
         command = next_command("adopt", file, variants=roots, operator=found.operator)
-        note = f"most cases are wrong as {found.operator}, such as {why}; if the kernel should compute that: {command}"
+        refuted = f"most cases are wrong or fail as {found.operator}, such as {why}"
         found = adopt(file, catalog, NO_OPERATOR, kernel)
-        found.notes.append(note)
+        found.notes.append(f"{refuted}; if the kernel should compute that: {command}")
     why = f" ({'; '.join(found.evidence)})" if found.evidence else ""
     click.echo(f"operator: {found.operator}{why}", err=True)
     for guess in found.guesses:
