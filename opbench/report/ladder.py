@@ -39,10 +39,11 @@ def ladder_readme(
     if not measured:
         lines += ["No committed run has measured it yet.", ""]
     lines += [
-        "A variant is a file of this folder, or a table in the header of one. The header says how it is tuned and "
-        "launched, the comment below it why it is faster and what limits it.",
+        "A variant is one file in this folder, or one `[variant.NAME]` table in the header of a file. The header names "
+        "the launches and the tunable parameters. The comment below the header says why the variant is faster and "
+        "what limits it.",
         "",
-        f"*Written by `opbench ladder`.{_repeat([run for run, _, _ in measured])}*",
+        f"*`opbench ladder` writes this page.{_repeat([run for run, _, _ in measured])}*",
     ]
     return "\n".join(lines) + "\n"
 
@@ -50,7 +51,7 @@ def ladder_readme(
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the Markdown table for variants/README.md: each ladder's start, its best variant, and the library."""
     lines = [
-        "| ladder | problem | starts at | best variant | | of peak | × the start | × the library |",
+        "| operator | problem | first variant | fastest variant | GPU time, rate | of peak | vs first | vs library |",
         "|---|---|--:|---|--:|--:|--:|--:|",
     ]
     for operator in operators:
@@ -105,13 +106,11 @@ def in_order(variants: Sequence[Variant]) -> list[Variant]:
 
 def _introduction(operator: str, variants: Sequence[Variant]) -> str:
     own = [v for v in variants if not v.is_library]
-    libraries = [v for v in variants if v.is_library]
-    beside = f", compared with {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
-    ways = "1 way" if len(own) == 1 else f"{len(own)} ways"
-    return (
-        f"{ways} to write `{operator}`, from the plainest up{beside}. A variant keeps what the one it builds on does "
-        "and changes one mechanism."
-    )
+    libraries = [f"`{v.name}`" for v in variants if v.is_library]
+    count = "1 variant" if len(own) == 1 else f"{len(own)} variants, from the simplest to the fastest"
+    steps = " Each variant improves one mechanism of the variant that it builds on." if len(own) > 1 else ""
+    compared = f" They are compared with the library: {', '.join(libraries)}." if libraries else ""
+    return f"`{operator}` has {count}.{steps}{compared}"
 
 
 def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -> list[MeasuredRun]:
@@ -146,7 +145,15 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
     """Return a tree of which variant builds on which, then a table per layout: each variant's purpose and speedup."""
     if not variants:
         return []
-    where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
+    where = (
+        [
+            "A speedup is the time of the previous variant divided by the time of this variant, each with its fastest "
+            f"config. The problem is `{measured[0][1]}` unless the cell names another one.",
+            "",
+        ]
+        if measured
+        else []
+    )
     lines = [
         "## Variants",
         "",
@@ -154,8 +161,7 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
         *_variant_tree(variants),
         "```",
         "",
-        f"Best config against best config.{where}",
-        "",
+        *where,
     ]
     for layout in layouts or [""]:
         served = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
@@ -204,7 +210,7 @@ def _variant_tree(variants: Sequence[Variant]) -> list[str]:
 
 
 def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
-    """Return a variant's speedup, such as "**1.43×** `register_tile_2d`"; "" if it was not measured."""
+    """Return a variant's speedup, such as "**1.43×** over `register_tile_2d`", or "not measured"."""
     for number, (_, problem, found) in enumerate(measured):
         row = _best_config(found, variant.name)
         if row is None:
@@ -213,12 +219,11 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
         if variant.is_library:
             return f"{units.time(row.time_s)}{there}"
         if row.speedups.over_rung is None:
-            return f"{'Where it starts' if not variant.builds_on else 'Its base was not measured'}: " + (
-                f"{units.time(row.time_s)}{there}"
-            )
+            first = f"previous variant `{variant.builds_on}` not measured" if variant.builds_on else "first variant"
+            return f"{units.time(row.time_s)}{there} ({first})"
         slower = ", slower here" if row.speedups.over_rung < 0.995 else ""
-        return f"**{units.ratio(row.speedups.over_rung)}** `{variant.builds_on}`{there}{slower}"
-    return ""
+        return f"**{units.ratio(row.speedups.over_rung)}** over `{variant.builds_on}`{there}{slower}"
+    return "not measured" if measured else "–"
 
 
 def _best_config(found: Sequence[Row], variant: str) -> Row | None:
@@ -232,11 +237,11 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
     lines = [
         f"## `{problem}`",
         "",
-        f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
+        f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory bytes. Measured on {_cell(gpu)}, run "
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_peak_text(run)}",
         "",
         *_chart(run, first.operator, problem),
-        "| variant | median | rate | of peak | vs previous | vs library | best config |",
+        "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
     for variant in variants:
@@ -267,7 +272,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     if not picture.is_file():
         return []
     link = f"../../reports/{picture.relative_to(reports).as_posix()}"
-    return [f"![Every variant at `{problem}` under what the GPU allows]({link})", ""]
+    return [f"![The variants at `{problem}` and the measured peak of the GPU]({link})", ""]
 
 
 def _peak_text(run: Run) -> str:
@@ -277,13 +282,13 @@ def _peak_text(run: Run) -> str:
         f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",
     ]
     words = ", ".join(k for k in known if k)
-    return f"Peaks measured: {words}." if words else "No peak was measured."
+    return f"Measured peaks: {words}." if words else "No peak was measured."
 
 
 def _repeat(runs: Sequence[Run]) -> str:
     """Return the commands that repeat the runs."""
     suites = dict.fromkeys(run.header.suite for run in runs if run.header.suite)
-    return f" Repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
+    return f" To repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
 
 
 def _cell(text: str) -> str:

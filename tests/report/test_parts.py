@@ -118,10 +118,10 @@ def test_a_page_says_how_often_the_library_is_beaten(tmp_path: Path) -> None:
     assert against_libraries(sections(rows(relu_run()))) == "", "one problem says so itself"
 
 
-def test_a_share_says_of_which_roof_it_is_where_a_table_has_several(tmp_path: Path) -> None:
+def test_a_share_names_its_peak_where_a_table_has_several(tmp_path: Path) -> None:
     found = matmul_run((2048,))
     page = write_report(found, tmp_path / "one", "h200")[0].read_text()
-    assert '<div class="sub">of ' not in page, "all are of one roof"
+    assert '<div class="sub">of ' not in page, "all shares are of one peak"
     shown = next(r for r in found.results if r.variant == "warp_tiled" and r.config == {"TILE": 16})
     split, found.ceilings = (
         replace(shown, unit="tf32/3"),
@@ -148,14 +148,14 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
 
 
-def test_every_variant_says_what_it_bought() -> None:
+def test_every_variant_shows_its_speedup() -> None:
     text = ladder_readme("relu", "", LADDER, [relu_run()])
     variants = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
     assert [line.split("`")[1] for line in variants] == [v.name for v in in_order(LADDER)]
-    assert variants[0].endswith("| Where it starts: 4.02 ms |")
-    assert "| **1.00×** `grid_stride`" in variants[2]
-    assert variants[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** `grid_stride` |"
-    assert variants[5].endswith("| 2.42 ms |"), "a library stands on no variant"
+    assert variants[0].endswith("| 4.02 ms (first variant) |")
+    assert "| **1.00×** over `grid_stride`" in variants[2]
+    assert variants[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** over `grid_stride` |"
+    assert variants[5].endswith("| 2.42 ms |"), "a library builds on no variant"
 
 
 def test_the_ladder_draws_what_builds_on_what() -> None:
