@@ -104,6 +104,41 @@ $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
 		--layout nhwc --compare torch --out $(@D)
 
+# Every measurement that README, guide and ladders quote, in parts of at most nine minutes on an H100:
+#   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
+# Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
+EVIDENCE := reports/h100
+SUITE_PARTS := quick full layers gradients hopper mma
+PARTS := ceilings selftest $(SUITE_PARTS) networks trainings
+PART ?= $(PARTS)
+
+.PHONY: evidence $(PARTS:%=evidence-%)
+evidence: $(PART:%=evidence-%)  ## Measure what the documents quote, on a GPU, into EVIDENCE; PART='quick full' selects parts
+	$(BIN)/python tests/evidence.py $(EVIDENCE)
+
+evidence-ceilings: | $(VENV)/.quick
+	test -e $(EVIDENCE)/ceilings/ceilings.json || $(OPBENCH) ceiling --out $(EVIDENCE)/ceilings
+
+evidence-selftest: | $(VENV)/.quick
+	test -e $(EVIDENCE)/selftest/selftest.json || $(OPBENCH) selftest --out $(EVIDENCE)/selftest
+
+$(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
+	test -e $(EVIDENCE)/$*/results.jsonl.gz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
+		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume)
+
+evidence-networks:
+	$(MAKE) networks NETWORKS_OUT=$(EVIDENCE)/networks
+
+DATA_lenet := digits
+DATA_alexnet := digits:224
+DATA_unet := textures
+TRAININGS := lenet-128-f32 lenet-128-bf16 $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p)) unet-1-f32 unet-1-bf16
+evidence-trainings: $(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)
+
+$(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
+	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
+		--data $(DATA_$(call part,1,$*)) --compare torch --steps 20 --out $(@D)
+
 runs = $(addprefix reports/$(1)/,$(2))
 
 winners: $(VENV)/.quick  ## Write the winners file of each GPU model from its committed runs

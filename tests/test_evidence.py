@@ -1,8 +1,9 @@
-"""What is committed under reports/h200 is data, each run once, with the pictures that documents show."""
+"""What is committed of GPU runs is data, each run once, with the pictures that documents show."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
+from opbench.kernels.folders import Catalog
 from opbench.results.files import PACKED, read_run, run_files
+from opbench.running.suite import read_suite
 
-STOPPED = {f"training/{name}" for name in ("tuning-1", "tuning-2", "tuning-3", "losses")} | {
-    f"hopper/{name}" for name in ("matmul", "convolutions", "unet-16", "libraries", "splitting")
+RUNS = [path for folder in REPORTS for path in run_files(folder)]
+STOPPED = {f"h200/training/{name}" for name in ("tuning-1", "tuning-2", "tuning-3", "losses")} | {
+    f"h200/hopper/{name}" for name in ("matmul", "convolutions", "unet-16", "libraries", "splitting")
 }
 """Runs that plans were chosen from before they were through; reports/h200/README.md says so."""
 
@@ -23,23 +27,25 @@ def test_runs_are_packed_and_what_can_be_drawn_again_is_not_there() -> None:
 
 
 def test_what_documents_show_and_lead_to_is_there() -> None:
-    assert [path for path in (*shown(), *(REPORTS / page for page in PAGES)) if not path.exists()] == []
+    assert [path for path in (*shown(), *(ROOT / "reports" / page for page in PAGES)) if not path.exists()] == []
 
 
 def test_no_run_is_kept_twice() -> None:
-    starts = Counter(read_run(path).header.started + str(len(read_run(path).results)) for path in run_files(REPORTS))
+    starts = Counter(read_run(path).header.started + str(len(read_run(path).results)) for path in RUNS)
     assert [start for start, times in starts.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("path", run_files(REPORTS), ids=lambda path: path.parent.relative_to(REPORTS).as_posix())
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.parent.relative_to(ROOT / "reports").as_posix())
 def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyped-def]
     run = read_run(path)
-    finished = path.parent.relative_to(REPORTS).as_posix() not in STOPPED
+    finished = path.parent.relative_to(ROOT / "reports").as_posix() not in STOPPED
     assert run.results and run.finished == finished and not [w for w in run.warnings if "incomplete" in w]
 
 
 @pytest.mark.parametrize(
-    "path", sorted(REPORTS.rglob("plan.json")), ids=lambda p: p.parent.relative_to(REPORTS).as_posix()
+    "path",
+    sorted(path for folder in REPORTS for path in folder.rglob("plan.json")),
+    ids=lambda path: path.parent.relative_to(ROOT / "reports").as_posix(),
 )
 def test_a_plan_was_chosen_from_runs_that_are_there(path: Path) -> None:
     """Each time that a plan names stands in the committed run that it names."""
@@ -53,3 +59,12 @@ def measured(folder: str) -> set[tuple[str, float | None]]:
     """Cases of a committed run, with their times."""
     results = read_run(ROOT / folder / PACKED).results
     return {(r.case, r.measurement.kernel_s) for r in results if r.measurement}
+
+
+def test_the_suites_of_the_evidence_run_every_variant() -> None:
+    catalog = Catalog()
+    parts = re.search(r"^SUITE_PARTS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert parts
+    suites = [read_suite(Path(name), catalog, "cuda") for name in ("ceilings", *parts[1].split())]
+    measured = {case.variant.id for suite in suites for case in suite.cases}
+    assert {v.id for name in catalog.operator_names() for v in catalog.variants(name)} - measured == set()
