@@ -273,10 +273,11 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         click.echo(f"{name:{width}}  {verdicts}{why}{code}")
     for (variant, _), cases in failures.items():
         first = cases[0]
-        more = f" and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''}" if len(cases) > 1 else ""
+        total = sum(tally[variant].values())
+        share = f"{len(cases)} of {total} cases, the first is " if len(cases) > 1 else ""
         target = files.get(variant, variant)
         rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first.case)}"
-        notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
+        notes = (f"{first.status}: {share}{first.case}", f"rerun: {rerun}")
         faults = faults_of(first, _file_of(first, targets))
         *others, last = faults if first.operator == MEMORY else faults[:1]  # without a reference, each finding counts
         for fault in others:
