@@ -51,12 +51,14 @@ def paste(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 )
 def test_every_rerun_line_finds_its_case_wrong_again(cli: Cli, folder: Path, words: list[str]) -> None:
     first = cli("check", "--random", "0", *words, "--case", "*(n=1)", "--case", "*(n=31)")
-    told = re.findall(r"^ += wrong: (?:\d+ of \d+ cases, the first is )?(.*)\n += rerun: (.*)$", first.stdout, re.MULTILINE)
+    shown = re.compile(r"^ += wrong: (?:\d+ of \d+ cases, the first is )?(.*)\n += rerun: (.*)$", re.MULTILINE)
+    told = shown.findall(first.stdout)
     assert first.returncode == 1 and told, first.stdout + first.stderr
     assert len({re.split(r"[\[(]", case)[0] for case, _ in told}) == sum("/" in w or w.endswith(".cu") for w in words)
     for case, line in told[:: len(told) - 1 or 1]:
         again = paste(line, folder)
-        assert again.returncode == 1 and re.search(rf"= wrong: .*{re.escape(case)}", again.stdout), f"{line}\n{again.stdout}{again.stderr}"
+        found = re.search(rf"= wrong: .*{re.escape(case)}", again.stdout)
+        assert again.returncode == 1 and found, f"{line}\n{again.stdout}{again.stderr}"
 
 
 @pytest.mark.parametrize(
