@@ -130,9 +130,11 @@ def test_the_changelog_tells_of_this_version() -> None:
 
 
 def test_the_makefile_explains_each_target_and_calls_what_exists() -> None:
-    phony = set(" ".join(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)).split())
+    declared = " ".join(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE))
+    parts = tuple(re.findall(r"\$\(\w+:%=([\w-]+-)%\)", declared))  # steps of a target, such as evidence-networks
+    phony = {name for name in declared.split() if not name.startswith("$")}
     documented = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
-    assert phony == documented == TARGETS
+    assert phony == documented == {target for target in TARGETS if not (parts and target.startswith(parts))}
     for line in re.findall(r"\$\(OPBENCH\) (.*)", MAKEFILE):
         words = line.replace("$(SUITE)", "suites/quick.toml").split()
         command(words[0]).make_context(words[0], words[1:])
