@@ -21,8 +21,9 @@ from support.common import CATALOG
 VARIANTS = [
     variant
     for name in CATALOG.operator_names()
+    if any(problem.in_place for problem in CATALOG.operator(name).examples())
     for variant in CATALOG.variants(name)
-    if not variant.is_library and any(problem.in_place for problem in CATALOG.operator(name).examples())
+    if not variant.is_library
 ]
 
 

@@ -105,6 +105,16 @@ class Case:
 
     def launches(self, sm_count: int) -> list[KernelLaunch]:
         """Return the launches with all numbers evaluated; raise UsageError at the header's line of a bad expression."""
+        if sm_count not in self._launches:
+            self._launches[sm_count] = self._evaluated_launches(sm_count)
+        return list(self._launches[sm_count])
+
+    @functools.cached_property
+    def _launches(self) -> dict[int, list[KernelLaunch]]:
+        """The launches by the number of multiprocessors: ranking a network's cases asks for each several times."""
+        return {}
+
+    def _evaluated_launches(self, sm_count: int) -> list[KernelLaunch]:
         scope = self._scope(sm_count)
         try:
             written = [self._constant(constant, scope) for constant in self.variant.constants]
@@ -190,8 +200,9 @@ class Case:
             return KernelLaunch(
                 "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, here)
             )
+        updated = self.updates.values()
         default = (
-            *(name for name in self.problem.inputs if name not in self.updates.values()),
+            *(name for name in self.problem.inputs if name not in updated),
             *self.problem.outputs,
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),

@@ -12,6 +12,8 @@ from typing import Any
 from opbench.errors import UsageError
 
 ExpressionValue = int | float | str | bool
+Compiled = Callable[[Mapping[str, ExpressionValue]], object]
+"""An expression as a function of its names' values."""
 
 
 def cdiv(a: int, b: int) -> int:
@@ -111,7 +113,7 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
     if isinstance(text, int):
         return text
     try:
-        return _value(parse(text, real), scope)
+        return _compiled(text, real)(scope)
     except KeyError as error:
         known = ", ".join(sorted(scope))
         raise UsageError(f"unknown name {error} in the expression '{text}'; known: {known}") from None
@@ -119,28 +121,40 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
         raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
 
 
-def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
+@functools.lru_cache(maxsize=4096)
+def _compiled(text: str, real: bool) -> Compiled:
+    return _compile(parse(text, real))
+
+
+def _compile(node: ast.expr) -> Compiled:
+    """Return a function of the scope; walking the tree again for each of many scopes takes three times as long."""
     match node:
         case ast.Constant(value=value):
-            return value
+            return lambda scope: value
         case ast.Name(id=name):
-            return scope[name]
+            return operator.itemgetter(name)
         case ast.BinOp(left=left, op=op, right=right):
-            return _arithmetic(type(op), _value(left, scope), _value(right, scope))
+            kind, first, second = type(op), _compile(left), _compile(right)
+            return lambda scope: _arithmetic(kind, first(scope), second(scope))
         case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_value(operand, scope))
-        case ast.BoolOp(op=ast.And(), values=values):
-            return all(_value(v, scope) for v in values)
-        case ast.BoolOp(values=values):
-            return any(_value(v, scope) for v in values)
+            unary, inner = _UNARY[type(op)], _compile(operand)
+            return lambda scope: unary(inner(scope))
+        case ast.BoolOp(op=op, values=values):
+            join, parts = all if isinstance(op, ast.And) else any, [_compile(value) for value in values]
+            return lambda scope: join(part(scope) for part in parts)
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _value(body if _value(test, scope) else orelse, scope)
+            condition, then, otherwise = _compile(test), _compile(body), _compile(orelse)
+            return lambda scope: then(scope) if condition(scope) else otherwise(scope)
         case ast.Tuple(elts=elements):
-            return tuple(_value(e, scope) for e in elements)
+            items = [_compile(element) for element in elements]
+            return lambda scope: tuple(item(scope) for item in items)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return REAL_FUNCTIONS[name](*(_value(a, scope) for a in args))
+            function, given = REAL_FUNCTIONS[name], [_compile(argument) for argument in args]
+            return lambda scope: function(*(argument(scope) for argument in given))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            return _compare_chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
+            start, rights = _compile(left), [_compile(right) for right in comparators]
+            compares = [_COMPARE[type(op)] for op in ops]
+            return lambda scope: _compare_chain(start(scope), compares, [right(scope) for right in rights])
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
 
 
@@ -157,7 +171,11 @@ def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
         raise TypeError(f"{left!r} and {right!r}: only integers are allowed")
     if kind is ast.Pow and right < 0:
         raise ValueError(f"{left} ** {right} is not an integer")
-    grown = {ast.Pow: max(0, (left.bit_length() - 1)) * right, ast.LShift: left.bit_length() + right}.get(kind, 0)
+    grown = 0
+    if kind is ast.Pow:
+        grown = max(0, left.bit_length() - 1) * right
+    elif kind is ast.LShift:
+        grown = left.bit_length() + right
     if grown > BITS:
         raise OverflowError(_overflow_message(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
     result: int = _BINARY[kind](left, right)
@@ -170,9 +188,9 @@ def _overflow_message(what: str) -> str:
     return f"{what} is beyond 64 bits; integers are allowed from -2**{BITS} to 2**{BITS}"
 
 
-def _compare_chain(left: object, ops: list[ast.cmpop], rights: list[object]) -> bool:
-    for op, right in zip(ops, rights, strict=True):
-        if not _COMPARE[type(op)](left, right):
+def _compare_chain(left: object, compares: list[Callable[[Any, Any], object]], rights: list[object]) -> bool:
+    for compare, right in zip(compares, rights, strict=True):
+        if not compare(left, right):
             return False
         left = right
     return True

@@ -246,13 +246,17 @@ class Operator:
             tensors.append(Tensor(name, shape, dtype))
         return tensors
 
+    @functools.cached_property
+    def _tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return tuple(self._declared_tensors(self.inputs)), tuple(self._declared_tensors(self.outputs))
+
     def input_tensors(self) -> list[Tensor]:
         """Return the inputs with their shapes."""
-        return self._declared_tensors(self.inputs)
+        return list(self._tensors[0])
 
     def output_tensors(self) -> list[Tensor]:
         """Return the outputs with their shapes."""
-        return self._declared_tensors(self.outputs)
+        return list(self._tensors[1])
 
     def bytes(self) -> int:
         """Return the compulsory bytes: each input read once, each output written once."""

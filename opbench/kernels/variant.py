@@ -140,10 +140,11 @@ class Variant:
     def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
         """Return the macros' values; macros that need a name which the scope lacks are omitted."""
         found: dict[str, expression.ExpressionValue] = {}
+        known = dict(scope)
         for name, text in self.define.items():
-            known = {**found, **scope}
             if expression.names(text) <= known.keys():
                 found[name] = expression.evaluate(text, known)
+                known.setdefault(name, found[name])
         return found
 
     @property

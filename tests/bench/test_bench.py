@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from opbench.kernels.folders import Catalog, case_named
 from opbench.report import write_report
 from opbench.results.comparison import compare_runs
 from opbench.results.files import RunWriter, read_run
+from opbench.results.result import Result
 from opbench.results.rows import frame
 from opbench.running.suite import read_suite
 from support.builders.runs import result
@@ -160,32 +162,34 @@ def test_check_on_the_cpu(benchmark: Benchmark, session: Session) -> None:
     assert verdict.right
 
 
-RESULTS = [
-    result(
-        f"variant_{v}",
-        1e-3 * (1 + 0.1 * v + 0.01 * p),
-        problem=f"(n={10**7 + p})",
-        operator=f"operator_{p % 10}",
-        nbytes=8 * (10**7 + p),
-        builds_on=f"variant_{v - 1}" if v else "",
-    )
-    for p in range(100)
-    for v in range(10)
-]
+@functools.cache
+def thousand_results() -> list[Result]:
+    return [
+        result(
+            f"variant_{v}",
+            1e-3 * (1 + 0.1 * v + 0.01 * p),
+            problem=f"(n={10**7 + p})",
+            operator=f"operator_{p % 10}",
+            nbytes=8 * (10**7 + p),
+            builds_on=f"variant_{v - 1}" if v else "",
+        )
+        for p in range(100)
+        for v in range(10)
+    ]
 
 
 def test_frame_of_1000_results(benchmark: Benchmark) -> None:
-    table = benchmark(frame, fabricated(RESULTS))
+    table = benchmark(frame, fabricated(thousand_results()))
     assert len(table) == 1000 and table.time_s.notna().all()
 
 
 def test_compare_two_runs_of_1000_results(benchmark: Benchmark) -> None:
-    found = benchmark(compare_runs, fabricated(RESULTS), fabricated(RESULTS))
+    found = benchmark(compare_runs, fabricated(thousand_results()), fabricated(thousand_results()))
     assert len(found.cases) == 1000
 
 
 def test_report_of_1000_results(benchmark: Any, tmp_path: Path) -> None:
-    paths = benchmark.pedantic(write_report, args=(fabricated(RESULTS), tmp_path), rounds=1)
+    paths = benchmark.pedantic(write_report, args=(fabricated(thousand_results()), tmp_path), rounds=1)
     assert paths[0].name == "report.html" and paths[0].stat().st_size > 10_000
 
 
@@ -193,7 +197,7 @@ def test_append_a_result(benchmark: Benchmark, tmp_path: Path) -> None:
     """One line, on disk before the next case begins."""
     writer = RunWriter(tmp_path)
     writer.write("run", {"format": 1})
-    benchmark(writer.result, RESULTS[0])
+    benchmark(writer.result, result("a_variant", 1e-3))
     writer.close()
     assert len(read_run(tmp_path).results) == 1
 
@@ -201,7 +205,7 @@ def test_append_a_result(benchmark: Benchmark, tmp_path: Path) -> None:
 def test_read_a_run_of_1000_results(benchmark: Benchmark, tmp_path: Path) -> None:
     writer = RunWriter(tmp_path)
     writer.write("run", {"format": 1})
-    for one in RESULTS:
+    for one in thousand_results():
         writer.result(one)
     writer.close()
     assert len(benchmark(read_run, tmp_path).results) == 1000

@@ -51,9 +51,9 @@ def test_variants_have_the_mechanisms_of_their_file_and_their_own() -> None:
     assert split.path == plain.path and set(split.mechanism) - set(plain.mechanism) == {"operand_split"}
 
 
-@pytest.mark.parametrize("variant", [v for v in CUDA if v.builds_on], ids=lambda v: v.id)
-def test_every_variant_that_improves_another_names_its_mechanisms(variant: Variant) -> None:
-    assert variant.mechanism, "add mechanism = [...] to its header (docs/kernels.md lists the names)"
+def test_every_variant_that_improves_another_names_its_mechanisms() -> None:
+    silent = [variant.id for variant in CUDA if variant.builds_on and not variant.mechanism]
+    assert silent == [], "add mechanism = [...] to their headers (docs/kernels.md lists the names)"
 
 
 def test_every_mechanism_is_used_and_documented() -> None:

@@ -13,24 +13,23 @@ from opbench.kernels.tensors import from_storage, to_storage
 from support.checks.errors import refuses_name
 from support.common import CATALOG
 
-PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]
+
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_a_printed_problem_parses_back(name: str) -> None:
+    examples = CATALOG.operator(name).examples()
+    assert [type(problem).parse(str(problem)) for problem in examples] == list(examples)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.name}{p}")
-def test_a_printed_problem_parses_back(problem: Operator) -> None:
-    assert type(problem).parse(str(problem)) == problem
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.name}{p}")
-def test_the_reference_has_the_declared_shapes_and_is_finite(problem: Operator) -> None:
-    outputs = problem.reference_outputs(problem.make_inputs(1))
-    for tensor in problem.output_tensors():
-        assert outputs[tensor.name].shape == tensor.shape
-        assert np.isfinite(outputs[tensor.name]).all()
-    takes_all = type(problem).bytes is Operator.bytes
-    assert problem.bytes() >= sum(
-        t.nbytes for t in (problem.input_tensors() if takes_all else problem.output_tensors())
-    )
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_the_reference_has_the_declared_shapes_and_is_finite(name: str) -> None:
+    for problem in CATALOG.operator(name).examples():
+        outputs = problem.reference_outputs(problem.make_inputs(1))
+        declared = {tensor.name: tensor.shape for tensor in problem.output_tensors()}
+        assert {key: array.shape for key, array in outputs.items()} == declared, problem
+        assert all(np.isfinite(array).all() for array in outputs.values()), problem
+        takes_all = type(problem).bytes is Operator.bytes
+        tensors = problem.input_tensors() if takes_all else problem.output_tensors()
+        assert problem.bytes() >= sum(tensor.nbytes for tensor in tensors), problem
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
