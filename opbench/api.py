@@ -222,23 +222,37 @@ def check(
         return by_memory
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
     listing = next_command("check", *target_names(targets), variants=asked.variants, list=True)
-    selected = tuple(select(chosen, patterns, listing))
-    suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
+    selected = select(chosen, patterns, listing)
+    found = check_cases(selected, replace(asked, backend=backend, every=every), tell=tell)
+    if len(found) < len(selected):
+        note(f"stopped at the first failure: {len(selected) - len(found)} of {len(selected)} cases not tried")
+    return [*by_memory, *found]
+
+
+def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: Tell = silent) -> list[Result]:
+    """Check cases for correctness, without timing, and return one result per case that was tried.
+
+    With `options.every` each module is compiled. Raises EnvironmentFault for a missing GPU or compiler.
+    """
+    backend, gpu = backends.resolve(options.backend), options.gpu
+    time_limit_s = options.time_limit_s or Suite.time_limit_s
+    suite = Suite("check", "examples and random shapes", tuple(cases), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        setup = RunSetup(backend, Path(folder), measure=False, seed=seed, roots=asked.variants, keep=False)
-        setup = replace(
-            setup,
-            exit_first=asked.exit_first,
+        setup = RunSetup(
+            backend,
+            Path(folder),
+            measure=False,
+            seed=options.seed,
+            roots=options.variants,
+            keep=False,
+            exit_first=options.exit_first,
             workers=_workers(backend),
-            compile_for="" if asked.cpu_only or not product(gpu) else gpu,
-            capability=capability,
-            every_module=every,
+            compile_for="" if options.cpu_only or not product(gpu) else gpu,
+            capability=capability_of(gpu) if backend == "cpu" else None,
+            every_module=options.every,
         )
         results = {result.case: result for result in run_suite(suite, setup, tell).results}
-        found = [results[case.name] for case in suite.cases if case.name in results]
-        if len(found) < len(suite.cases):
-            note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
-        return [*by_memory, *found]
+    return [results[case.name] for case in suite.cases if case.name in results]
 
 
 def cases_checked(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.host_launches import HostLaunch, global_definitions, launches_of
-from opbench.adopting.host_program import program_of
-from opbench.adopting.host_structs import structs_of
-from opbench.adopting.host_textures import textures_of
-from opbench.adopting.kernel_facts import KernelFacts
-from opbench.adopting.matching import ENOUGH, Contradiction, Match, nearest, rank, words_of
+from opbench.adopting.file_facts import FileFacts, KernelRead, read_file
+from opbench.adopting.matching import ENOUGH, Match, nearest, rank, words_of
 from opbench.adopting.memory_proposal import propose_memory
-from opbench.adopting.proposal import Proposal, read_kernel, write_header
+from opbench.adopting.operator_proposal import write_header
+from opbench.adopting.proposal import Proposal
 from opbench.errors import UsageError, unknown
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import OPENING_LINE
@@ -20,63 +17,52 @@ from opbench.kernels.memory_header import NO_OPERATOR
 from opbench.kernels.operator import Operator
 from opbench.paths import next_command
 from opbench.source.precision import PRODUCTS
-from opbench.source.project import project_folders
-from opbench.source.scan import Declaration, declarations
-from opbench.source.sources import closure, matrix_classes
+from opbench.source.sources import matrix_classes
 
 
 def propose(
-    path: Path,
+    file: FileFacts,
     operators: Mapping[str, type[Operator]],
     operator: str = "",
     kernel: str = "",
     roots: Sequence[Path] = (),
 ) -> Proposal:
-    """Propose the header of a file; `roots` are extra folders, which commands in messages name.
+    """Propose the header of a file for an operator; `roots` are extra folders, which commands in messages name.
 
     Raises NoOperator where no operator fits, UsageError where nothing can be read.
     """
-    require_no_header(path)
-    try:
-        sources = closure(path, project_folders(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    everything = [one for source in sources for one in declarations(source.text)]
-    for one in declarations(sources[0].text):
+    path, kernels = file.path, file.kernels
+    for one in file.own_declarations:
         if [token.text for token in one.tokens[:2]] == ["texture", "<"]:
             raise UsageError(
                 f"{path}:{one.line}: texture references are gone since CUDA 12; take a cudaTextureObject_t"
             )
-    kernels = {one.name: one for one in everything if one.is_kernel}
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
-    launches = launches_of(everything, sources[0].text)
-    chosen, others = _chosen(path, kernels, launches, kernel)
+    chosen, others = _chosen(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
-    launch = next((one for one in launches if one.kernel == chosen), None)
-    functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
-    structs = structs_of(everything)
-    read = read_kernel(kernels[chosen], launch, structs, functions)
+    launch = next((one for one in file.launches if one.kernel == chosen), None)
+    read = file.read(chosen, launch)
     for group in read.groups:
         if group.unreadable:
             raise NoOperator(
-                f"{path}:{kernels[chosen].line}: structure '{group.parameter.name}' has a member that no header gives "
+                f"{path}:{read.kernel.line}: structure '{group.parameter.name}' has a member that no header gives "
                 f"({group.unreadable}): let the kernel take its fields one by one"
             )
     ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
-    found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, roots)
-    proposal = Proposal(found.operator, chosen, evidence=["--operator says so"] if operator else found.evidence)
-    program = program_of(everything, sources[0].text)
-    write_header(proposal, read, found, program, textures_of(everything), structs, global_definitions(everything))
-    hosts = [one for one in everything if one.kind == "function" and not one.is_device]
+    match = ranked[0] if operator else _likeliest(path, read, ranked, roots)
+    proposal = Proposal(match.operator, chosen, evidence=["--operator says so"] if operator else match.evidence)
+    write_header(proposal, file, read, match)
+    hosts = [one for one in file.declarations if one.kind == "function" and not one.is_device]
     if launch is None and any(chosen in one.uses - one.calls for one in hosts):
         text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
-        proposal.contradictions.append(Contradiction("launch", chosen, text))
-    if (times := sum(one.is_kernel and one.kind == "function" and one.name == chosen for one in everything)) > 1:
+        proposal.contradict("launch", chosen, text)
+    times = sum(one.is_kernel and one.kind == "function" and one.name == chosen for one in file.declarations)
+    if times > 1:
         text = f"the file defines '{chosen}' {times} times, and the preprocessor takes one of them"
-        proposal.contradictions.append(Contradiction("launch", chosen, text))
-    products = matrix_classes(sources).keys() & PRODUCTS.keys()
+        proposal.contradict("launch", chosen, text)
+    products = matrix_classes(file.sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')
     if others:
@@ -97,20 +83,21 @@ def adopt(
     `sizes` are values of host variables for a header without one. Raises UsageError where nothing can be read.
     """
     require_no_header(path)
+    file = read_file(path, catalog.include)
     if operator == NO_OPERATOR or sizes:
-        return propose_memory(path, catalog.include, sizes)
+        return propose_memory(file, sizes)
     operators = {name: catalog.operator(name) for name in catalog.operator_names()}
     try:
-        found = propose(path, operators, operator, kernel, catalog.extra_roots)
-        if operator or not found.contradictions:
-            return found
-        why = _contradicted(path, found)
+        proposal = propose(file, operators, operator, kernel, catalog.extra_roots)
+        if operator or not proposal.contradictions:
+            return proposal
+        why = _contradicted(path, proposal)
     except NoOperator as error:
         if operator:
             raise
         why = error
     try:
-        memory = propose_memory(path, catalog.include)
+        memory = propose_memory(file)
     except UsageError as error:
         raise UsageError(
             f"{why.fact}. Nor can its launches be read for a header without an operator: {error}"
@@ -121,13 +108,13 @@ def adopt(
 
 def header_of(path: Path, catalog: Catalog) -> Proposal:
     """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
-    found = propose(
-        path, {name: catalog.operator(name) for name in catalog.operator_names()}, roots=catalog.extra_roots
-    )
-    if found.contradictions:
-        raise _contradicted(path, found)
-    catalog.set_proposed_header(path, found.text)
-    return found
+    require_no_header(path)
+    operators = {name: catalog.operator(name) for name in catalog.operator_names()}
+    proposal = propose(read_file(path, catalog.include), operators, roots=catalog.extra_roots)
+    if proposal.contradictions:
+        raise _contradicted(path, proposal)
+    catalog.set_proposed_header(path, proposal.text)
+    return proposal
 
 
 def require_no_header(path: Path) -> None:
@@ -143,9 +130,9 @@ def require_no_header(path: Path) -> None:
             )
 
 
-def _contradicted(path: Path, found: Proposal) -> NoOperator:
-    listed = "; ".join(map(str, found.contradictions))
-    return NoOperator(f"{path}: a header of {found.operator} would contradict the file: {listed}", (found.operator,))
+def _contradicted(path: Path, proposal: Proposal) -> NoOperator:
+    operator, facts = proposal.operator, "; ".join(map(str, proposal.contradictions))
+    return NoOperator(f"{path}: a header of {operator} would contradict the file: {facts}", (operator,))
 
 
 PRINTED = frozenset(("input written", "output only read", "output read", "output size", "element type", "layout"))
@@ -160,9 +147,7 @@ class NoOperator(UsageError):
         self.fact, self.nearest = fact, tuple(nearest)
 
 
-def _likeliest(
-    path: Path, kernel: Declaration, ranked: Sequence[Match], facts: KernelFacts, roots: Sequence[Path]
-) -> Match:
+def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
     """The operator that most speaks for; raises NoOperator where too little does, or where the file contradicts it."""
     fitting = [one for one in ranked if not one.contradictions and one.score >= ENOUGH]
     if fitting:
@@ -170,15 +155,15 @@ def _likeliest(
     named = [one for one in ranked if one.score >= ENOUGH and {c.kind for c in one.contradictions} <= PRINTED]
     if named:
         return max(named, key=lambda one: one.score)
-    near = nearest(ranked, facts)
+    near = nearest(ranked, read.facts)
     named = sorted((one for one in ranked if one.score >= ENOUGH), key=lambda one: -one.score)
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     ways = (
         f"{next_command('adopt', path, variants=roots, operator=near[0])}; "
-        f"a new one: {next_command('new operator', _snake(kernel.name))} --in mine"
+        f"a new one: {next_command('new operator', _snake(read.kernel.name))} --in mine"
     )
     raise NoOperator(
-        f"{path}:{kernel.line}: no operator fits kernel '{kernel.name}'{why}. Nearest: {', '.join(near)}; "
+        f"{path}:{read.kernel.line}: no operator fits kernel '{read.kernel.name}'{why}. Nearest: {', '.join(near)}; "
         f"take one with: {ways}",
         near,
         f"; memory and races without one: {next_command('check', path, variants=roots)}",
@@ -191,12 +176,10 @@ def _snake(name: str) -> str:
     return "_".join(words) or "mine"
 
 
-def _chosen(
-    path: Path, kernels: Mapping[str, Declaration], launches: Sequence[HostLaunch], wanted: str
-) -> tuple[str, list[str]]:
+def _chosen(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
     """The kernel that is meant, and the others."""
-    if wanted and wanted not in kernels:
-        raise UsageError(unknown("kernel", wanted, kernels, where=str(path)))
-    launched = [name for name in dict.fromkeys(one.kernel for one in launches) if name in kernels]
-    chosen = wanted or next(iter(launched or kernels))
-    return chosen, [name for name in kernels if name != chosen]
+    if wanted and wanted not in file.kernels:
+        raise UsageError(unknown("kernel", wanted, file.kernels, where=str(file.path)))
+    launched = [one.kernel for one in file.launches if one.kernel in file.kernels]
+    chosen = wanted or next(iter(launched or file.kernels))
+    return chosen, [name for name in file.kernels if name != chosen]

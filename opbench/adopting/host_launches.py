@@ -109,16 +109,17 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     return found
 
 
-def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch]:
-    """Every launch of a file, in order."""
-    defined = global_definitions(everything)
+def launches_of(
+    everything: Sequence[Declaration], text: str, constants: Mapping[str, Sequence[Token]]
+) -> list[HostLaunch]:
+    """Every launch of a file, in order; `constants` are the names that have a value outside of functions."""
     found = []
     for one in everything:
         if one.kind == "function" and not one.is_device:
             sizes = tuple(
                 p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
             )
-            found += launches_in(one.tokens, defined, text, max(0, one.body), sizes, one.line)
+            found += launches_in(one.tokens, constants, text, max(0, one.body), sizes, one.line)
     return found
 
 

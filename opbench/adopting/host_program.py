@@ -11,7 +11,6 @@ from opbench.adopting.host_launches import (
     HostLaunch,
     Parameter,
     definitions,
-    global_definitions,
     launches_in,
     number_of,
     options_in,
@@ -59,10 +58,10 @@ class HostBuffer:
 class HostProgram:
     """What the host does, in order."""
 
-    code: tuple[Token, ...]
-    known: dict[str, Sequence[Token]]
-    launches: list[HostLaunch]
-    buffers: dict[str, HostBuffer]
+    code: tuple[Token, ...] = ()
+    known: dict[str, Sequence[Token]] = field(default_factory=dict)
+    launches: list[HostLaunch] = field(default_factory=list)
+    buffers: dict[str, HostBuffer] = field(default_factory=dict)
     parameters: tuple[Parameter, ...] = ()
     """Of the function that it begins with, where no call in the file gives them values."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -221,20 +220,19 @@ def plain_name(name: str) -> str:
     return RENAMED.sub("", name)
 
 
-def program_of(everything: Sequence[Declaration], text: str, in_order: bool = False) -> HostProgram | None:
-    """The file's host side from `main`, or from the first function that launches; None where nothing launches.
+def program_of(
+    everything: Sequence[Declaration], text: str, constants: Mapping[str, Sequence[Token]], in_order: bool = False
+) -> HostProgram:
+    """The file's host side from `main`, or from the first function that launches; empty where nothing launches.
 
-    `in_order` writes out the turns of counted loops that launch, takes one case of each `switch`, and follows pointers
-    that are assigned or swapped between launches.
+    `constants` are the names that have a value outside of functions. `in_order` writes out the turns of counted loops
+    that launch, takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
     """
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
     launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
     called = {token.text for one in functions.values() for token in one.tokens[max(0, one.body) :]}
     own = [name for name in launching if name not in called] or launching
     roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
-    if not roots:
-        return None
-    constants = global_definitions(everything)
     device = {name for one in everything if one.is_device for name in one.uses}
     found: HostProgram | None = None
     for root in roots:
@@ -260,7 +258,7 @@ def program_of(everything: Sequence[Declaration], text: str, in_order: bool = Fa
         if program.launches:
             return program
         found = found or program
-    return found
+    return found or HostProgram()
 
 
 def _flat(

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.host_launches import global_definitions, number_of, value_until
-from opbench.adopting.host_structs import structs_of
+from opbench.adopting.file_facts import FileFacts, KernelRead, read_file
+from opbench.adopting.host_launches import number_of, value_until
 from opbench.adopting.memory_proposal import propose_memory
-from opbench.adopting.proposal import KernelRead, Proposal, read_kernel
+from opbench.adopting.proposal import Proposal
 from opbench.errors import UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.case import is_named
@@ -23,7 +23,6 @@ from opbench.kernels.scalar import ELEMENT_BYTES, Argument, Part, Scalar, Struct
 from opbench.kernels.variant import LaunchTemplate
 from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.names import plain_kernel
-from opbench.source.scan import declarations
 from opbench.source.tokens import Token, closing
 
 ENOUGH_WORK = 1 << 20
@@ -137,7 +136,7 @@ def proposed_plan(
 ) -> tuple[Proposal, MemoryPlans]:
     """The header that `opbench adopt` would write without an operator, and the plan by it; raises as `plan_of` does."""
     given = dict(sizes or {})
-    found = propose_memory(path, include, given)
+    found = propose_memory(read_file(path, include), given)
     return found, plans_of(read_memory_header(path, include, found.text), given)
 
 
@@ -171,21 +170,17 @@ class _Planner:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        sources = self.header.sources
-        everything = [one for source in sources for one in declarations(source.text)]
-        kernels = {one.name: one for one in everything if one.is_kernel}
-        functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
-        structs = structs_of(everything)
-        self.text = sources[0].text
-        of_device = {name for one in everything if one.is_device for name in one.uses}
-        self.fixed = of_device & global_definitions(everything).keys()
+        file = FileFacts(self.header.path, self.header.sources)
+        self.text = file.sources[0].text
+        of_device = {name for one in file.declarations if one.is_device for name in one.uses}
+        self.fixed = of_device & file.constants.keys()
         """Names that the kernels' own code uses, too: macros and constants."""
         self.reads: list[KernelRead] = []
         for step in self.launches:
             name = plain_kernel(step.kernel)
-            if name not in kernels:
-                raise UsageError(unknown("kernel", name, kernels, where=f"{self.header.path}: launch"))
-            self.reads.append(read_kernel(kernels[name], None, structs, functions))
+            if name not in file.kernels:
+                raise UsageError(unknown("kernel", name, file.kernels, where=f"{self.header.path}: launch"))
+            self.reads.append(file.read(name, None))
 
     @property
     def launches(self) -> list[LaunchTemplate]:

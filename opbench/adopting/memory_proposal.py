@@ -8,25 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.host_launches import Parameter, launches_of, number_of, parameter_of
-from opbench.adopting.host_program import (
-    HostBuffer,
-    HostProgram,
-    device_values,
-    plain_name,
-    product,
-    program_of,
-)
-from opbench.adopting.host_structs import sizes_of, structs_of
-from opbench.adopting.matching import NO_NUMBER, Guess
+from opbench.adopting.file_facts import FileFacts, KernelRead
+from opbench.adopting.host_launches import Parameter, number_of, parameter_of
+from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, plain_name, product, program_of
+from opbench.adopting.host_structs import sizes_of
+from opbench.adopting.matching import NO_NUMBER
 from opbench.adopting.proposal import (
-    KernelRead,
     Proposal,
     launch_parts,
+    launch_text,
+    missing_template_arguments,
     plain_quotient,
-    read_kernel,
     template_arguments,
-    untold_arguments,
 )
 from opbench.errors import UsageError
 from opbench.kernels import expression
@@ -41,9 +34,7 @@ from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
 from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, convert, tokens_of
-from opbench.source.project import project_folders
 from opbench.source.scan import Declaration, declarations
-from opbench.source.sources import closure
 from opbench.source.tokens import Token
 
 ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
@@ -54,49 +45,39 @@ MOST_SIDE = 32
 """The largest number that a kernel's template has alone and that is taken for a side of its block."""
 
 
-def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> Proposal:
+def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> Proposal:
     """Propose a header without an operator; `sizes` are values of host variables, and elements of pointers, by name.
 
     Raises UsageError where nothing launches, or where a size is not in the file: the message says what to pass.
     """
-    folders = (*include, *project_folders(path, include))
-    try:
-        sources = closure(path, folders)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    everything = [one for source in sources for one in declarations(source.text)]
-    kernels = {one.name: one for one in everything if one.is_kernel}
+    path, kernels = file.path, file.kernels
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read")
-    program = program_of(everything, sources[0].text, in_order=True)
-    launches = [one for one in program.launches if one.kernel in kernels] if program else []
+    program = file.program(in_order=True)
+    launches = [one for one in program.launches if one.kernel in kernels]
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
-    left = {one.kernel for one in launches_of(everything, sources[0].text)} & kernels.keys() - {
-        one.kernel for one in launches
-    }
-    if launches and left:
-        proposal.notes.append(f"launches of {', '.join(sorted(left))} are in functions that are not called: add them")
-    proposal.notes += program.notes if program else []
-    is_unlaunched = program is None or not launches
-    if program is None or not launches:
+    uncalled = {one.kernel for one in file.launches} & kernels.keys() - {one.kernel for one in launches}
+    if launches and uncalled:
+        names = ", ".join(sorted(uncalled))
+        proposal.notes.append(f"launches of {names} are in functions that are not called: add them")
+    proposal.notes += program.notes
+    is_unlaunched = not launches
+    if is_unlaunched:
         text = assumed_host(list(kernels.values()))
-        others = [one for one in everything if one.kind != "function" or one.is_device]
-        program = program_of([*others, *declarations(text)], text)
-        if program is None or not program.launches:
+        others = [one for one in file.declarations if one.kind != "function" or one.is_device]
+        program = program_of([*others, *declarations(text)], text, file.constants)
+        if not program.launches:
             raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
-        waiting = {name for name, one in kernels.items() if "this_grid" in one.uses}
-        launches = [replace(one, cooperative=one.kernel in waiting) for one in program.launches]
-        why = "no launch of its kernels can be read"
-        proposal.guesses.append(Guess("each launch", "a thread an element of the first size", (why,)))
+        synchronised = {name for name, one in kernels.items() if "this_grid" in one.uses}
+        launches = [replace(one, cooperative=one.kernel in synchronised) for one in program.launches]
+        proposal.guess("each launch", "a thread an element of the first size", "no launch of its kernels can be read")
     program.launches = launches
-    functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
-    structs = structs_of(everything)
-    reads = [read_kernel(kernels[one.kernel], one, structs, functions) for one in launches]
+    reads = [file.read(one.kernel, one) for one in launches]
     for read in reads:
-        if untold := untold_arguments(read):
-            raise UsageError(f"{path}: no launch says {', '.join(untold)} of the template of {read.kernel.name}")
+        if missing := missing_template_arguments(read):
+            raise UsageError(f"{path}: no launch says {', '.join(missing)} of the template of {read.kernel.name}")
     writer = _Writer(path, proposal, program, reads, dict(sizes or {}), is_unlaunched)
-    writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(structs).items()}
+    writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
     writer.write()
     return proposal
 
@@ -197,13 +178,13 @@ class _Writer:
         self.values |= {name: str(shapes[name]) for name in needed if name in shapes}
         for name in needed:
             why = f"nothing in the file says it; another: --size {plain_name(name)}=…"
-            self.proposal.guesses.append(Guess(plain_name(name), self.values[name], (why,)))
+            self.proposal.guess(plain_name(name), self.values[name], why)
         for name in self._used():
             if name in self.program.options and name not in needed and name not in self.values:
                 value = "".join(token.text for token in self.program.known.get(name, ()))
                 why = f"its value without arguments; {self.program.options[name]} changes it"
                 if value != self.program.options[name]:
-                    self.proposal.guesses.append(Guess(plain_name(name), plain_name(value), (why,)))
+                    self.proposal.guess(plain_name(name), plain_name(value), why)
 
     def _assume_shape(self, name: str, needed: list[str]) -> None:
         """Give a usual shape of a block to a parameter that is one."""
@@ -216,7 +197,7 @@ class _Writer:
         if name in needed:
             needed.remove(name)
         why = "nothing in the file says it"
-        self.proposal.guesses.append(Guess(plain_name(name), shape, (why,)))
+        self.proposal.guess(plain_name(name), shape, why)
 
     def _shapes(self, read: KernelRead) -> dict[str, int]:
         """The variables that a block's shape is made of, each with a usual value."""
@@ -351,7 +332,7 @@ class _Writer:
             text = "".join(plain_name(token.text) for token in given)
             parts = launch_parts(given, {**self._known(read), **self.roots})
             listed = [self._size(part, f"{what} '{text}' of {launch.kernel}", read) for part in parts]
-            sides.append("[" + ", ".join(f'"{side}"' for side in listed) + "]")
+            sides.append(listed)
         shared = self._size(launch.configuration[2], "'shared' bytes", read) if len(launch.configuration) > 2 else "0"
         args: list[str] = []
         pointers: list[str] = []
@@ -368,16 +349,12 @@ class _Writer:
                 buffer, text = self._argument(read, parameter, given)
                 pointers += [buffer] if buffer else []
                 if group.is_struct and text.startswith("{ buffer"):
-                    guess = Guess(f"the offset into '{buffer}'", "0", ("it is in a structure",))
-                    self.proposal.guesses.append(guess)
+                    self.proposal.guess(f"the offset into '{buffer}'", "0", "it is in a structure")
                     text = f'"{buffer}"'
                 found.append(text)
             args.append(f"{{ struct = [{', '.join(found)}] }}" if group.is_struct else found[0])
         called = read.kernel.qualified + template_arguments(read, self._known(read) | self._numbers())
-        entry = {"kernel": f'"{called}"', "grid": sides[0], "block": sides[1]}
-        entry |= {"shared": f'"{shared}"'} if shared != "0" else {}
-        entry |= {"args": f"[{', '.join(args)}]"} | ({"cooperative": "true"} if launch.cooperative else {})
-        return table_of(entry), pointers
+        return launch_text(called, sides[0], sides[1], shared, args, launch.cooperative), pointers
 
     def _numbers(self) -> dict[str, Sequence[Token]]:
         return {name: tokens_of(value) for name, value in self.values.items()}
@@ -413,7 +390,7 @@ class _Writer:
             return f'"{text}"' if same else repr(number)
         except (Unreadable, UsageError):
             why = "the host's value cannot be read"
-            self.proposal.guesses.append(Guess(f"'{parameter.name}' of {read.kernel.name}", "1.0", (why,)))
+            self.proposal.guess(f"'{parameter.name}' of {read.kernel.name}", "1.0", why)
             return "1.0"
 
     # Buffers ------------------------------------------------------------------------------------------------------
@@ -430,9 +407,7 @@ class _Writer:
         except Unreadable as error:
             name = plain_name(buffer.name)
             why = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
-            self.proposal.guesses.append(
-                Guess(f"the size of '{name}'", "large enough, its bounds are not checked", (why,))
-            )
+            self.proposal.guess(f"the size of '{name}'", "large enough, its bounds are not checked", why)
         return None
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
@@ -453,11 +428,11 @@ class _Writer:
         if content == "random" and _is_opaque(buffer.element):
             content = "zero"
             why = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
-            self.proposal.guesses.append(Guess(f"the content of '{plain_name(name)}'", "zeros", (why,)))
+            self.proposal.guess(f"the content of '{plain_name(name)}'", "zeros", why)
         if content == "zero" and dtype in FLOATS and self._is_only_read(name):
             content = "random"
             why = "the host only sets it to zero, and a race between equal values cannot be seen"
-            self.proposal.guesses.append(Guess(f"the content of '{plain_name(name)}'", "random numbers", (why,)))
+            self.proposal.guess(f"the content of '{plain_name(name)}'", "random numbers", why)
         elements = "" if size is None else self._elements(name, buffer, max(1, size // ELEMENT_BYTES[dtype]), dtype)
         return BufferTemplate(self.names[name], dtype, elements, content)
 
@@ -536,7 +511,7 @@ class _Writer:
             number = self._number(added, read)
         except Unreadable as error:
             why = f"{plain_name(str(error))} cannot be read"
-            self.proposal.guesses.append(Guess(f"the offset into '{plain_name(name)}'", "0", (why,)))
+            self.proposal.guess(f"the offset into '{plain_name(name)}'", "0", why)
             return f'"{own}"'
         if not number:
             return f'"{own}"'

@@ -12,39 +12,40 @@ from opbench.cli.options import read_sizes, size_option, variants_option
 from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.memory_header import NO_OPERATOR
 from opbench.paths import next_command
+from opbench.results.result import refuting_results
 from opbench.running.options import CheckOptions
 
 if TYPE_CHECKING:
     from opbench.adopting.proposal import Proposal
+    from opbench.kernels.folders import Catalog
 
 TRIALS, TRIAL_LIMIT_S = 3, 10.0
 """Cases on which a guessed operator is tried, and the longest time of one."""
 
 
-def _refuted(file: Path, found: Proposal, roots: tuple[Path, ...]) -> str:
+def _refuted(file: Path, proposal: Proposal, catalog: Catalog) -> str:
     """Return a case that shows a guessed operator to be wrong, if most of a few cases are; else "".
 
     Where the kernel bears the operator's name and nothing was guessed, the operator stands and the kernel is wrong.
     """
     from opbench import api
     from opbench.adopting.matching import words_of
+    from opbench.running.targets import cases_to_check
 
-    is_named = set(words_of(found.kernel)) <= {*words_of(found.operator), "kernel"}
-    if found.operator == NO_OPERATOR or (is_named and not found.guesses):
+    is_named = set(words_of(proposal.kernel)) <= {*words_of(proposal.operator), "kernel"}
+    if proposal.operator == NO_OPERATOR or (is_named and not proposal.guesses):
         return ""
+    catalog.set_proposed_header(file, proposal.text)
+    options = CheckOptions(variants=catalog.extra_roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, every=True)
     try:
-        names = api.cases_checked([file], variants=roots)
+        cases = {case.name: case for case in cases_to_check(catalog, file, options.random_shapes, options.seed)}
         # A kernel that is wrong on sizes that its tiles do not divide is a wrong kernel, and no other operator's.
-        chosen = sorted(names, key=_divisible, reverse=True)[:TRIALS]
-        options = CheckOptions(variants=roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, cases=tuple(chosen))
-        results = api.check([file], options)
+        chosen = sorted(cases, key=_divisible, reverse=True)[:TRIALS]
+        results = api.check_cases([case for name, case in cases.items() if name in chosen], options)
     except OpbenchError:  # such as no compiler: the header is proposed untried
         return ""
-    tried = [result for result in results if result.operator == found.operator]
-    refuting = [result for result in tried if result.status in ("wrong", "failed")]
-    if 2 * len(refuting) <= len(tried):
-        return ""
-    return f"{refuting[0].problem} ({refuting[0].reason.splitlines()[0]})"
+    refuting = refuting_results(results, ("wrong", "failed"))
+    return f"{refuting[0].problem} ({refuting[0].reason.splitlines()[0]})" if refuting else ""
 
 
 def _divisible(case: str) -> int:
@@ -87,7 +88,7 @@ def adopt_command(
     catalog = Catalog(roots)
     found = adopt(file, catalog, operator, kernel, read_sizes(sizes))
     is_guessed = not (operator or kernel or sizes or found.contradictions)
-    if is_guessed and (why := _refuted(file, found, roots)):
+    if is_guessed and (why := _refuted(file, found, catalog)):
         command = next_command("adopt", file, variants=roots, operator=found.operator)
         refuted = f"most cases are wrong or fail as {found.operator}, such as {why}"
         found = adopt(file, catalog, NO_OPERATOR, kernel)

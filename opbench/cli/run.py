@@ -23,7 +23,7 @@ from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
 from opbench.paths import next_command
-from opbench.results.result import exit_code
+from opbench.results.result import exit_code, refuting_results
 from opbench.running.options import CheckOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -199,8 +199,7 @@ def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
     found = []
     for target in targets:
         own = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
-        wrong = sum(result.status == "wrong" for result in own)
-        if is_bare(target) and 2 * wrong > len(own):
+        if is_bare(target) and refuting_results(own):
             command = next_command("check", target, memory=True)
             found.append(f"{target} was taken for {own[0].operator}; if it computes something else: {command}")
     return found

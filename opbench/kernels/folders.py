@@ -145,6 +145,10 @@ class Catalog:
         """Use a proposed header for a file without a header."""
         self._headers[path.resolve()] = header
 
+    def has_proposed_header(self, path: Path) -> bool:
+        """Return whether a file without a header has a proposed one."""
+        return path.resolve() in self._headers
+
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """Return the variants of one file, checked against its operator; cached until the file or a header changes."""
         known = self._files.get((path, operator), ())

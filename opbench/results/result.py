@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -231,6 +231,12 @@ def place_of(reason: Reason | str) -> Place:
     if isinstance(reason, str) or reason.location is None:
         return {}
     return {"file": str(reason.location.file), "line": reason.location.line}
+
+
+def refuting_results(results: Sequence[Result], statuses: Collection[str] = ("wrong",)) -> list[Result]:
+    """Return the results with one of these statuses if they are more than half of all, else none."""
+    refuting = [result for result in results if result.status in statuses]
+    return refuting if 2 * len(refuting) > len(results) else []
 
 
 def exit_code(results: Iterable[Result]) -> int:

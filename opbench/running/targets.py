@@ -43,7 +43,7 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    if is_bare(path) and not operator:
+    if is_bare(path) and not operator and not catalog.has_proposed_header(path):
         header_of(path, catalog)
     return catalog.own_variants(path.resolve(), operator)
 

@@ -8,6 +8,7 @@ import pytest
 
 from opbench import api
 from opbench.adopting.adopting import NoOperator, adopt, propose
+from opbench.adopting.file_facts import read_file
 from opbench.adopting.matching import Guess
 from opbench.adopting.proposal import Proposal
 from opbench.adopting.stores import stores
@@ -63,14 +64,14 @@ def header(tmp_path: Path, text: str, **wanted: str) -> tuple[str, list[str]]:
     """The lines of a proposal but its operator's and title, and its notes."""
     path = tmp_path / "mine.cu"
     path.write_text(text)
-    found = propose(path, OPERATORS, **wanted)
+    found = propose(read_file(path), OPERATORS, **wanted)
     assert found.text.startswith("// /// opbench\n// operator =") and found.text.endswith("\n// ///\n")
     return "\n".join(found.lines[2:]), found.notes
 
 
 def guesses(tmp_path: Path, **wanted: str) -> list[Guess]:
     """What the proposal for the file that `header` wrote last guesses."""
-    return propose(tmp_path / "mine.cu", OPERATORS, **wanted).guesses
+    return propose(read_file(tmp_path / "mine.cu"), OPERATORS, **wanted).guesses
 
 
 def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_what_is_guessed_is_said(tmp_path: Path) -> None:
     ]
     text = ADD.replace("(count + threads - 1) / threads", "blocks_of(count)")
     header(tmp_path, text)
-    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    found = propose(read_file(tmp_path / "mine.cu"), OPERATORS).contradictions
     assert [(one.kind, one.name) for one in found] == [("launch", "grid")]
 
 
@@ -148,7 +149,6 @@ def test_what_is_guessed_is_said(tmp_path: Path) -> None:
         (ADD, {"operator": "ad"}, "unknown operator 'ad'; did you mean 'add'?"),
         (ADD, {"kernel": "vectorAd"}, "unknown kernel 'vectorAd'; did you mean 'vectorAdd'?"),
         ("int main() {}", {}, "defines no __global__ function that can be read"),
-        ("// /// opbench\n// ///\n" + ADD, {}, "has an opbench header already; check it with: opbench check"),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path, text: str, wanted: dict[str, str], words: str) -> None:
@@ -170,7 +170,7 @@ SEEN = {
 @pytest.mark.parametrize("name", sorted(SEEN))
 def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
     operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
-    found = propose(ADOPTED / f"{name}.cu", operators)
+    found = propose(read_file(ADOPTED / f"{name}.cu"), operators)
     assert SEEN[name] in found.lines, found.text
     said = ["a texel of 'pixels' is 4 elements: what counts texels is n // 4"] if name == "copy_pixels" else []
     assert found.notes == said
@@ -180,7 +180,7 @@ def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
 def test_a_file_with_textures_or_structures_is_right_under_its_proposed_header(name: str, tmp_path: Path) -> None:
     operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy", "relu")}
     path = tmp_path / f"{name}.cu"
-    path.write_text(propose(ADOPTED / path.name, operators).text + (ADOPTED / path.name).read_text())
+    path.write_text(propose(read_file(ADOPTED / path.name), operators).text + (ADOPTED / path.name).read_text())
     results = api.check([path], random_shapes=1, cpu_only=True)
     assert {result.status for result in results} == {"right"}, [result.reason for result in results]
 
@@ -189,17 +189,17 @@ def test_texture_references_of_old_are_refused_at_their_line(tmp_path: Path) -> 
     path = tmp_path / "old.cu"
     path.write_text("#include <cuda_runtime.h>\ntexture<float, 2, cudaReadModeElementType> image;\n" + ADD)
     with pytest.raises(UsageError, match=r"old\.cu:2: texture references are gone since CUDA 12"):
-        propose(path, OPERATORS)
+        propose(read_file(path), OPERATORS)
 
 
 def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
     path = tmp_path / "blur.cu"
     path.write_text("\n\n" + ADD.replace("vectorAdd", "blur"))
     with pytest.raises(UsageError, match=r"blur\.cu:3: no operator fits kernel 'blur'"):
-        propose(path, OPERATORS)
+        propose(read_file(path), OPERATORS)
     path.write_text("\n// /// opbench\n// ///\n" + ADD)
-    with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already"):
-        propose(path, OPERATORS)
+    with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already; check it with: opbench check"):
+        adopt(path, CATALOG)
 
 
 def test_a_member_hides_no_variable_of_its_name(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_member_hides_no_variable_of_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["relu_params", "relu_listed"])
 def test_structures_are_given_field_by_field(name: str) -> None:
-    found = propose(ADOPTED / f"{name}.cu", OPERATORS)
+    found = propose(read_file(ADOPTED / f"{name}.cu"), OPERATORS)
     fields = '["n", 0.0, "x", "out", { u64 = "1" }, { u64 = "n - 1" }, true]'
     assert f"args = [{{ struct = {fields} }}]" in found.text and not found.notes
 
@@ -218,7 +218,7 @@ def test_a_structure_that_no_header_gives_is_said_to_be_one(tmp_path: Path) -> N
     path = tmp_path / "odd_relu.cu"
     path.write_text((ADOPTED / "relu_params.cu").read_text().replace("bool clip;", "float table[4];"))
     with pytest.raises(UsageError, match=r"structure 'p' has a member that no header gives \(float table \[ 4 \]\)"):
-        propose(path, OPERATORS)
+        propose(read_file(path), OPERATORS)
 
 
 OWN_NAMES = """\
@@ -287,7 +287,7 @@ def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
         "__global__ void step(float* w, const float* g, int n) { int i = threadIdx.x; w[i] += g[i]; }\n"
         "void go(float* w, float* g, int n) { step<<<(n + 255) / 256, 256>>>(w, g, n); }\n"
     )
-    found = propose(path, {"accumulate": CATALOG.operator("accumulate")}, operator="accumulate")
+    found = propose(read_file(path), {"accumulate": CATALOG.operator("accumulate")}, operator="accumulate")
     assert found.lines[2:] == [
         "in_place = true",
         'launch = [{ kernel = "step", grid = ["cdiv(n, 256)"], block = ["256"], args = ["new_total", "part", "n"] }]',
@@ -298,7 +298,7 @@ def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
 def test_a_pointer_to_a_structure_is_said(tmp_path: Path) -> None:
     text = "struct Rows { float* data; int n; };\n__global__ void relu(Rows* rows) { rows->data[0] = 0; }\n"
     header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
-    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    found = propose(read_file(tmp_path / "mine.cu"), OPERATORS).contradictions
     assert [(one.kind, one.name) for one in found] == [("tensors", "rows")]
 
 
@@ -322,7 +322,7 @@ void softmax(torch::Tensor out, torch::Tensor x, shape_t shape) {
 def test_a_dispatched_type_and_the_fields_that_a_function_gets_are_read(tmp_path: Path) -> None:
     path = tmp_path / "softmax.cu"
     path.write_text(DISPATCHED)
-    found = propose(path, {"softmax": CATALOG.operator("softmax")})
+    found = propose(read_file(path), {"softmax": CATALOG.operator("softmax")})
     assert 'kernel = "softmax_rows<float, 4>"' in found.text
     assert 'grid = ["cdiv(rows, 4)"], block = ["128"], shared = "cols * 4"' in found.text
     assert 'args = ["out", "x", 1.0, { struct = ["rows", "cols"] }]' in found.text
@@ -350,19 +350,19 @@ def launch_line(found: Proposal) -> str:
 
 
 def test_an_input_is_never_zeroed_and_its_overwriting_is_said() -> None:
-    found = propose(ADOPTED / "reduce_in_place.cu", ALL_OPERATORS)
+    found = propose(read_file(ADOPTED / "reduce_in_place.cu"), ALL_OPERATORS)
     assert found.operator == "sum" and found.args == ['"x"', '"out"', '"n"'] and "zero" not in found.text
     assert {(one.kind, one.name) for one in found.contradictions} == {("input written", "x"), ("output size", "out")}
 
 
 def test_a_sum_of_arrays_is_an_add() -> None:
-    found = propose(ADOPTED / "sum_arrays.cu", ALL_OPERATORS)
+    found = propose(read_file(ADOPTED / "sum_arrays.cu"), ALL_OPERATORS)
     assert found.operator == "add" and found.args == ['"a"', '"b"', '"out"', '"n"']
     assert found.contradictions == [] and len(found.evidence) > 1
 
 
 def test_sizes_that_a_file_fixes_are_required() -> None:
-    found = propose(ADOPTED / "transpose_fixed.cu", ALL_OPERATORS)
+    found = propose(read_file(ADOPTED / "transpose_fixed.cu"), ALL_OPERATORS)
     assert found.operator == "transpose" and found.args == ['"out"', '"x"'] and found.contradictions == []
     assert found.requires == ["rows == 1024", "cols == 1024"]
     assert {(guess.what, guess.value) for guess in found.guesses} == {("rows", "1024"), ("cols", "1024")}
@@ -382,7 +382,7 @@ def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path,
     own = text[text.index("    int n = 1 << 24") : text.index("    float *x, *out;")]
     path = tmp_path / "relu_option.cu"
     path.write_text(text.replace(own, f"    {option}\n"))
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert 'grid = ["cdiv(n, 512)", "1"], block = ["512", "1"]' in launch_line(found) and found.contradictions == []
     assert found.requires == []
     if "?" not in option:
@@ -390,14 +390,14 @@ def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path,
 
 
 def test_the_element_type_of_the_pointers_is_written(tmp_path: Path) -> None:
-    found = propose(ADOPTED / "sum_of_ints.cu", ALL_OPERATORS)
+    found = propose(read_file(ADOPTED / "sum_of_ints.cu"), ALL_OPERATORS)
     assert found.contradictions == [] and 'supports = { dtype = ["i32"] }' in found.lines
 
 
 def test_elements_of_another_type_contradict_the_header(tmp_path: Path) -> None:
     path = tmp_path / "sum_of_ints.cu"
     path.write_text((ADOPTED / "sum_of_ints.cu").read_text().replace("int*", "short*").replace("int *", "short *"))
-    found = propose(path, ALL_OPERATORS).contradictions
+    found = propose(read_file(path), ALL_OPERATORS).contradictions
     assert {(one.kind, one.name) for one in found} == {("element type", "out"), ("element type", "x")}
 
 
@@ -433,10 +433,10 @@ def test_an_operator_that_the_kernel_contradicts_is_not_taken(
     path.write_text(f"__global__ {kernel}\n")
     if not operator:
         with pytest.raises(NoOperator) as caught:
-            propose(path, ALL_OPERATORS)
+            propose(read_file(path), ALL_OPERATORS)
         assert len(caught.value.nearest) == 3
     else:
-        found = {one.kind for one in propose(path, ALL_OPERATORS, operator=operator).contradictions}
+        found = {one.kind for one in propose(read_file(path), ALL_OPERATORS, operator=operator).contradictions}
         assert found >= set(kinds)
 
 
@@ -456,19 +456,19 @@ void run(float* a, float* b, float* c, int M, int N, int K) {
 def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
     path = tmp_path / "gemm.cu"
     path.write_text(MATRICES)
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.args == ['"a"', '"b"', '"out"', '"m"', '"k"', '"n"']
     assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)"]' in launch_line(found)
     assert sorted((one.what, one.value) for one in found.guesses) == [("K", "n"), ("N", "k")]
     path.write_text(MATRICES.replace("C[row * K + col] =", "int at = row * K + col; C[at] ="))
-    assert propose(path, ALL_OPERATORS).args == found.args
+    assert propose(read_file(path), ALL_OPERATORS).args == found.args
     path.write_text(
         MATRICES.replace("int M, int N, int K", "int n, int m, int k").translate(str.maketrans("MNK", "nmk"))
     )
-    assert propose(path, ALL_OPERATORS).args == found.args
+    assert propose(read_file(path), ALL_OPERATORS).args == found.args
     for index in ("col * M + row", "M * col + row", "row + M * col"):
         path.write_text(MATRICES.replace("C[row * K + col]", f"C[{index}]"))
-        assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+        assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["layout"]
 
 
 def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
     path.write_text(
         MATRICES.replace("int M, int N, int K", "int N").replace("M, N, K", "N").replace("M", "N").replace("K", "N")
     )
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.requires == ["n == m", "k == m"] and found.contradictions == []
 
 
@@ -499,7 +499,7 @@ int main() {
 def test_sizes_of_buffers_are_found_through_the_functions_that_launch(tmp_path: Path) -> None:
     path = tmp_path / "transpose.cu"
     path.write_text(FIXED_ENUM)
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.requires == ["rows == 64", "cols == 65"] and found.contradictions == []
 
 
@@ -508,11 +508,11 @@ def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path)
     path.write_text(
         "__global__ void vector_add(const float* a, const float* b, float* c, int n) { c[n] = a[n] + b[n]; }\n"
     )
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
     assert [guess.what for guess in found.guesses] == ["the launch"]
     path.write_text(path.read_text() + "void run(float* x, int n) { launch_by(vector_add, x, x, x, n); }\n")
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["launch"]
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["launch"]
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_a_launch_is_guessed_only_where_the_kernel_leaves_it_open(
 ) -> None:
     path = tmp_path / "gemm.cu"
     path.write_text("#define TILE 16\n" + GEMM[: GEMM.index("void run")].replace(before, after))
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == kinds
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == kinds
 
 
 def test_a_helper_of_an_operator_is_not_the_operator(tmp_path: Path) -> None:
@@ -551,15 +551,15 @@ def test_a_name_that_says_more_than_the_operator_is_not_the_operator(tmp_path: P
     path = tmp_path / "fused.cu"
     path.write_text(ONE_SIDE.replace("KERNEL", name).replace("out[n - 1 - i] = in[i]", "out[i] = in[i] > 0"))
     with pytest.raises(NoOperator):
-        propose(path, ALL_OPERATORS)
+        propose(read_file(path), ALL_OPERATORS)
     path.write_text(path.read_text().replace(name, "relu"))
-    assert propose(path, ALL_OPERATORS).operator == "relu"
+    assert propose(read_file(path), ALL_OPERATORS).operator == "relu"
 
 
 def test_a_launch_that_an_editor_has_spaced_out_is_read(tmp_path: Path) -> None:
     path = tmp_path / "pairs.cu"
     path.write_text(SUM_OF_PAIRS.replace("<<<", " << <").replace(">>>", " >> >"))
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert 'block = ["128"]' in launch_line(found) and found.guesses == []
 
 
@@ -568,19 +568,19 @@ def test_a_size_that_is_a_side_or_a_number_of_blocks_is_not_the_number_of_elemen
     path.write_text(
         ONE_SIDE.replace("KERNEL", "copy").replace("i < n", "i < n * n").replace("out[n - 1 - i]", "out[i]")
     )
-    assert "sizes" in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+    assert "sizes" in {one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions}
     path.write_text(
         "__global__ void add(int* c, const int* a, const int* b) { int i = threadIdx.x; c[i] = a[i] + b[i]; }\n"
         "void run(int* c, int* a, int* b) { add<<<1, 5>>>(c, a, b); }\n"
     )
-    assert "axis" in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+    assert "axis" in {one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions}
 
 
 def test_a_constant_of_the_host_in_a_templates_arguments_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "gemm.cu"
     text = GEMM.replace("__global__", "template <bool TWICE>\n__global__").replace("gemm<<<", "gemm<TWICE><<<")
     path.write_text(text.replace("dim3 block", "const bool TWICE = false; dim3 block"))
-    assert 'kernel = "gemm<false>"' in launch_line(propose(path, ALL_OPERATORS))
+    assert 'kernel = "gemm<false>"' in launch_line(propose(read_file(path), ALL_OPERATORS))
 
 
 def test_a_number_that_is_copied_from_the_device_is_a_guess(tmp_path: Path) -> None:
@@ -608,7 +608,7 @@ def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> 
         "}\n"
     )
     assert not has_header(path)
-    found = propose(path, ALL_OPERATORS).contradictions
+    found = propose(read_file(path), ALL_OPERATORS).contradictions
     assert [(one.kind, one.name) for one in found] == [("launch", "step")]
 
 
@@ -621,7 +621,7 @@ def test_an_output_that_is_read_after_it_was_written_is_fine(tmp_path: Path) -> 
         "}\n"
         "void run(float* x, float* out, int rows, int cols) { softmax<<<rows, 256>>>(x, out, rows, cols); }\n"
     )
-    assert propose(path, ALL_OPERATORS).contradictions == []
+    assert propose(read_file(path), ALL_OPERATORS).contradictions == []
 
 
 SUM_OF_PAIRS = """\
@@ -672,10 +672,10 @@ def test_a_header_that_the_host_code_denies_is_not_taken(
 ) -> None:
     path = tmp_path / "pairs.cu"
     path.write_text(SUM_OF_PAIRS)
-    assert propose(path, ALL_OPERATORS, operator="add").contradictions == []
+    assert propose(read_file(path), ALL_OPERATORS, operator="add").contradictions == []
     assert before in SUM_OF_PAIRS
     path.write_text(SUM_OF_PAIRS.replace(before, after))
-    found = propose(path, ALL_OPERATORS, operator="add").contradictions
+    found = propose(read_file(path), ALL_OPERATORS, operator="add").contradictions
     assert (kind, name) in {(one.kind, one.name) for one in found}
     assert adopt(path, CATALOG).operator == "none"
 
@@ -694,9 +694,9 @@ def test_a_sum_of_something_else_is_no_sum(tmp_path: Path, stem: str, edits: dic
     for before, after in edits.items():
         text = text.replace(before, after)
     path.write_text(text)
-    assert [one.kind for one in propose(path, ALL_OPERATORS, operator="sum").contradictions] == [kind]
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS, operator="sum").contradictions] == [kind]
     (tmp_path / "totals.cu").write_text(TOTALS)
-    assert propose(tmp_path / "totals.cu", ALL_OPERATORS, operator="sum").contradictions == []
+    assert propose(read_file(tmp_path / "totals.cu"), ALL_OPERATORS, operator="sum").contradictions == []
 
 
 def test_rows_and_columns_of_elements_are_numbers_of_the_host(tmp_path: Path) -> None:
@@ -716,24 +716,24 @@ def test_rows_and_columns_of_elements_are_numbers_of_the_host(tmp_path: Path) ->
         "    matrix_add<<<grid, block>>>(a, b, c, height, width);\n"
         "}\n"
     )
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.contradictions == [] and found.requires == ["n == 3840"]
     assert found.args == ['"a"', '"b"', '"out"', '"48"', '"80"']
     path.write_text(path.read_text().replace("(a, b, c, height, width)", "(a, b, c, 1, 1)"))
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["sizes"]
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["sizes"]
 
 
 def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) -> None:
     path = tmp_path / "pairs.cu"
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil(count / 128)"))
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.requires == ["n % 128 == 0"] and 'grid = ["n // 128"]' in launch_line(found)
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "count / 128 + 1"))
-    assert propose(path, ALL_OPERATORS).requires == []
+    assert propose(read_file(path), ALL_OPERATORS).requires == []
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128, 128", "32, count / 32"))
-    assert propose(path, ALL_OPERATORS).requires == ["n % 32 == 0"]
+    assert propose(read_file(path), ALL_OPERATORS).requires == ["n % 32 == 0"]
     path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", "ceil((float)count / 128)"))
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.requires == [] and 'grid = ["cdiv(n, 128)"]' in launch_line(found)
 
 
@@ -767,7 +767,7 @@ def test_sizes_that_a_launch_ties_together_are_required(
     path.write_text(
         GEMM.replace(before, after).replace("wide + 15", "3 * deep + 15" if "3 *" in after else "wide + 15")
     )
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert (found.requires, found.contradictions) == (requires, [])
 
 
@@ -814,30 +814,30 @@ def test_a_matmul_that_no_header_can_say_is_not_taken(tmp_path: Path, edits: dic
         assert before in text
         text = text.replace(before, after)
     path.write_text(text)
-    assert kind in {one.kind for one in propose(path, ALL_OPERATORS, operator="matmul").contradictions}
+    assert kind in {one.kind for one in propose(read_file(path), ALL_OPERATORS, operator="matmul").contradictions}
 
 
 def test_a_grid_whose_sides_are_assigned_is_read(tmp_path: Path) -> None:
     path = tmp_path / "gemm.cu"
     sides = "dim3 block(16, 16); dim3 grid; grid.x = (wide + 15) / 16; grid.y = (rows + 15) / 16;"
     path.write_text(GEMM.replace("dim3 block(16, 16), grid((wide + 15) / 16, (rows + 15) / 16);", sides))
-    assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)", "1"]' in launch_line(propose(path, ALL_OPERATORS))
+    assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)", "1"]' in launch_line(propose(read_file(path), ALL_OPERATORS))
 
 
 def test_a_limit_of_the_grid_is_read(tmp_path: Path) -> None:
     path = tmp_path / "pairs.cu"
     limited = "int blocks = (count + 127) / 128; if (blocks > 64) { blocks = 64; }\n    vector_add<<<blocks, 128>>>"
     path.write_text(SUM_OF_PAIRS.replace("vector_add<<<(count + 127) / 128, 128>>>", limited))
-    assert 'grid = ["min(' in launch_line(propose(path, ALL_OPERATORS))
+    assert 'grid = ["min(' in launch_line(propose(read_file(path), ALL_OPERATORS))
 
 
 def test_a_grid_that_is_the_same_for_all_sizes_is_no_header(tmp_path: Path) -> None:
     path = tmp_path / "pairs.cu"
     text = SUM_OF_PAIRS.replace("(count + 127) / 128, 128>>>", "1, 64>>>")
     path.write_text(text.replace("total = 4096", "total = asked()"))
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["grid"]
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["grid"]
     path.write_text(text.replace("total = 4096", "total = 64"))
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert (found.requires, found.contradictions) == (["n == 64"], [])
 
 
@@ -860,20 +860,20 @@ int main() {
 def test_the_indices_tell_rows_from_columns(tmp_path: Path) -> None:
     path = tmp_path / "turn.cu"
     path.write_text(MOVED)
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert found.args == ['"out"', '"x"', '"rows"', '"cols"'] and found.contradictions == []
     assert {(one.what, one.value) for one in found.guesses} >= {("nx", "rows"), ("ny", "cols")}
     path.write_text(MOVED.replace("x + nx * y", "x * ny + y").replace("y + ny * x", "y * nx + x"))
-    assert propose(path, ALL_OPERATORS).args == ['"out"', '"x"', '"cols"', '"rows"']
+    assert propose(read_file(path), ALL_OPERATORS).args == ['"out"', '"x"', '"cols"', '"rows"']
     path.write_text(path.read_text().replace("nx", "first").replace("ny", "second"))  # whose place says the opposite
-    found = propose(path, ALL_OPERATORS)
+    found = propose(read_file(path), ALL_OPERATORS)
     assert sorted((one.what, one.value) for one in found.guesses if one.what in ("first", "second")) == [
         ("first", "cols"),
         ("second", "rows"),
     ]
     for before, after in (("ny * x", "nx * x"), ("nx * y", "(nx + 1) * y")):
         path.write_text(MOVED.replace(before, after))
-        assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+        assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["layout"]
 
 
 ONE_SIDE = """\
@@ -894,7 +894,7 @@ def test_a_reversal_is_no_transpose(tmp_path: Path) -> None:
     path = tmp_path / "backwards.cu"
     path.write_text(ONE_SIDE.replace("KERNEL", "backwards"))
     with pytest.raises(NoOperator):
-        propose(path, ALL_OPERATORS)
+        propose(read_file(path), ALL_OPERATORS)
     assert adopt(path, CATALOG).operator == "none"
 
 
@@ -902,7 +902,7 @@ def test_a_kernel_that_the_file_defines_twice_is_not_taken(tmp_path: Path) -> No
     path = tmp_path / "pairs.cu"
     kernel, host = SUM_OF_PAIRS.split("void once", 1)
     path.write_text(f"#ifdef FIRST\n{kernel}#else\n{kernel}#endif\nvoid once{host}")
-    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["launch"]
+    assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["launch"]
 
 
 def test_an_update_after_a_copy_is_no_copy(tmp_path: Path) -> None:
@@ -911,15 +911,15 @@ def test_an_update_after_a_copy_is_no_copy(tmp_path: Path) -> None:
         ONE_SIDE.replace("KERNEL", "running").replace("out[n - 1 - i] = in[i]", "{ out[i] = in[i]; out[i] += out[0]; }")
     )
     with pytest.raises(NoOperator):
-        propose(path, ALL_OPERATORS)
+        propose(read_file(path), ALL_OPERATORS)
 
 
 def test_a_buffer_of_one_side_is_no_square(tmp_path: Path) -> None:
     path = tmp_path / "turn.cu"
     path.write_text(ONE_SIDE.replace("KERNEL", "transpose"))
-    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions}
+    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(read_file(path), ALL_OPERATORS).contradictions}
     path.write_text(path.read_text().replace("count * sizeof", "count * count * sizeof"))
-    assert "sizes" not in {one.kind for one in propose(path, ALL_OPERATORS).contradictions}
+    assert "sizes" not in {one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions}
 
 
 FOURS = """\
@@ -937,9 +937,9 @@ void run(const float4* a, const float4* b, float4* out, int total) {
 def test_a_size_that_counts_vectors_is_no_axis(tmp_path: Path) -> None:
     path = tmp_path / "fours.cu"
     path.write_text(FOURS)
-    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions}
+    assert ("sizes", "n") in {(one.kind, one.name) for one in propose(read_file(path), ALL_OPERATORS).contradictions}
     path.write_text(FOURS.replace("i < n", "i * 4 < n").replace("total / 4", "total"))
-    assert propose(path, ALL_OPERATORS).contradictions == []
+    assert propose(read_file(path), ALL_OPERATORS).contradictions == []
 
 
 def test_an_unsigned_type_has_the_bytes_of_its_own_name(tmp_path: Path) -> None:
@@ -963,6 +963,11 @@ def test_a_kernel_that_is_launched_with_two_sizes_is_given_neither(tmp_path: Pat
     )
     path = tmp_path / "k.cu"
     path.write_text(text.replace("MANY", "few"))
-    assert "cols == 4" in propose(path, ALL_OPERATORS).requires and not propose(path, ALL_OPERATORS).contradictions
+    assert (
+        "cols == 4" in propose(read_file(path), ALL_OPERATORS).requires
+        and not propose(read_file(path), ALL_OPERATORS).contradictions
+    )
     path.write_text(text.replace("MANY", "many"))
-    assert [(one.kind, one.name) for one in propose(path, ALL_OPERATORS).contradictions] == [("launch", "cols")]
+    assert [(one.kind, one.name) for one in propose(read_file(path), ALL_OPERATORS).contradictions] == [
+        ("launch", "cols")
+    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.adopting.file_facts import read_file
 from opbench.adopting.memory_plan import MemoryPlan, plan_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.errors import UsageError
@@ -170,7 +171,7 @@ def test_a_file_with_the_proposed_header_runs_as_one_without(tmp_path: Path, tex
     without = plan(tmp_path, text)
     seen = without.text()
     path = tmp_path / "mine.cu"
-    header = propose_memory(path).text
+    header = propose_memory(read_file(path)).text
     path.write_text(header + text)
     assert has_memory_header(path)
     found = plan_of(path).reduced
@@ -181,7 +182,7 @@ def test_a_file_with_the_proposed_header_runs_as_one_without(tmp_path: Path, tex
 
 def test_a_header_names_the_hosts_sizes_and_keeps_its_expressions(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text(LARGE)
-    found = read_memory_header(tmp_path / "mine.cu", (), propose_memory(tmp_path / "mine.cu").text)
+    found = read_memory_header(tmp_path / "mine.cu", (), propose_memory(read_file(tmp_path / "mine.cu")).text)
     assert found.sizes == {"n": 4096, "odd": 100001, "WIDTH": 4096}
     assert [(b.name, b.elements) for b in found.buffers] == [("a", "n * n"), ("b", "odd"), ("c", "n * WIDTH")]
     (launch,) = found.launch
@@ -191,11 +192,11 @@ def test_a_header_names_the_hosts_sizes_and_keeps_its_expressions(tmp_path: Path
 def test_guesses_of_a_header_without_an_operator_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(TWO)
-    assert [one.what for one in propose_memory(path).guesses] == ["blocks"]
+    assert [one.what for one in propose_memory(read_file(path)).guesses] == ["blocks"]
     path.write_text(
         "__global__ void k(float* x, int n) { x[n] = 1; }\nvoid run(float* x, int n) { k<<<1, 32>>>(x, n); }"
     )
-    assert [(one.what, one.value) for one in propose_memory(path).guesses] == [("n", "1000")]
+    assert [(one.what, one.value) for one in propose_memory(read_file(path)).guesses] == [("n", "1000")]
 
 
 HEADED = """\
@@ -286,7 +287,7 @@ def test_what_host_code_has_of_its_own_is_read(tmp_path: Path) -> None:
     ]
     assert [(b.elements, b.is_bounded) for b in found.buffers[:2]] == [(1024, True), (1000, True)]
     assert not found.buffers[2].is_bounded
-    guesses = {one.what: one.value for one in propose_memory(path).guesses}
+    guesses = {one.what: one.value for one in propose_memory(read_file(path)).guesses}
     assert guesses["rows"] == guesses["cols"] == "64" and "the size of 'z'" in guesses
 
 
@@ -359,7 +360,7 @@ def test_launches_that_a_header_leaves_out_are_listed(tmp_path: Path) -> None:
         "__global__ void k(int* x) { x[0] = 1; }\n__global__ void other(int* x) { x[0] = 1; }\n"
         "void first(int* x) { k<<<1, 1>>>(x); }\nvoid second(int* x) { other<<<1, 1>>>(x); }\n"
     )
-    assert any("launches of other" in note for note in propose_memory(path).notes)
+    assert any("launches of other" in note for note in propose_memory(read_file(path)).notes)
 
 
 def test_a_buffer_of_unknown_size_holds_what_the_launch_stores(tmp_path: Path) -> None:
@@ -396,7 +397,7 @@ def test_each_turn_of_a_loop_gets_its_part_of_a_buffer(tmp_path: Path) -> None:
     ]
     assert [one.buffers() for one in found.launches] == [{"from", "to"}] * 3
     (tmp_path / "mine.cu").write_text(CHUNKS.replace("parts = 3", "parts = 6"))
-    longer = propose_memory(tmp_path / "mine.cu")
+    longer = propose_memory(read_file(tmp_path / "mine.cu"))
     assert len(longer.notes) == 1 and longer.text.count("square") == 4
 
 

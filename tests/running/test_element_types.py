@@ -10,6 +10,7 @@ import pytest
 
 from opbench import UsageError, api, matrix_product
 from opbench.adopting.adopting import propose
+from opbench.adopting.file_facts import read_file
 from opbench.gpu.limits.ceilings import best_time, committed_ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.operator import MOST_I32, Operator
@@ -189,7 +190,7 @@ def test_a_race_of_an_int_kernel_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("element", ["int", "double", "float"])
 @pytest.mark.parametrize("kernel", ["vectorAdd", "matrixMul", "reduce_sum", "transpose", "copy"])
 def test_adopt_writes_the_element_type(tmp_path: Path, kernel: str, element: str) -> None:
-    proposal = propose(written(tmp_path, kernel, element), OPERATORS)
+    proposal = propose(read_file(written(tmp_path, kernel, element)), OPERATORS)
     assert (proposal.operator, proposal.contradictions) == (OF.get(kernel, kernel), [])
     listed = f'supports = {{ dtype = ["{DTYPES[element]}"] }}'
     assert (listed in proposal.lines) == (element != "float")
@@ -198,7 +199,7 @@ def test_adopt_writes_the_element_type(tmp_path: Path, kernel: str, element: str
 
 def test_a_header_of_the_wrong_type_is_refused_with_the_pointer(tmp_path: Path) -> None:
     path = written(tmp_path, "copy", "int")
-    header = propose(path, OPERATORS).text.replace("i32", "f64")
+    header = propose(read_file(path), OPERATORS).text.replace("i32", "f64")
     path.write_text(header + path.read_text())
     results = api.check([path], cpu_only=True, random_shapes=0)
     assert {r.status for r in results} == {"wrong"}
