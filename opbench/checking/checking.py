@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -106,8 +107,11 @@ class Session:
         seed: int = SEED,
         stands_for: DeviceLimits | None = None,
         traced_work: float = TRACED_WORK,
+        secret: str = "",
     ) -> None:
+        """`secret` repeats the random choices of an earlier session; a new one is drawn by default."""
         self.backend = backend
+        self.secret = secret or secrets.token_hex(16)
         self.traced_work = traced_work
         self.stands_for = stands_for
         """The limits of the GPU that a run without a GPU models: grid sizes and caches; None for no model."""
@@ -126,7 +130,7 @@ class Session:
         if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
             self.release()
             buffers = allocate(self.backend, _all_tensors(problem))
-            self._prepared = PreparedProblem(problem, self.seed, buffers, given, self.backend)
+            self._prepared = PreparedProblem(problem, self.seed, buffers, given, self.backend, secret=self.secret)
         return self._prepared
 
     def move(self, prepared: PreparedProblem) -> PreparedProblem:
@@ -312,12 +316,14 @@ class Session:
         judged = self._watched_run(ready, "integers")
         if judged.verdict.right:
             return replace(outcome, verdict=replace(verdict, integers="exact"))
+        judged = replace(judged, verdict=replace(judged.verdict, run="integers"))
         return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
 
     def _check_special_inputs(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         """Run the case on the special inputs that the operator allows."""
         for kind in special_inputs_of(ready.case.problem):
             if not (judged := self._watched_run(ready, kind)).verdict.right:
+                judged = replace(judged, verdict=replace(judged.verdict, run=kind))
                 return _with_inputs(judged, SPECIAL_INPUTS[kind][0])
         return outcome
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -57,8 +56,9 @@ def _write_content(
 ) -> None:
     """Write one kind of content, on the device if it can be derived from the normals there."""
     if kind == SHIFTED and prepared.are_independent:
+        chance = prepared.chance(SHIFTED)
         for tensor in prepared.problem.input_tensors():
-            elements = secrets.randbelow(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
+            elements = chance.randrange(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
             shift = elements * tensor.nbytes // tensor.elements
             buffers[tensor.name].copy_from(own[tensor.name], shift)
         return

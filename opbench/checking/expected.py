@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,11 +67,20 @@ class PreparedProblem:
     judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
     """Right outputs by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
-    fresh_seed: int = field(default_factory=lambda: secrets.randbits(31))
-    """A random seed, so that no kernel can know the inputs of "again" and "shifted" runs."""
+    secret: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Decides every random choice about this problem that no kernel may know; see `chance`."""
 
     spare: Mapping[str, Mapping[str, Buffer]] = field(default_factory=dict)
     """Inputs that are already on the device, by kind of run."""
+
+    def chance(self, purpose: str) -> random.Random:
+        """Return random numbers for one purpose; an equal secret gives equal numbers, whatever else was drawn."""
+        return random.Random(f"{self.secret}/{self.problem.name}{self.problem}/{purpose}")
+
+    @functools.cached_property
+    def fresh_seed(self) -> int:
+        """Return the seed of "again" and "shifted" inputs."""
+        return self.chance("again").getrandbits(31)
 
     @property
     def are_independent(self) -> bool:
@@ -138,7 +149,7 @@ class PreparedProblem:
     def moved_to(self, other: PreparedProblem) -> None:
         """Share references, inputs and judgements with the same problem in other buffers."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
-        other.fresh_seed, other.ahead = self.fresh_seed, self.ahead
+        other.secret, other.ahead = self.secret, self.ahead
 
     def expect(self, kind: str, precision: str) -> Expected:
         """Return the expected outputs of a kind of run, computed once.

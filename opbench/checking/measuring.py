@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from opbench.backend.base import Buffer, DeviceClock
+from opbench.backend.findings import headline
 from opbench.checking.binding import rebind
 from opbench.checking.checking import INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
 from opbench.checking.contents import CONTENTS, Contents, load_contents
 from opbench.checking.expected import PreparedProblem
-from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge, unpredictable_random
+from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge
 from opbench.checking.module_state import ModuleState
 from opbench.checking.rotation import Rotation, rotate
 from opbench.errors import EnvironmentFault, LaunchError
@@ -22,6 +21,8 @@ from opbench.timing.clock import Launch, LaunchSource
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure
 
+RELAUNCHES = 12
+"""Number of launches of a case without a clock, of which three are judged."""
 HOLES = 64
 """Number of output elements that are poisoned before a launch over the case's own earlier output."""
 
@@ -49,8 +50,6 @@ class TimedCases:
     state: dict[str, ModuleState] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)
     """Reasons why cases get no time."""
-
-    chance: random.Random = field(default_factory=unpredictable_random)
 
     @property
     def timed(self) -> dict[str, BoundCase]:
@@ -107,13 +106,46 @@ def measure_cases(
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
         launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
         found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
-        invalid = timing.invalid | timing.late_refusals()
-        found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
-        wrong = timing.faults
-        if check_again:
-            left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
-            wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
-        return MeasureResult(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+        return _without_faults(session, timing, found, {}, check_again, on_start)
+
+
+def relaunch_cases(
+    session: Session, cases: Sequence[Case], on_start: Callable[[str], None] = lambda name: None
+) -> MeasureResult:
+    """Launch right cases of one problem under the rules of `measure_cases`, on a backend without a clock.
+
+    The result has no measurements. Findings of the backend in these launches make a case wrong.
+    """
+    with timed_cases(session, cases, "cold", None, on_start) as timing:
+        findings: dict[str, str] = {}
+        for name in timing.timed:
+            on_start(name)
+            turns = timing.case_launches[name]
+            for _ in range(RELAUNCHES):
+                turns.next_launch()()
+                if found := [finding for finding in session.backend.synchronize() if not finding.hint]:
+                    findings[name] = headline(found[0])
+                    break
+                turns.sampled()
+        return _without_faults(session, timing, {}, findings, True, on_start)
+
+
+def _without_faults(
+    session: Session,
+    timing: TimedCases,
+    measured: Mapping[str, Measurement],
+    findings: Mapping[str, str],
+    check_again: bool,
+    on_start: Callable[[str], None],
+) -> MeasureResult:
+    """Return the measurements of cases without a fault, and the faults of the others."""
+    invalid = timing.invalid | timing.late_refusals()
+    kept = {name: timing.described(name, m) for name, m in measured.items() if name not in invalid}
+    wrong = {**timing.faults, **findings}
+    if check_again:
+        left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
+        wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
+    return MeasureResult(kept, wrong, {name: why for name, why in invalid.items() if name not in wrong})
 
 
 @contextmanager
@@ -121,13 +153,14 @@ def timed_cases(
     session: Session,
     cases: Sequence[Case],
     mode: str,
-    clock: DeviceClock,
+    clock: DeviceClock | None,
     on_start: Callable[[str], None] = lambda name: None,
     judged: bool = True,
 ) -> Iterator[TimedCases]:
     """Bind right cases of one problem for timing, with inputs that rotate, poisoned outputs and judged samples.
 
-    Everything that times cases goes through here. Cases that keep state between launches are in `invalid`.
+    Everything that times cases goes through here. Cases that keep state between launches are in `invalid`. Without a
+    clock, cases run in the build in which they were checked.
     """
     timing = TimedCases(session.prepare(cases[0].problem))
     timing.prepared.load("normal", verify=True)
@@ -135,7 +168,8 @@ def timed_cases(
         timing.contents = load_contents(session.backend, timing.prepared)
         for case in cases:
             on_start(case.name)
-            timing.ready[case.name] = session.bind(case, timing.prepared)
+            traced = clock is None and session.is_traced(case)
+            timing.ready[case.name] = session.bind(case, timing.prepared, traced)
             _take_turns(session, timing, case, judged)
         timing.invalid = _cases_without_time(timing, on_start)
         if mode == "graph" and timing.timed:
@@ -145,8 +179,9 @@ def timed_cases(
         # A workspace that does not fit fails its case, not the run.
         raise LaunchError(error.message, error.location) from error
     finally:
-        for launch in timing.launches if mode == "graph" else ():
-            clock.forget(launch)
+        if clock and mode == "graph":
+            for launch in timing.launches:
+                clock.forget(launch)
         session.backend.free(timing.rotation.arenas)
         timing.contents.free(session.backend)
         for state in timing.state.values():
@@ -162,8 +197,9 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
     for kind, inputs in timing.contents.sets.items():
         if kind not in launches:
             launches[kind] = rebind(session.backend, case, ready.binding, {**ready.buffers, **inputs})
-    judge = SampleJudge(session, ready, timing.chance, judged)
-    turns = CaseLaunches(ready, timing.contents.sets, launches, judge, timing.chance)
+    chance = timing.prepared.chance(f"samples of {case.name}")
+    judge = SampleJudge(session, ready, chance, judged)
+    turns = CaseLaunches(ready, timing.contents.sets, launches, judge, chance)
     timing.case_launches[case.name] = turns
     timing.state[case.name] = ModuleState(session, ready, turns, judged)
 
@@ -193,8 +229,9 @@ def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -
     for name, launched in timing.rotation.launches.items():
         updated = bool(timed[name].case.updates)  # such an output must contain the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
-        judge = SampleJudge(session, timed[name], timing.chance, judged and not updated)
-        timing.graph_launches[name] = GraphLaunches(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
+        chance = timing.prepared.chance(f"graph of {name}")
+        judge = SampleJudge(session, timed[name], chance, judged and not updated)
+        timing.graph_launches[name] = GraphLaunches(launched, timing.rotation.outputs, poisoned, judge, chance)
 
 
 def _check_again(
@@ -249,10 +286,11 @@ def _over_old_output(session: Session, ready: BoundCase) -> str:
     """
     if ready.case.updates:
         return ""  # the old output is an input of such a case
+    chance = ready.prepared.chance(f"holes of {ready.case.name}")
     for tensor in ready.case.problem.output_tensors():
         width = tensor.nbytes // tensor.elements
         for _ in range(HOLES):
-            ready.buffers[tensor.name].poison_part(width * secrets.randbelow(tensor.elements), width)
+            ready.buffers[tensor.name].poison_part(width * chance.randrange(tensor.elements), width)
     ready.binding.launch()
     session.backend.synchronize()
     return judge_outputs(session.backend, ready, "again", ready.buffers)

@@ -85,7 +85,8 @@ class ModuleState:
         """
         other = {name: self._variables[name].read() for name in changed}
         kinds = [kind for kind in JUDGED if kind in self._turns.launches]
-        chance, began = np.random.default_rng(), time.perf_counter()
+        began = time.perf_counter()
+        chance = np.random.default_rng(self._ready.prepared.chance(self._ready.case.name).getrandbits(64))
         for number in range(LAUNCHES):
             if number >= FEWEST_LAUNCHES and time.perf_counter() - began > LAUNCHES_S:
                 break

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
 """"no fault found" is the status of a run without a reference: memory and races were checked, results were not."""
+Failure = Literal["", "build", "check", "time limit", "gpu build", "measure"]
+"""The step in which a case failed."""
+RELAUNCH = "relaunch"
+"""The launches of a case that was right once: timed ones, and those of a check without a clock."""
 GOOD = ("right", "unsupported", "no fault found")
 """The statuses that do not count against a kernel."""
 
@@ -78,6 +82,11 @@ class Verdict:
 
     Empty if the source has none.
     """
+    run: str = ""
+    """The run that failed: "integers", a kind of special inputs, or RELAUNCH.
+
+    Empty for normal inputs and for a right case.
+    """
 
     def to_json(self) -> dict[str, JSON]:
         """Return the verdict for the results file."""
@@ -87,7 +96,7 @@ class Verdict:
             "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
-        for name in ("notes", "architecture"):
+        for name in ("notes", "architecture", "run"):
             if not found[name]:
                 del found[name]
         return found
@@ -108,6 +117,8 @@ class Result:
     status: Status
     reason: str = ""
     """Why the case is not right: one line for the table."""
+    failure: Failure = ""
+    """The step in which a failed case failed; empty for other cases and in older runs."""
     file: str = ""
     """The file of the reason, if an error named one; empty in older runs."""
     line: int = 0

@@ -144,6 +144,10 @@ class RunSetup:
     """The compute capability whose code a cpu run compiles; None for the newest that the backend supports."""
     compile_for: str = ""
     """The GPU for which NVRTC compiles a cpu run's kernels, to find errors and resources; empty for none."""
+    relaunch: bool = False
+    """Whether a run on a backend without a clock launches right cases again, under the rules of timing."""
+    secret: str = ""
+    """Repeats the random choices of an earlier run, such as which launches are judged; empty for new ones."""
     every_module: bool = True
     """Whether to compile all modules for that GPU; otherwise a few of each variant."""
     devices: tuple[ChosenGpu, ...] = ()

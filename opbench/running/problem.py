@@ -9,14 +9,14 @@ from typing import Protocol
 from opbench.backend.counts import Traffic
 from opbench.checking.checking import CheckResult
 from opbench.checking.measuring import MeasureResult
-from opbench.errors import EnvironmentFault, OpbenchError, Reason
+from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.ceilings import Ceilings
 from opbench.gpu.limits.lower_bound import floor_s
 from opbench.kernels.case import Case
-from opbench.results.result import Result, Status
+from opbench.results.result import RELAUNCH, Failure, Result, Status
 from opbench.running.gpu_code import GpuCode
-from opbench.running.protocol import Check, Measure, Notification, PackedCase, Started, pack
+from opbench.running.protocol import Check, Measure, Notification, PackedCase, Relaunch, Started, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
@@ -34,6 +34,13 @@ class RunSettings:
     time_limit_s: float
     timing: TimingOptions
     processes: int = 1
+    relaunch: bool = False
+    """Whether right cases are launched again on a backend without a clock."""
+
+    @property
+    def launches_again(self) -> bool:
+        """Return whether right cases are launched again, with a clock or without one."""
+        return (self.measure and self.backend == "cuda") or (self.relaunch and self.backend == "cpu")
 
 
 @dataclass
@@ -98,10 +105,11 @@ class ProblemRun:
                 self._end(slot, case, "unsupported", self._known.unsupported[case.name])
                 continue
             if case.name in self._known.broken:
-                self._end(slot, case, "failed", self._known.broken[case.name])
+                self._end(slot, case, "failed", self._known.broken[case.name], failure="build")
                 continue
             if earlier := self._known.hung.get(case.variant.id):
-                self._end(slot, case, "failed", f"not tried, as {earlier} did not end")
+                reason = f"not tried, as {earlier} did not end"
+                self._end(slot, case, "failed", reason, failure="time limit")
                 continue
             self._sink.announce("check", case.name)
             try:
@@ -110,21 +118,28 @@ class ProblemRun:
                 raise
             except OpbenchError as error:
                 self._raise_if_lost(error, case.name)
-                if isinstance(error, WorkerHung):
+                hung = isinstance(error, WorkerHung)
+                if hung:
                     self._known.hung[case.variant.id] = case.name
-                self._end(slot, case, "failed", error.reason)
+                failure: Failure = "time limit" if hung else "build" if isinstance(error, CompileError) else "check"
+                self._end(slot, case, "failed", error.reason, failure=failure)
                 continue
             if not checked.verdict.right:
                 self._end(slot, case, "wrong", checked.verdict.reason, checked)
-            elif self._settings.measure and self._settings.backend == "cuda":
+            elif self._settings.launches_again:
                 right.append((case, checked))
-            elif (compiled := self._gpu_code_of(case)).refused:
-                reason = compiled.refused.after(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
-                self._end(slot, case, "failed", reason, checked)
             else:
-                self._end(slot, case, "right", "", checked)
+                self._sink.record([(self._unmeasured(slot, case, checked), checked.traffic)])
         if right:
             self._measure(slot, right)
+
+    def _unmeasured(self, slot: WorkerSlot, case: Case, checked: CheckResult) -> Result:
+        """Return the result of a case that is right and gets no time; NVRTC may still refuse it."""
+        compiled = self._gpu_code_of(case)
+        if compiled.refused:
+            reason = compiled.refused.after(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
+            return self._result(slot, case, "failed", reason, checked, failure="gpu build")
+        return self._result(slot, case, "right", "", checked)
 
     def _raise_if_lost(self, error: OpbenchError, case: str) -> None:
         lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerHung)
@@ -132,13 +147,23 @@ class ProblemRun:
             raise error
 
     def _end(
-        self, slot: WorkerSlot, case: Case, status: Status, reason: str | Reason, checked: CheckResult | None = None
+        self,
+        slot: WorkerSlot,
+        case: Case,
+        status: Status,
+        reason: str | Reason,
+        checked: CheckResult | None = None,
+        failure: Failure = "",
     ) -> None:
         """Record the outcome of a case that is not measured."""
-        self._sink.record([(self._result(slot, case, status, reason, checked), checked.traffic if checked else None)])
+        result = self._result(slot, case, status, reason, checked, failure=failure)
+        self._sink.record([(result, checked.traffic if checked else None)])
 
     def _measure(self, slot: WorkerSlot, right: Sequence[tuple[Case, CheckResult]]) -> None:
-        """Measure cases together; a case that kills the worker fails, and the others are measured again."""
+        """Launch cases together, timed if there is a clock.
+
+        A case that kills the worker fails, and the others are launched again.
+        """
         contenders = {case.name: (case, checked) for case, checked in right}
         while contenders:
             running = ""
@@ -149,30 +174,45 @@ class ProblemRun:
                     running = notification.case
                     self._sink.started(running)
 
-            self._sink.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
+            phase = "measure" if self._settings.measure else "check"
+            self._sink.announce(phase, f"{len(contenders)} variants of {right[0][0].problem}")
             try:
                 remaining = [case for case, _ in contenders.values()]
-                measured = self._measure_in_processes(slot.worker, remaining, listen)
+                measured = self._launch_again(slot.worker, remaining, listen)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
                 culprit = running or next(iter(contenders))
                 self._raise_if_lost(error, culprit)
                 case, checked = contenders.pop(culprit)
-                failed = self._result(slot, case, "failed", error.reason.after("while measured: "), checked)
-                self._sink.record([(failed, None)])
+                reason = error.reason.after("while measured: " if self._settings.measure else "while launched again: ")
+                failure: Failure = "time limit" if isinstance(error, WorkerHung) else "measure"
+                failed = self._result(slot, case, "failed", reason, checked, failure=failure)
+                self._sink.record([(failed, checked.traffic)])
                 continue
             ends = []
             for name, (case, checked) in contenders.items():
                 if wrong := measured.wrong.get(name, ""):
-                    verdict = replace(checked.verdict, right=False, reason=wrong)
+                    verdict = replace(checked.verdict, right=False, reason=wrong, run=RELAUNCH)
                     ends.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
                 elif refusal := measured.invalid.get(name, ""):
                     ends.append(self._result(slot, case, "invalid", refusal, checked))
+                elif not self._settings.measure:
+                    ends.append(self._unmeasured(slot, case, checked))
                 else:
                     ends.append(self._measured(slot, case, checked, measured.measurements[name]))
-            self._sink.record([(end, None) for end in ends])
+            traffic = [checked.traffic for _, checked in contenders.values()]
+            self._sink.record(list(zip(ends, traffic, strict=True)))
             return
+
+    def _launch_again(
+        self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
+    ) -> MeasureResult:
+        """Measure cases, or launch them under the same rules if there is no clock."""
+        if self._settings.measure:
+            return self._measure_in_processes(worker, cases, listen)
+        request = Relaunch([self.pack(case) for case in cases])
+        return worker.ask(request, self._settings.time_limit_s, listen)
 
     def _measure_in_processes(
         self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
@@ -220,6 +260,7 @@ class ProblemRun:
         reason: str | Reason,
         checked: CheckResult | None = None,
         measurement: Measurement | None = None,
+        failure: Failure = "",
     ) -> Result:
         compiled = self._gpu_code_of(case)
         return Result.of_case(
@@ -227,6 +268,7 @@ class ProblemRun:
             self._settings.backend,
             status,
             reason,
+            failure=failure,
             verdict=checked.verdict if checked else None,
             measurement=measurement,
             resources=(checked.resources if checked else {}) or compiled.kernels,

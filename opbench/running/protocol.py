@@ -87,6 +87,8 @@ class Open(Request[Environment]):
     traced_work: float = TRACED_WORK
     capability: tuple[int, int] | None = None
     """The compute capability whose code the cpu backend compiles; None for the newest that it executes."""
+    secret: str = ""
+    """Repeats the random choices of an earlier run; empty for new ones."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,13 @@ class Measure(Request[MeasureResult]):
     cases: Sequence[PackedCase]
     timing: TimingOptions
     check_again: bool = True
+
+
+@dataclass(frozen=True)
+class Relaunch(Request[MeasureResult]):
+    """Launch right cases of one problem under the rules of timing, on a backend without a clock."""
+
+    cases: Sequence[PackedCase]
 
 
 @dataclass(frozen=True)

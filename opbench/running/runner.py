@@ -135,7 +135,15 @@ def run_suite(
         # On the cpu, grids and caches are those of the named GPU, so its traffic is counted.
         stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = stands_for.limits if stands_for else None
-        opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability)
+        opening = Open(
+            options.backend,
+            options.roots,
+            options.seed,
+            limits,
+            suite.traced_work,
+            options.capability,
+            options.secret,
+        )
         slots = _worker_slots(opening, options)
         for slot, ceilings in zip(slots, device_ceilings, strict=False):
             slot.ceilings = ceilings
@@ -321,6 +329,7 @@ def _work(state: _State, slot: WorkerSlot) -> None:
         state.suite.time_limit_s,
         state.suite.timing,
         state.options.processes,
+        state.options.relaunch,
     )
     problems = ProblemRun(settings, state.known, _DispatchSink(sink, dispatch, name), state.gpu_code)
     while True:

@@ -21,7 +21,7 @@ from opbench.backend.environment import Environment
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import bind_bare
 from opbench.checking.checking import CheckResult, Session
-from opbench.checking.measuring import MeasureResult, measure_cases
+from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
 from opbench.checking.memory import MemoryCheckResult, check_memory
 from opbench.checking.racing import RaceResult, race_cases
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
@@ -47,6 +47,7 @@ from opbench.running.protocol import (
     Open,
     Probe,
     Race,
+    Relaunch,
     Request,
     Sampled,
     Started,
@@ -111,7 +112,7 @@ class Server:
     def session(self) -> Session:
         """Return the session that runs cases on the backend."""
         opening = self._opening
-        return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work)
+        return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work, opening.secret)
 
     def environment(self) -> Environment:
         """Open the backend and return its environment; an empty one for a process that only compiles."""
@@ -207,6 +208,12 @@ class Server:
                 check_again=request.check_again,
             )
 
+    def relaunch(self, request: Relaunch, notify: Notify) -> MeasureResult:
+        """Launch right cases of one problem again and again, without a clock."""
+        with phase_range("measure"):
+            cases = [unpack(self.catalog, packed) for packed in request.cases]
+            return relaunch_cases(self.session, cases, lambda name: notify(Started(name)))
+
     def race(self, request: Race, notify: Notify) -> RaceResult:
         """Race cases to find the fastest."""
         with phase_range("measure"):
@@ -294,6 +301,7 @@ HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] =
     Measure: Server.measure,
     Probe: Server.probe,
     Race: Server.race,
+    Relaunch: Server.relaunch,
 }
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import prepare
-from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
 from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
 
 A = TypeVar("A")
@@ -140,7 +140,7 @@ def _tail(log: Path, size: int = 4096) -> str:
     return lines[-1][:200] if lines else ""
 
 
-ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError)}
+ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError, CompileError)}
 
 
 def _revive(fault: Fault) -> OpbenchError:

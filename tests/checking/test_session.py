@@ -199,7 +199,7 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("name, axes", [("relu", {"n": 1 << 20}), ("matmul", {"m": 512, "n": 1024, "k": 1024})])
 def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str, int]) -> None:
     problem = CATALOG.operator(name).from_axes(axes)
-    alone, ahead = (PreparedProblem(problem, 7, {}, fresh_seed=8) for _ in range(2))
+    alone, ahead = (PreparedProblem(problem, 7, {}, secret="8") for _ in range(2))
     ahead.make_ahead("again")
     assert "again" in ahead.ahead
     made = ahead.inputs("again")
