@@ -52,9 +52,10 @@ def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> Co
     headers = {**standard.headers(name[1:-1] for name in text.system), **text.headers}
     options = [f"-arch={arch}", *OPTIONS, *folders]
     expressions = [*kernels, *(f"&{name}" for name in variables)]
-    code, log, names = compiler.compile(str(text).encode(), "kernels.cu", options, headers, expressions)
-    if code is None:
+    compiled, log, names = compiler.compile(str(text).encode(), "kernels.cu", options, headers, expressions)
+    if compiled is None:
         raise CompileError(f"the kernels do not compile together for {arch}:\n{log}")
+    code, _ = compiled
     lowered = {key.removeprefix("&"): value for key, value in names.items()}
     sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).kernels.items()}
     found_sizes = {kernel: sizes[lowered[kernel]] for kernel in kernels if lowered[kernel] in sizes}

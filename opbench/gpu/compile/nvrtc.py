@@ -42,6 +42,11 @@ class Compiled:
     names: Mapping[str, str] = field(default_factory=dict)
     """Name in the request -> mangled name in the cubin, for kernels where the two differ."""
 
+    @property
+    def ptx(self) -> Path:
+        """Return the file with the PTX of the same compilation, next to the cubin."""
+        return self.cubin.with_suffix(".ptx")
+
 
 class Nvrtc:
     """One loaded NVRTC library."""
@@ -60,7 +65,7 @@ class Nvrtc:
         library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
         library.nvrtcAddNameExpression.argtypes = [handle, text]
         library.nvrtcGetLoweredName.argtypes = [handle, text, ctypes.POINTER(text)]
-        for name in ("ProgramLog", "CUBIN"):
+        for name in ("ProgramLog", "CUBIN", "PTX"):
             getattr(library, f"nvrtcGet{name}Size").argtypes = [handle, size]
             getattr(library, f"nvrtcGet{name}").argtypes = [handle, ctypes.c_void_p]
         library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
@@ -88,8 +93,8 @@ class Nvrtc:
         options: Iterable[str],
         headers: Mapping[str, str] | None = None,
         expressions: Sequence[str] = (),
-    ) -> tuple[bytes | None, str, dict[str, str]]:
-        """Return the cubin (None on a compile error), the compiler's log, and the mangled name of each expression.
+    ) -> tuple[tuple[bytes, bytes] | None, str, dict[str, str]]:
+        """Return the cubin and the PTX (None on a compile error), the log, and the mangled name of each expression.
 
         `headers` maps the name in an `#include` to the header's text.
         """
@@ -115,7 +120,7 @@ class Nvrtc:
                 mangled = ctypes.c_char_p()
                 self._check(self._library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(mangled)))
                 lowered[expression] = (mangled.value or b"").decode()
-            return self._read(program, "CUBIN"), log, lowered
+            return (self._read(program, "CUBIN"), self._read(program, "PTX").rstrip(b"\0")), log, lowered
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -295,9 +300,10 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
             raise unknown_kernel(log, request, sources) or _compile_error(log)
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
-        # Write the notes first, so that every cubin in the cache has its notes.
+        # Write the cubin last, so that every cubin in the cache has its notes and its PTX.
         paths.write_atomically(notes, json.dumps(record, indent=1).encode())
-        paths.write_atomically(cubin, code)
+        paths.write_atomically(compiled.ptx, code[1])
+        paths.write_atomically(cubin, code[0])
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
         raise CompileError(f"{name}: ptxas could not compile the kernel as written: {remarks[0]}")
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
@@ -319,7 +325,7 @@ def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
     """Return what an earlier run compiled, or None if it is missing or damaged."""
     try:
         record = json.loads(notes.read_text())
-        if cubin.stat().st_size == 0:
+        if cubin.stat().st_size == 0 or not cubin.with_suffix(".ptx").exists():
             return None
         resources = {kernel: KernelResources(**values) for kernel, values in record["resources"].items()}
         warnings, names = tuple(record["warnings"]), record.get("names", {})
