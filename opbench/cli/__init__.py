@@ -31,6 +31,8 @@ FIRST_COMMANDS = {
 """The commands that a new user needs: the name, the module relative to this package, and the summary."""
 
 OTHER_COMMANDS = {
+    "judge": (".judge", "Judge a kernel that somebody submits: one verdict, with a page."),
+    "verify": (".judge", "Judge again with the seed of a verdict, and say what differs."),
     "tune": (".tune", "Search for the fastest config of a kernel within a time budget."),
     "profile": (".profile", "Run Nsight Compute or Nsight Systems on one case."),
     "best": (".best", "Show the fastest correct variant of each problem, and its ties."),

@@ -74,14 +74,14 @@ class Catalog:
 
     def operator_title(self, name: str) -> str:
         """Return the first line of the operator's docstring, read without importing the file."""
-        return docstring(self._operator_file(name))
+        return docstring(self.operator_file(name))
 
     def operator_role(self, name: str) -> str:
         """Return the operator's `role`, read without importing the file."""
-        match = ROLE.search(self._operator_file(name).read_text(encoding="utf-8"))
+        match = ROLE.search(self.operator_file(name).read_text(encoding="utf-8"))
         return match[1] if match else ""
 
-    def _operator_file(self, name: str) -> Path:
+    def operator_file(self, name: str) -> Path:
         for folder in self.folders.get(name, []):
             if (folder / "operator.py").exists():
                 return folder / "operator.py"
@@ -89,7 +89,7 @@ class Catalog:
 
     def operator(self, name: str) -> type[Operator]:
         """Return the operator's class."""
-        return load_operator(self._operator_file(name), name)
+        return load_operator(self.operator_file(name), name)
 
     def variants(self, operator: str) -> list[Variant]:
         """Return all variants of an operator, each after the one it builds on."""
@@ -98,7 +98,7 @@ class Catalog:
         return list(self._read[operator])
 
     def _variants(self, operator: str) -> list[Variant]:
-        self._operator_file(operator)
+        self.operator_file(operator)
         found: dict[str, Variant] = {}
         for folder in reversed(self.folders[operator]):
             for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
@@ -156,7 +156,7 @@ class Catalog:
             known = self._files[path, operator] = read_variants(
                 path, operator, self.include, self._headers.get(path.resolve(), "")
             )
-            self._operator_file(known[0].operator)
+            self.operator_file(known[0].operator)
         return known
 
     def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:

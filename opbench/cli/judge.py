@@ -1,0 +1,88 @@
+"""`opbench judge` and `opbench verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opbench import paths
+from opbench.cli import completion
+from opbench.cli.dataclass_options import options_of
+from opbench.cli.options import json_option
+from opbench.cli.progress import progress_on_stderr
+from opbench.cli.run import leave
+from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_WRONG
+from opbench.judging.options import JudgeOptions
+
+if TYPE_CHECKING:
+    from opbench.judging.document import VerdictDocument
+
+EXIT_CODES = {"accepted": EXIT_OK, "refused": EXIT_WRONG, "not decided": EXIT_ENVIRONMENT}
+
+
+@click.command("judge")
+@click.argument(
+    "targets", nargs=-1, required=True, metavar="[FILE.cu|OPERATOR/VARIANT]...", shell_complete=completion.variants
+)
+@options_of(JudgeOptions)
+@json_option
+def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool) -> None:
+    """Judge a kernel that somebody submits, and write one verdict.
+
+    The verdict says whether the kernel compiles, is memory-safe, race-free and right, how fast it is, how it compares
+    with the library and the best known variant, which signs of cheating it has, and what to do next. Sizes and inputs
+    are drawn with a secret seed, which the verdict shows. Exit codes: 0 accepted, 1 refused, 3 not decided.
+    """
+    from opbench.judging.document import to_text, write_document
+    from opbench.judging.judge import judge
+    from opbench.judging.page import write_verdict_page
+
+    with progress_on_stderr() as tell:
+        document = judge(targets, options, tell=tell)
+    folder = options.out or paths.new_run("judge")
+    path = write_document(document, folder)
+    write_verdict_page(document, folder)
+    click.echo(f"verdict: {path}", err=True)
+    show = (lambda: click.echo(to_text(document), nl=False)) if as_json else (lambda: _print(document))
+    leave(EXIT_CODES[document.overall], show)
+
+
+def _print(document: VerdictDocument) -> None:
+    from opbench.judging.page import lines
+
+    for line in lines(document):
+        click.echo(line)
+
+
+@click.command("verify")
+@click.argument("verdict", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("targets", nargs=-1, metavar="[FILE.cu|OPERATOR/VARIANT]...")
+@json_option
+def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> None:
+    """Judge again with the seed of VERDICT, and say which fields differ.
+
+    The kernels are those that the verdict names, or the files given here. Times are equal if their intervals overlap.
+    Exit codes: 0 nothing differs, 1 something differs.
+    """
+    import json
+    from dataclasses import asdict
+
+    from opbench.judging.verify import verify
+
+    with progress_on_stderr() as tell:
+        found = verify(verdict, targets, tell=tell)
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
+
+    def show() -> None:
+        if as_json:
+            click.echo(json.dumps(asdict(found)))
+            return
+        for one in found.differences:
+            click.echo(f"differs: {one.field}: {one.stored} in {verdict}, {one.now} now")
+        count = len(found.differences)
+        click.echo(f"{count} field{'' if count == 1 else 's'} differ" if count else "nothing differs")
+
+    leave(EXIT_WRONG if found.differences else EXIT_OK, show)

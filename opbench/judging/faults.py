@@ -1,0 +1,62 @@
+"""Turns results of cases into faults with codes; meaning comes from data, never from messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from opbench.backend.rules import rule_of
+from opbench.judging.codes import CODES, RESULTS
+from opbench.judging.document import Fault
+from opbench.judging.submission import shown
+from opbench.kernels.special_inputs import SPECIAL_INPUTS
+from opbench.results.result import GOOD, RELAUNCH, Failure, Result
+
+OF_FAILURE: dict[Failure, str] = {
+    "": "launch-failed",
+    "build": "does-not-compile",
+    "check": "launch-failed",
+    "time limit": "time-limit",
+    "gpu build": "gpu-refuses",
+    "measure": "launch-failed",
+}
+
+
+def faults_of(results: Iterable[Result]) -> list[Fault]:
+    """Return the faults of all cases; equal ones of several cases are counted in the first."""
+    found: dict[tuple[str, str, int, str], Fault] = {}
+    for result in results:
+        for fault in _faults_of_case(result):
+            key = fault.code, fault.file, fault.line, fault.inputs
+            found[key] = replace(found[key], cases=found[key].cases + 1) if key in found else fault
+    return list(found.values())
+
+
+def code_of(result: Result) -> str:
+    """Return the code of a case's first fault; "" for a case without one."""
+    return next((fault.code for fault in _faults_of_case(result)), "")
+
+
+def _faults_of_case(result: Result) -> Iterator[Fault]:
+    if result.status in GOOD:
+        return
+    verdict = result.verdict
+    inputs = verdict.run if verdict else ""
+    findings = [finding for finding in verdict.findings if not finding.hint] if verdict else []
+    place = {"file": shown(Path(result.file)) if result.file else "", "line": result.line}
+    if result.status == "failed":
+        yield Fault(OF_FAILURE[result.failure], result.reason, result.case, **place)  # type: ignore[arg-type]
+    elif result.status == "invalid":
+        code = "impossible-time" if result.measurement else "keeps-state"
+        yield Fault(code, result.reason, result.case, inputs=inputs)
+    elif inputs == RELAUNCH or not findings:
+        yield Fault("old-output", result.reason, result.case, inputs=inputs)
+    else:
+        for finding in findings:
+            code, (file, line, _) = finding.rule, finding.first_place
+            if rule_of(finding.kind) in RESULTS and inputs:
+                code = "special-inputs" if inputs in SPECIAL_INPUTS else "whole-numbers"
+            code = code if code in CODES else "wrong-result"
+            name = shown(Path(file)) if file else ""
+            yield Fault(code, finding.message, result.case, name, line, finding.first_source.strip(), inputs)

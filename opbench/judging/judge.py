@@ -1,0 +1,203 @@
+"""Judges a submission: draws a secret seed, checks, launches again, times, compares, reads the code, and answers."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opbench._version import __version__
+from opbench.checking import backends
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.gpu.compile import nvrtc, sass
+from opbench.gpu.compile.ptx import parse_ptx
+from opbench.gpu.limits.capability import capability_of
+from opbench.gpu.limits.products import product
+from opbench.judging import sections
+from opbench.judging.document import FORMAT, Fault, Judged, Settings, VerdictDocument
+from opbench.judging.faults import code_of, faults_of
+from opbench.judging.options import JudgeOptions
+from opbench.judging.signs import SeenSign, signs_of
+from opbench.judging.sizes import JudgedProblem, judged_problems
+from opbench.judging.submission import Submitted, read_submission
+from opbench.judging.task import Task, read_task
+from opbench.kernels.case import Case
+from opbench.paths import PACKAGE
+from opbench.results.files import Run
+from opbench.results.winners import entries_of
+from opbench.running.options import RunSetup
+from opbench.running.progress import Tell, silent
+from opbench.running.revision import revision
+from opbench.running.runner import run_suite
+from opbench.running.server import few_modules
+from opbench.running.suite import Suite, suite_for_variants
+from opbench.running.targets import cases_to_check
+from opbench.timing.sampling import TimingOptions
+
+SEED_BITS = 53
+"""Every seed is a whole number that JSON readers of any language represent exactly."""
+
+
+def judge(
+    targets: Sequence[str | Path], options: JudgeOptions | None = None, *, tell: Tell = silent
+) -> VerdictDocument:
+    """Judge kernels of one operator and return the verdict.
+
+    A target is a .cu file or a variant such as "relu/vec4". Raises UsageError for an unknown name or for host code, and
+    EnvironmentFault if this machine lacks a C++ compiler.
+    """
+    options = options or JudgeOptions()
+    task = read_task(options.task) if options.task else Task()
+    if options.problems:
+        task = replace(task, problems=options.problems)
+    names = [str(target) for target in targets]
+    submitted = read_submission(names, task, options.task, options.variants, options.trust)
+    seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
+    settings = Settings(
+        backend=backends.resolve(options.backend),
+        gpu=options.gpu,
+        drawn=options.drawn,
+        time_limit_s=options.time_limit_s or task.limits.check_s or Suite.time_limit_s,
+        variants=tuple(map(str, options.variants)),
+        trust=options.trust,
+    )
+    return judge_submission(submitted, settings, seed, options.seed is not None, tell)
+
+
+def judge_submission(
+    submitted: Submitted, settings: Settings, seed: int, seed_given: bool, tell: Tell = silent
+) -> VerdictDocument:
+    """Judge a submission that was read, with a seed."""
+    from opbench.running.header import beginning
+
+    at = beginning()["started"]
+    problems = {
+        v.id: judged_problems(v, submitted.operator, submitted.named, seed, settings.drawn) for v in submitted.variants
+    }
+    cases = _cases(submitted, problems, seed)
+    facts = sections.Facts(submitted, settings, problems, cases, _cpu_run(submitted, settings, cases, seed, tell))
+    if settings.backend == "cuda":
+        checked, timed = _gpu_runs(submitted, settings, cases, seed, tell)
+        facts = replace(facts, gpu_checks=checked, gpu_times=timed)
+    seen, arch, missing = _signs(cases, settings.gpu)
+    facts = replace(facts, signs=seen, signs_arch=arch, signs_missing=missing)
+    faults = [*facts.unsupported_problems(), *facts.false_claims(), *faults_of(facts.own_results)]
+    faults += [*facts.beyond_limits(), *facts.lower_classes()]
+    return _document(facts, faults, seed, seed_given, at)
+
+
+def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
+    """Return every config on its judged problems; configs with a module each take turns."""
+    cases: dict[str, Case] = {}
+    for target in submitted.targets:
+        own = [v for v in submitted.variants if target in (v.id, str(v.path)) or v.path == Path(target).resolve()]
+        wanted = dict.fromkeys(str(judged.problem) for variant in own for judged in problems[variant.id])
+        if wanted:
+            found = cases_to_check(submitted.catalog, target, 0, seed, every=False, problems=tuple(wanted))
+            cases |= {case.name: case for case in found}
+    return list(cases.values())
+
+
+def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell) -> Run:
+    """Check the cases on the emulator, traced if they are small, then launch right ones again."""
+    suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
+    with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
+        setup = RunSetup(
+            "cpu",
+            Path(folder),
+            measure=False,
+            relaunch=True,
+            seed=seed,
+            secret=str(seed),
+            roots=submitted.catalog.extra_roots,
+            keep=False,
+            compile_for=settings.gpu if product(settings.gpu) else "",
+            capability=capability_of(settings.gpu),
+            every_module=False,
+        )
+        return run_suite(suite, setup, tell)
+
+
+def _gpu_runs(
+    submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell
+) -> tuple[Run, Run]:
+    """Check the same cases on the GPU; then time the task's problems, together with libraries and known winners."""
+    from opbench.running.probes import ceilings_for_run
+
+    suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
+    roots, secret = submitted.catalog.extra_roots, str(seed)
+    with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
+        root = Path(folder)
+        setup = RunSetup("cuda", root / "check", measure=False, seed=seed, secret=secret, roots=roots, keep=False)
+        checked = run_suite(suite, setup, tell)
+        setup = replace(setup, out=root / "time", measure=True)
+        timing = timing_suite(submitted, settings, seed)
+        timed = run_suite(timing, setup, tell, lambda devices: ceilings_for_run(root / "time", tell, devices))
+    return checked, timed
+
+
+def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
+    """Return the submitted variants on the timed problems, with the libraries and the winners of committed runs."""
+    problems = [str(problem) for problem in submitted.named]
+    suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
+    own = {variant.id for variant in submitted.variants}
+    winners = {entry.winner.case for case in suite.cases for entry in entries_of(case.problem)}
+    rivals = [c for c in suite.cases if c.variant.id not in own and (c.variant.is_library or c.name in winners)]
+    mine = [case for case in suite.cases if case.variant.id in own]
+    timing = replace(suite.timing, seed=seed % (1 << 31))
+    return replace(suite, cases=(*mine, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own))
+
+
+def _signs(cases: Sequence[Case], gpu: str) -> tuple[list[SeenSign], str, str]:
+    """Return the signs in a few modules of each variant, the architecture, and why there are none; "" if known."""
+    known = product(gpu)
+    if known is None:
+        return [], "", f"no architecture is known for GPU '{gpu}'"
+    found: dict[tuple[str, str, int], SeenSign] = {}
+    arch, missing = "", ""
+    for case in few_modules(dict(enumerate(cases))).values():
+        try:
+            request = case.request()
+            arch = nvrtc.architecture(known.capability, request)
+            compiled = nvrtc.compile_cubin(request, arch)
+            ptx = parse_ptx(compiled.ptx.read_text(encoding="utf-8"))
+            try:
+                code = sass.disassemble(compiled.cubin.read_bytes(), (s.path for s in case.variant.sources))
+            except EnvironmentFault:
+                code = {}
+        except OpbenchError as error:  # what does not compile has a fault already
+            missing = str(error).splitlines()[0]
+            continue
+        for sign in signs_of(case, ptx, code):
+            found.setdefault((sign.rule.name, sign.file, sign.line), sign)
+    return list(found.values()), arch, "" if arch and not missing else missing
+
+
+def _document(facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_given: bool, at: str) -> VerdictDocument:
+    ordered = sections.in_order(faults)
+    lacking = facts.lacking(ordered)
+    overall, reason = sections.answer(facts, ordered, lacking)
+    header = (facts.gpu_times or facts.cpu).header
+    return VerdictDocument(
+        verdict=FORMAT,
+        overall=overall,
+        code=ordered[0].code if ordered else "",
+        reason=reason,
+        lacking=lacking,
+        next_step=sections.next_step(facts, ordered, seed),
+        seed=seed,
+        seed_given=seed_given,
+        settings=facts.settings,
+        submission=facts.submitted.record,
+        compiles=facts.compiles(ordered),
+        memory_safe=facts.memory_safe(ordered),
+        race_free=facts.race_free(ordered),
+        right=facts.right(ordered),
+        timed=facts.timed(ordered),
+        compared=facts.compared(ordered),
+        signs=facts.signs_section(ordered),
+        cases=facts.judged_cases(code_of),
+        judged=Judged(at, __version__, revision(PACKAGE), header.environment.to_json()),
+    )

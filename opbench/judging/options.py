@@ -1,0 +1,49 @@
+"""The options of `opbench judge`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.checking import backends
+from opbench.options import option, set_types, variant_folders
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """How to judge submitted kernels."""
+
+    task: Path | None = option(
+        None,
+        "TOML file with operator, problems, precision, tolerance and limits.",
+        metavar="FILE",
+        folder=False,
+    )
+    problems: tuple[str, ...] = option(
+        (), "Problem sizes to judge and time, such as '(n=1000)'; repeatable.", "--problem", metavar="PROBLEM"
+    )
+    out: Path | None = option(None, "Folder for the verdict [default: reports/<time>-judge].", folder=True)
+    backend: str = option(
+        "auto",
+        "auto: judge on the CPU and, if there is a GPU, on the GPU too. cpu: no GPU, so no time.",
+        choices=backends.CHOICES,
+    )
+    seed: int | None = option(
+        None, "Repeat a judgement with its seed [default: a secret one, which the verdict shows].", least=0
+    )
+    drawn: int = option(3, "Number of random and of boundary sizes to draw.", "--drawn", least=0)
+    gpu: str = option("h200", "The GPU for which NVRTC compiles the kernels.", metavar="NAME", complete="gpus")
+    time_limit_s: float | None = option(
+        None,
+        "Stop a case that takes longer [default: the limit of the task, else 60].",
+        "--time-limit",
+        metavar="SECONDS",
+        least=0.1,
+    )
+    variants: tuple[Path, ...] = variant_folders()
+    trust: bool = option(
+        False, "Load Python files of --variants folders, also an operator.py of a shipped name, and .py variants."
+    )
+
+    def __post_init__(self) -> None:
+        set_types(self)

@@ -1,0 +1,65 @@
+"""A verdict as lines for a terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from opbench.judging.document import FILE, PAGE, Fault, Status, VerdictDocument
+from opbench.report.template import render_template, write_page
+
+SECTIONS = (
+    ("compiles", "compiles"),
+    ("memory_safe", "memory-safe"),
+    ("race_free", "race-free"),
+    ("right", "right"),
+    ("timed", "time"),
+    ("compared", "comparison"),
+    ("signs", "signs"),
+)
+"""The fields of the document with their names on the page."""
+MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–"}
+
+
+def lines(document: VerdictDocument) -> Iterator[str]:
+    """Yield the verdict for a terminal: the answer first."""
+    code = f" ({document.code})" if document.code else ""
+    yield f"{document.overall}{code}: {document.reason}"
+    for field, name in SECTIONS:
+        section = getattr(document, field)
+        yield f"  {name:<12} {MARKS[section.status]:<4} {section.summary}"
+    for sign in document.signs.seen:
+        yield f"  sign: {sign.file}:{sign.line}: {sign.code}: {sign.title} (effect: {sign.effect})"
+    for lack in document.lacking if document.overall == "accepted" else ():
+        yield f"  not judged: {lack}"
+    yield f"next: {document.next_step.sentence}"
+    if document.next_step.command:
+        yield f"      {document.next_step.command}"
+    yield f"seed {document.seed}"
+
+
+def faults_of(document: VerdictDocument) -> list[Fault]:
+    """Return the faults of all sections, in their order."""
+    parts = (getattr(document, field) for field, _ in SECTIONS if field != "signs")
+    return [fault for part in parts for fault in part.faults]
+
+
+def page(document: VerdictDocument) -> str:
+    """Return the page of a verdict."""
+    names = ", ".join(variant.id for variant in document.submission.variants)
+    return render_template(
+        "verdict.html.j2",
+        title=f"Verdict on {names}",
+        names=names,
+        document=document,
+        sections=[(name, getattr(document, field)) for field, name in SECTIONS],
+        faults=faults_of(document),
+        marks=MARKS,
+        file=FILE,
+        environment={key: value for key, value in document.judged.environment.items() if value not in (None, "", [])},
+    )
+
+
+def write_verdict_page(document: VerdictDocument, folder: Path) -> None:
+    """Write the page next to the document."""
+    write_page(folder / PAGE, page(document))

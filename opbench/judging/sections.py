@@ -1,0 +1,443 @@
+"""The sections of a verdict, from the results of its runs and from the signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbench import units
+from opbench.backend.counts import Traffic
+from opbench.insight.diagnosis import diagnose
+from opbench.insight.subject import Subject
+from opbench.judging.codes import CODES, SectionName
+from opbench.judging.document import (
+    Compared,
+    Compiles,
+    Fault,
+    JudgedCase,
+    JudgedSize,
+    MemorySafe,
+    NextStep,
+    Overall,
+    RaceFree,
+    Right,
+    Rival,
+    Settings,
+    Sign,
+    Signs,
+    Status,
+    Timed,
+    TimedCase,
+)
+from opbench.judging.signs import REFUSALS_OF_TIME, STATE, SeenSign
+from opbench.judging.sizes import JudgedProblem, is_affordable
+from opbench.judging.submission import Submitted, shown
+from opbench.kernels.case import Case
+from opbench.kernels.operator import Operator
+from opbench.kernels.special_inputs import special_inputs_of
+from opbench.paths import next_command, portable
+from opbench.results.book import BookTime
+from opbench.results.files import Run
+from opbench.results.result import Result
+from opbench.results.rows import Row, rows
+from opbench.results.winners import entries_of
+from opbench.running.shapes import accepts
+from opbench.source.precision import UNIT_ROUNDOFF
+
+ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
+
+
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """Return faults in the order of their sections: the first one gives the verdict its code."""
+    return sorted(faults, key=lambda fault: ORDER.index(CODES[fault.code].section))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that the runs and the compiler found."""
+
+    submitted: Submitted
+    settings: Settings
+    problems: Mapping[str, Sequence[JudgedProblem]]
+    """By variant."""
+    cases: Sequence[Case]
+    cpu: Run
+    gpu_checks: Run | None = None
+    gpu_times: Run | None = None
+    signs: Sequence[SeenSign] = ()
+    signs_arch: str = ""
+    signs_missing: str = ""
+    _rows: list[Row] = field(default_factory=list)
+
+    # Results ------------------------------------------------------------------------------------------------------
+
+    @property
+    def own_ids(self) -> set[str]:
+        """Return the ids of the submitted variants."""
+        return {variant.id for variant in self.submitted.variants}
+
+    @property
+    def own_results(self) -> list[Result]:
+        """Return the results of submitted variants on both backends."""
+        runs = [run for run in (self.cpu, self.gpu_checks, self.gpu_times) if run]
+        return [r for run in runs for r in run.results if f"{r.operator}/{r.variant}" in self.own_ids]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Return the rows of the timed run; empty without a GPU."""
+        if self.gpu_times and not self._rows:
+            self._rows.extend(rows(self.gpu_times, self.settings.gpu))
+        return self._rows
+
+    def _fastest(self, problem: str) -> Row | None:
+        """Return the fastest right case among the submitted ones."""
+        own = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
+        return min((r for r in own if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
+
+    @property
+    def timed_problems(self) -> list[str]:
+        """Return the problems of the timed run."""
+        return list(dict.fromkeys(row.problem for row in self.rows))
+
+    # Faults that no case has --------------------------------------------------------------------------------------
+
+    def unsupported_problems(self) -> list[Fault]:
+        """Return a fault for each problem of the task that a submitted variant does not accept."""
+        found = []
+        for variant in self.submitted.variants:
+            for problem in self.submitted.named:
+                if not accepts(variant, problem):
+                    why = variant.unmet(problem, variant.configs[0]) if variant.configs else "has no config"
+                    file = shown(variant.path)
+                    found.append(Fault("unsupported-problem", f"it {why}", f"{variant.id}{problem}", file))
+        return found
+
+    def false_claims(self) -> list[Fault]:
+        """Return a fault for each variant that claims a lower precision than the task asks for."""
+        wanted = self.submitted.task.precision
+        lower = [
+            variant
+            for variant in self.submitted.variants
+            if wanted and UNIT_ROUNDOFF.get(variant.precision, 0.0) > UNIT_ROUNDOFF.get(wanted, 0.0)
+        ]
+        return [
+            Fault("lower-claim", f"claims {v.precision}; the task asks for {wanted}", v.id, shown(v.path))
+            for v in lower
+        ]
+
+    def lower_classes(self) -> list[Fault]:
+        """Return a fault for each sign that contradicts the header's claim by itself."""
+        return [
+            Fault(
+                seen.rule.name,
+                f"{seen.instruction} multiplies in {seen.detail}",
+                seen.kernel,
+                shown(Path(seen.file)) if seen.file else "",
+                seen.line,
+                _text_of(self.submitted, seen),
+            )
+            for seen in self.signs
+            if seen.rule.refuses
+        ]
+
+    def beyond_limits(self) -> list[Fault]:
+        """Return a fault for each limit of the task that is exceeded."""
+        task, found = self.submitted.task, list[Fault]()
+        for result in self.own_results:
+            verdict = result.verdict
+            if result.status != "right" or verdict is None:
+                continue
+            for name, error, most in (
+                ("element", verdict.worst_error, task.tolerance.elementwise),
+                ("norm", verdict.norm_error, task.tolerance.norm),
+            ):
+                if most is not None and error is not None and error > most:
+                    message = f"the {name} error is {error:.2g}; the task allows {most:.2g}"
+                    found.append(Fault("error-limit", message, result.case))
+        for problem in self.timed_problems:
+            fastest, most_s, least = self._fastest(problem), task.limits.time_s, task.limits.speedup
+            if fastest is None or fastest.time_s is None:
+                continue
+            if most_s is not None and fastest.time_s > most_s:
+                message = f"the time is {units.time(fastest.time_s)}; the task allows {units.time(most_s)}"
+                found.append(Fault("too-slow", message, fastest.case))
+            speedups = [r.speedup for r in self._rivals() if r.problem == problem and r.kind == "library" and r.speedup]
+            if least is not None and speedups and min(speedups) < least:
+                message = f"the speedup over the library is {min(speedups):.2f}×; the task asks for {least:g}×"
+                found.append(Fault("too-little-speedup", message, fastest.case))
+        return found
+
+    # Sections -----------------------------------------------------------------------------------------------------
+
+    def compiles(self, faults: Sequence[Fault]) -> Compiles:
+        """Return whether the kernels compile."""
+        own = _of_section(faults, "compiles")
+        architectures = tuple(sorted({r.compiled_for for r in self.cpu.results if r.compiled_for}))
+        built = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
+        status: Status = "failed" if own else "passed" if architectures or built else "not decided"
+        where = " and ".join(filter(None, ("for the CPU" if built else "", *(f"for {a}" for a in architectures))))
+        return Compiles(
+            status, _summary(own, f"compiles {where}" if where else "nothing was compiled"), architectures, own
+        )
+
+    @property
+    def traced(self) -> int:
+        """Return the number of cases whose every access was traced."""
+        return len(self.cpu.traffic)
+
+    def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
+        """Return whether accesses are in bounds, aligned and of initialised memory."""
+        own = _of_section(faults, "memory_safe")
+        said = f"no fault in {_traced(self.traced, len(self.cases))}"
+        return MemorySafe(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
+
+    def race_free(self, faults: Sequence[Fault]) -> RaceFree:
+        """Return whether the order of threads and blocks matters."""
+        own = _of_section(faults, "race_free")
+        said = f"no race in {_traced(self.traced, len(self.cases))}"
+        return RaceFree(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
+
+    def _traced_status(self, faults: Sequence[Fault]) -> Status:
+        return "failed" if faults else "passed" if self.traced else "not decided"
+
+    def right(self, faults: Sequence[Fault]) -> Right:
+        """Return whether results are right."""
+        own = _of_section(faults, "right")
+        results = [r for r in self.own_results if r.status != "unsupported"]
+        good = [r for r in results if r.status == "right" and r.verdict]
+        errors = [(v.worst_error, v.allowed_error) for r in good if (v := r.verdict) and v.worst_error is not None]
+        worst, allowed = max(errors, key=lambda pair: pair[0], default=(None, None))
+        sizes = {
+            str(judged.problem): JudgedSize(str(judged.problem), judged.origin)
+            for each in self.problems.values()
+            for judged in each
+        }
+        drawn = sum(size.origin in ("random", "boundary") for size in sizes.values())
+        passed = bool(good) and len(good) == len(results)
+        status: Status = "failed" if own else "passed" if passed else "not decided"
+        kinds = special_inputs_of(self.cases[0].problem) if self.cases else []
+        said = f"{len(good)} of {len(results)} cases right on {len(sizes)} problems, {drawn} of them drawn"
+        return Right(
+            status,
+            _summary(own, said),
+            cases=len(results),
+            right=len(good),
+            problems=tuple(sizes.values()),
+            special_inputs=tuple(kinds),
+            exact_on_integers=sum(bool(r.verdict and r.verdict.integers == "exact") for r in good),
+            worst_error=worst,
+            allowed_error=allowed,
+            faults=own,
+        )
+
+    def timed(self, faults: Sequence[Fault]) -> Timed:
+        """Return the times on the GPU."""
+        own = _of_section(faults, "timed")
+        if self.gpu_times is None:
+            return Timed("failed" if own else "not decided", _summary(own, "no GPU, so no time"), faults=own)
+        times = tuple(
+            TimedCase(
+                row.case,
+                row.problem,
+                row.times.time_s,
+                *(row.times.interval_s or (row.times.time_s, row.times.time_s)),
+                row.times.samples or 0,
+                row.times.mode,
+                row.roof_share,
+                row.bound or "",
+            )
+            for row in self.rows
+            if row.times and row.status == "right" and f"{row.operator}/{row.variant}" in self.own_ids
+        )
+        status: Status = "failed" if own else "passed" if times else "not decided"
+        parts = [
+            f"{problem}: {units.time(row.time_s)}"
+            + (f", {units.percent(row.roof_share)} of peak" if row.roof_share is not None else "")
+            for problem in self.timed_problems
+            if (row := self._fastest(problem)) and row.time_s is not None
+        ]
+        gpu = self.gpu_times.header.environment.gpu
+        return Timed(status, _summary(own, "; ".join(parts) or "no right case"), gpu, times, own)
+
+    def compared(self, faults: Sequence[Fault]) -> Compared:
+        """Return the comparison with the library and the best known variant."""
+        own, rivals = _of_section(faults, "compared"), self._rivals()
+        measured = [rival for rival in rivals if rival.speedup is not None]
+        status: Status = "failed" if own else "passed" if measured else "not decided"
+        if measured:
+            said = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
+        elif rivals:
+            said = (
+                f"not measured here; best known: {rivals[0].case}, {units.time(rivals[0].median_s)} on {rivals[0].gpu}"
+            )
+        else:
+            said = "no committed run has one of these problems"
+        return Compared(status, _summary(own, said), rivals, own)
+
+    def _rivals(self) -> tuple[Rival, ...]:
+        """Return libraries and best known variants: measured here, or from committed runs without a GPU."""
+        if self.gpu_times is None:
+            return tuple(
+                rival
+                for problem in self._comparable()
+                for entry in entries_of(problem)
+                for kind, time in (("best known", entry.winner), ("library", entry.library))
+                if time and (rival := _from_book(kind, str(problem), entry.gpu, time))
+            )
+        gpu, found = self.gpu_times.header.environment.gpu, list[Rival]()
+        for row in self.rows:
+            own = self._fastest(row.problem)
+            if f"{row.operator}/{row.variant}" in self.own_ids or not row.ranked or row.times is None:
+                continue
+            low, high = row.times.interval_s or (row.times.time_s, row.times.time_s)
+            speedup: tuple[float | None, float | None, float | None] = (None, None, None)
+            if own and own.times and (mine := own.times.interval_s or (own.times.time_s, own.times.time_s)):
+                speedup = row.times.time_s / own.times.time_s, low / mine[1], high / mine[0]
+            kind = "library" if row.library else "best known"
+            found.append(
+                Rival(kind, row.case, row.problem, gpu, row.times.time_s, low, high, True, *speedup)  # type: ignore[arg-type]
+            )
+        return tuple(found)
+
+    def _comparable(self) -> list[Operator]:
+        """Return the problems of the task, or else those of committed runs that the variants accept."""
+        if self.submitted.named:
+            return list(self.submitted.named)
+        from opbench.results.winners import committed_winners
+
+        name = self.submitted.operator.name
+        known = dict.fromkeys(e.problem for e in committed_winners().entries if e.operator == name)
+        problems = [self.submitted.operator.parse(problem) for problem in known]
+        return [p for p in problems if any(accepts(variant, p) for variant in self.submitted.variants)]
+
+    def signs_section(self, faults: Sequence[Fault]) -> Signs:
+        """Return the signs, each with whether a refusal shows its effect."""
+        codes = {fault.code for fault in faults}
+        seen = tuple(
+            Sign(
+                code=one.rule.name,
+                title=one.rule.title,
+                why=one.rule.why,
+                kernel=one.kernel,
+                file=shown(Path(one.file)) if one.file else "",
+                line=one.line,
+                source=_text_of(self.submitted, one),
+                instruction=one.instruction,
+                levels=one.levels,
+                count=one.count,
+                effect="refused"
+                if one.rule.refuses or codes & set(one.rule.effects)
+                else "not decided"
+                if self.gpu_times is None and set(one.rule.effects) & set(REFUSALS_OF_TIME)
+                else "none seen",
+                detail=one.detail,
+            )
+            for one in self.signs
+        )
+        if not self.signs_arch:
+            return Signs("not decided", f"not read: {self.signs_missing}")
+        refused = [sign for sign in seen if sign.effect == "refused"]
+        names = ", ".join(dict.fromkeys(sign.code for sign in seen))
+        said = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
+        return Signs("failed" if refused else "passed", said, self.signs_arch, seen)
+
+    def judged_cases(self, code_of: Callable[[Result], str]) -> tuple[JudgedCase, ...]:
+        """Return the outcome of every case on every backend."""
+        return tuple(JudgedCase(r.case, r.backend, r.status, code_of(r)) for r in self.own_results)
+
+    def lacking(self, faults: Sequence[Fault]) -> tuple[str, ...]:
+        """Return what was not judged, each with its reason."""
+        found = []
+        if self.gpu_times is None:
+            found.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
+            found += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
+        lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
+        found += [f"on the CPU: {reason}" for reason in lacks]
+        if not self.signs_arch:
+            found.append(f"signs: {self.signs_missing}")
+        if untraced := len([r for r in self.cpu.results if r.status == "right" and r.case not in self.cpu.traffic]):
+            found.append(f"tracing of {untraced} large cases, which ran at full speed")
+        return tuple(found)
+
+
+def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tuple[Overall, str]:
+    """Return the verdict and its reason in a sentence."""
+    if faults:
+        first = faults[0]
+        place = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
+        return "refused", f"{place}{CODES[first.code].title}: {first.message}"
+    too_large = facts.gpu_times is None and any(not is_affordable(problem) for problem in facts.submitted.named)
+    limits = facts.submitted.task.limits
+    needs_time = facts.gpu_times is None and (limits.time_s is not None or limits.speedup is not None)
+    statuses = facts.right(()).status, facts.memory_safe(()).status, facts.race_free(()).status
+    if too_large or needs_time or "not decided" in statuses:
+        return "not decided", f"lacking: {'; '.join(lacking)}"
+    timed = facts.timed(())
+    safe = "The kernel compiles, is memory-safe, race-free and right"
+    return "accepted", f"{safe}; {timed.summary}." if timed.times else f"{safe}. Its time was not measured."
+
+
+def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
+    """Return what the author does next: mend the first fault, or else remove the costliest problem."""
+    if faults:
+        fault = faults[0]
+        place = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
+        return NextStep(f"{place}{CODES[fault.code].remedy}", _rerun(facts, fault, seed))
+    target = facts.submitted.targets[0]
+    largest: tuple[float, Case, Traffic] | None = None
+    for case in facts.cases:
+        traffic = facts.cpu.traffic.get(case.name)
+        if traffic and (largest is None or case.problem.bytes() > largest[0]):
+            largest = case.problem.bytes(), case, traffic
+    if largest:
+        _, case, traffic = largest
+        texts = {portable(str(source.path)): source.text for source in case.variant.sources}
+        subject = Subject.of_case(case, facts.submitted.catalog.variants(case.variant.operator))
+        for problem in diagnose(subject, traffic.estimated(), texts)[:1]:
+            example = f"; {problem.remedies[0]} does" if problem.remedies else ""
+            step = f"{shown(Path(problem.file))}:{problem.line}: {problem.evidence}: {problem.advice}{example}"
+            return NextStep(step, next_command("explain", target))
+    if facts.gpu_times is None:
+        return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))
+    return NextStep("Search for a faster config.", next_command("tune", target))
+
+
+def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
+    """Return the command that shows a fault again."""
+    case = next((case for case in facts.cases if case.name == fault.case), None)
+    # What such a kernel does depends on the cases before.
+    keeps_state = any(sign.rule is STATE for sign in facts.signs) or fault.code in ("keeps-state", "old-output")
+    if case is None or keeps_state:
+        return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, seed=seed)
+    target = next(
+        (t for t in facts.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
+    )
+    problem = str(case.problem)
+    return next_command("check", target, variants=facts.settings.variants, problem=problem, case=case.name, seed=seed)
+
+
+def _of_section(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if CODES[fault.code].section == section)
+
+
+def _summary(faults: Sequence[Fault], passed: str) -> str:
+    """Return the titles of a section's faults, or else what was found instead."""
+    return "; ".join(dict.fromkeys(CODES[fault.code].title for fault in faults)) or passed
+
+
+def _traced(traced: int, cases: int) -> str:
+    return f"{traced} traced case{'' if traced == 1 else 's'}" + ("" if traced == cases else f" of {cases}")
+
+
+def _text_of(submitted: Submitted, seen: SeenSign) -> str:
+    """Return the text of a sign's line; "" if its file is none of the submission's."""
+    for variant in submitted.variants:
+        for source in variant.sources:
+            if str(source.path) == seen.file and 0 < seen.line <= len(lines := source.text.splitlines()):
+                return lines[seen.line - 1].strip()
+    return ""
+
+
+def _from_book(kind: str, problem: str, gpu: str, time: BookTime) -> Rival:
+    return Rival(kind, time.case, problem, gpu, time.median_s, time.low_s, time.high_s, False)  # type: ignore[arg-type]

@@ -1,0 +1,264 @@
+"""Signs of cheating in PTX and SASS, each with its source line: a sign is a note; its effect decides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from opbench.gpu.compile.ptx import Ptx, PtxInstruction
+from opbench.gpu.compile.sass import KernelCode
+from opbench.kernels.case import Case
+from opbench.kernels.tensors import INTEGERS
+from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF
+
+REFUSALS_OF_TIME = ("impossible-time",)
+REFUSALS_OF_RESULT = (
+    "wrong-result",
+    "unwritten-output",
+    "not-finite",
+    "whole-numbers",
+    "special-inputs",
+    "error-limit",
+)
+REFUSALS_OF_STATE = ("keeps-state", "old-output", "wrong-result", "unwritten-output")
+
+
+@dataclass(frozen=True)
+class SignRule:
+    """One kind of instruction that kernels use to cheat, and that honest kernels may use, too."""
+
+    name: str
+    title: str
+    why: str
+    """How kernels cheat with it: one sentence."""
+    effects: tuple[str, ...]
+    """Codes of refusals that show an effect of this sign."""
+    ptx: str = ""
+    """A regular expression for the text of a PTX instruction."""
+    sass: str = ""
+    """A regular expression for the opcode and operands of a SASS instruction."""
+    refuses: bool = False
+    """Whether the sign itself contradicts the header's claim, so that it is a refusal."""
+
+
+@dataclass(frozen=True)
+class SeenSign:
+    """The instructions of one kernel's source line that match a rule."""
+
+    rule: SignRule
+    kernel: str
+    file: str
+    line: int
+    levels: tuple[str, ...]
+    """"PTX", "SASS" or both."""
+    instruction: str
+    """The first such instruction."""
+    count: int = 1
+    detail: str = ""
+    """Such as the name of the module variable that is written."""
+
+
+STATE = SignRule(
+    "module-variable-write",
+    "Writes to a module variable",
+    "Memory of the module outlives a launch, so a kernel can remember inputs and skip the work.",
+    REFUSALS_OF_STATE,
+)
+TENSOR = SignRule(
+    "lower-class",
+    "Tensor cores multiply in a lower class than claimed",
+    "Factors of fewer digits multiply faster, and the share of peak refers to another unit.",
+    ("lower-class", *REFUSALS_OF_RESULT),
+    refuses=True,
+)
+NARROW = SignRule(
+    "narrow-arithmetic",
+    "Rounds or computes in a narrower type than claimed",
+    "Numbers of fewer digits are faster to move and to multiply.",
+    REFUSALS_OF_RESULT,
+)
+
+RULES = (
+    SignRule(
+        "eviction-policy",
+        "Chooses what the L2 cache keeps",
+        "A kernel can keep its inputs in the L2 cache, across the flush between timed launches.",
+        REFUSALS_OF_TIME,
+        ptx=r"^createpolicy|^applypriority|evict_|cache_hint|^(ld|st)\.(global\.)?(cs|lu)\b",
+        sass=r"^(LD|LDG|ST|STG|LDGSTS)\.\S*\.(EF|EL|LU|EU)\b",
+    ),
+    SignRule(
+        "l2-prefetch",
+        "Prefetches into the L2 cache",
+        "A kernel can fill the L2 cache for its next launch.",
+        REFUSALS_OF_TIME,
+        ptx=r"^prefetchu?\.(global\.)?L[12]|^cp\.async\.bulk\.prefetch",
+        sass=r"^CCTL\.\S*PF|^UBLKPF|^UTMAPF",
+    ),
+    SignRule(
+        "clock-read",
+        "Reads the clock of a multiprocessor",
+        "A kernel can tell a timed launch from a checked one, or idle until it has a believable time.",
+        (*REFUSALS_OF_STATE, *REFUSALS_OF_TIME),
+        ptx=r"%clock",
+        sass=r"\bSR_CLOCK",
+    ),
+    SignRule(
+        "timer-read",
+        "Reads the timer of the GPU",
+        "A kernel can find out when it was last launched.",
+        (*REFUSALS_OF_STATE, *REFUSALS_OF_TIME),
+        ptx=r"%globaltimer",
+        sass=r"\bSR_GLOBALTIMER",
+    ),
+    SignRule(
+        "sleep",
+        "Lets threads sleep",
+        "A kernel that does no work can idle for a believable time.",
+        (*REFUSALS_OF_STATE, *REFUSALS_OF_TIME),
+        ptx=r"^nanosleep",
+        sass=r"^NANOSLEEP",
+    ),
+    STATE,
+    TENSOR,
+    NARROW,
+    SignRule(
+        "early-dependents",
+        "Lets the next kernel begin early",
+        "The event that stops the clock can come before the work is done.",
+        REFUSALS_OF_TIME,
+        ptx=r"^griddepcontrol\.launch_dependents",
+        sass=r"^PREEXIT",
+    ),
+    SignRule(
+        "device-heap",
+        "Allocates memory of the device's heap",
+        "Memory of the heap outlives a launch.",
+        REFUSALS_OF_STATE,
+        ptx=r"^call.*\b(malloc|__cuda_syscall_malloc)\b",
+    ),
+    SignRule(
+        "launch-number",
+        "Reads a number that differs from launch to launch",
+        "A kernel can count its launches and work in some of them only.",
+        REFUSALS_OF_STATE,
+        ptx=r"%gridid|%envreg",
+        sass=r"\bSR_GRIDID",
+    ),
+    SignRule(
+        "device-launch",
+        "Launches kernels from the GPU",
+        "Work of a kernel that another one launches can end after the clock has stopped.",
+        REFUSALS_OF_TIME,
+        ptx=r"^call.*\b(cudaLaunchDevice\w*|cudaGetParameterBuffer\w*)\b",
+    ),
+    SignRule(
+        "system-scope",
+        "Reaches memory beyond the GPU",
+        "A kernel can talk to the host or to another process.",
+        REFUSALS_OF_STATE,
+        ptx=r"^(st|ld|atom|red|fence|membar)\.\S*\bsys\b",
+    ),
+)
+"""All rules. To add one: add a row here and a file to tests/judging/signs."""
+
+_MMA_TYPES = re.compile(r"\.(bf16|tf32|f16|e4m3|e5m2|e2m1|e3m2|e2m3|s8|u8|s4|u4|b1|f64)\b")
+_NARROW_CONVERSION = re.compile(r"^cvt\.\S*?\.(bf16|f16|tf32|e4m3|e5m2)(x2)?\.")
+_NARROW_ARITHMETIC = re.compile(r"^(?:add|sub|mul|fma)\.\S*?\.?(bf16|f16)(x2)?$")
+_SASS_MMA = re.compile(r"^(?:HMMA|HGMMA|QMMA|QGMMA|UTCHMMA|UTCQMMA)\.")
+_SASS_TYPES = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
+
+
+def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> list[SeenSign]:
+    """Return the signs in a case's PTX and machine code, by source line.
+
+    `code` is empty without nvdisasm. Both are of one module; its files are those of the case's variant.
+    """
+    files = {str(source.path) for source in case.variant.sources}
+    seen: dict[tuple[str, str, int], SeenSign] = {}
+    allowed = _allowed_types(case)
+    for rule, level, kernel, place, text, detail in (
+        *_in_ptx(ptx, allowed, files),
+        *_in_sass(case, code, allowed),
+    ):
+        key = (rule.name, *place)
+        if (known := seen.get(key)) is None:
+            seen[key] = SeenSign(rule, kernel, *place, (level,), text, detail=detail)
+        elif level in known.levels:
+            seen[key] = replace(known, count=known.count + (level == known.levels[0]))
+        else:
+            seen[key] = replace(known, levels=(*known.levels, level))
+    order = [rule.name for rule in RULES]
+    return sorted(seen.values(), key=lambda sign: (order.index(sign.rule.name), sign.file, sign.line))
+
+
+_Found = tuple[SignRule, str, str, tuple[str, int], str, str]
+"""Rule, level, kernel, place, instruction, detail."""
+
+
+def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_Found]:
+    if ptx is None:
+        return
+    for one in ptx.instructions:
+        place = _own_place(one, files)
+        for rule in RULES:
+            if rule.ptx and re.search(rule.ptx, one.text):
+                yield rule, "PTX", one.function, place, one.text, ""
+        if lower := _matrix_types(one.opcode) - allowed:
+            yield TENSOR, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
+        if lower := _narrow_types(one.opcode) - allowed:
+            yield NARROW, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
+    for one, name in ptx.variables_written():
+        yield STATE, "PTX", one.function, _own_place(one, files), one.text, name
+
+
+def _own_place(one: PtxInstruction, files: set[str]) -> tuple[str, int]:
+    """Return the line of the kernel's own files: that of the call, for code of the compiler's headers."""
+    return one.called_from if one.file not in files and one.called_from[0] in files else (one.file, one.line)
+
+
+def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_Found]:
+    names = {source.path.name: str(source.path) for source in case.variant.sources}
+    for kernel in code.values():
+        for one in kernel.instructions:
+            text = f"{one.opcode} {one.operands}".strip()
+            place = (names.get(one.file, one.file) if one.file else str(case.variant.path)), one.line
+            for rule in RULES:
+                if rule.sass and re.search(rule.sass, text):
+                    yield rule, "SASS", kernel.name, place, text, ""
+            if lower := _sass_types(text) - allowed:
+                yield TENSOR, "SASS", kernel.name, place, text, ", ".join(sorted(lower))
+
+
+def _allowed_types(case: Case) -> frozenset[str]:
+    """Return the types in which a case may compute: what it claims to multiply, what its tensors are stored in, and
+    whatever is more precise.
+    """
+    variant, problem = case.variant, case.problem
+    stored = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
+    named = set(PRODUCTS[variant.product].multiplies) if variant.product else {case.precision}
+    claimed = [UNIT_ROUNDOFF[name] for name in named if name in UNIT_ROUNDOFF]
+    finer = {name for name, roundoff in UNIT_ROUNDOFF.items() if claimed and roundoff < min(claimed)}
+    whole = {"s8", "u8", "s4", "u4", "b1"} if stored & set(INTEGERS) else set()
+    return frozenset({*stored, *named, *finer, *whole})
+
+
+def _matrix_types(opcode: str) -> set[str]:
+    """Return the operand types of a tensor-core instruction in PTX; empty for another one."""
+    if not opcode.startswith(("mma.", "wmma.mma", "wgmma.mma", "tcgen05.mma")):
+        return set()
+    return set(_MMA_TYPES.findall(opcode)) or {"f16"}  # wmma names only the types of its accumulators
+
+
+def _sass_types(text: str) -> set[str]:
+    if not _SASS_MMA.match(text):
+        return set()
+    # nvdisasm prints the shape of wgmma with a space: "HGMMA.64 x128x8.F32.TF32".
+    named = {_SASS_TYPES[part] for part in re.split(r"[. ]", text) if part in _SASS_TYPES}
+    return named or {"f16"}
+
+
+def _narrow_types(opcode: str) -> set[str]:
+    found = _NARROW_CONVERSION.match(opcode) or _NARROW_ARITHMETIC.match(opcode)
+    return {found[1]} if found else set()

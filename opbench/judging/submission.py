@@ -1,0 +1,100 @@
+"""Reads a submission: kernels, their operator and the task; foreign code of the host is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import UsageError
+from opbench.judging.document import FileHash, JudgedVariant, Submission
+from opbench.judging.task import Task
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant
+from opbench.paths import from_here, portable, shipped
+from opbench.running.targets import is_file, own_variants
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """Kernels of one operator, ready to be judged."""
+
+    catalog: Catalog
+    targets: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    operator: type[Operator]
+    named: tuple[Operator, ...]
+    """The problems of the task."""
+    task: Task
+    record: Submission
+
+
+def read_submission(
+    targets: Sequence[str], task: Task, task_file: Path | None, folders: Sequence[Path], trust: bool
+) -> Submitted:
+    """Return the variants of files, or shipped variants such as "relu/vec4".
+
+    Raises UsageError for kernels of several operators, for host code and for a foreign reference without `trust`.
+    """
+    catalog = Catalog(folders)
+    variants = [variant for target in targets for variant in _variants_of(target, catalog)]
+    operators = list(dict.fromkeys(variant.operator for variant in variants))
+    wanted = task.operator or operators[0]
+    if other := next((variant for variant in variants if variant.operator != wanted), None):
+        raise UsageError(f"{other.path}: is a kernel for {other.operator}, but {wanted} is judged; judge it alone")
+    if not trust:
+        _require_no_host_code(variants, catalog, wanted)
+    operator = catalog.operator(wanted)
+    named = tuple(operator.parse(problem) for problem in task.problems)
+    sources = {str(source.path): source for variant in variants for source in variant.sources}
+    record = Submission(
+        targets=tuple(targets),
+        files=tuple(FileHash(shown(Path(path)), _sha256(source.content)) for path, source in sources.items()),
+        variants=tuple(JudgedVariant(v.id, v.precision, v.product) for v in variants),
+        operator=wanted,
+        operator_file=file_hash(catalog.operator_file(wanted)),
+        task=task,
+        task_file=file_hash(task_file) if task_file else None,
+    )
+    return Submitted(catalog, tuple(targets), tuple(variants), operator, named, task, record)
+
+
+def _variants_of(target: str, catalog: Catalog) -> Sequence[Variant]:
+    if is_file(target):
+        return own_variants(Path(target), catalog)
+    operator, slash, name = target.partition("/")
+    if not slash:
+        raise UsageError(f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4")
+    return [catalog.variant(operator, name)]
+
+
+def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operator: str) -> None:
+    """Raise UsageError for a variant in Python, and for another reference than the shipped one."""
+    for variant in variants:
+        if variant.is_library:
+            raise UsageError(f"{variant.path}: is Python, which runs with your rights; if you trust the file: --trust")
+    root = shipped("variants")
+    file = catalog.operator_file(operator)
+    if (root / operator / "operator.py").exists() and not file.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            f"{file}: replaces the reference of the shipped operator {operator}; if you trust the file: --trust"
+        )
+
+
+def shown(path: Path) -> str:
+    """Return a path as the document stores it: shipped files alike on every machine, others from the current folder."""
+    return from_here(portable(str(path.absolute())))
+
+
+def file_hash(path: Path) -> FileHash:
+    """Return a file's hash."""
+    try:
+        return FileHash(shown(path), _sha256(path.read_bytes()))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

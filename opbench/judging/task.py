@@ -1,0 +1,75 @@
+"""A task: the operator, the problems and the limits that a submitted kernel is judged by, from a TOML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from opbench.errors import UsageError, unknown
+from opbench.records import from_json, read_toml
+from opbench.source.precision import CLASSES
+
+
+@dataclass(frozen=True)
+class ErrorLimits:
+    """Limits on errors that are stricter than the operator's own; None for no stricter limit."""
+
+    elementwise: float | None = None
+    """Largest |out - reference| divided by the magnitude of the terms."""
+    norm: float | None = None
+    """Norm of the error divided by the norm of the reference."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on time; None for none."""
+
+    time_s: float | None = None
+    """Largest median GPU time of the fastest config, in seconds, on every problem."""
+    speedup: float | None = None
+    """Least speedup over the library, on every problem."""
+    check_s: float | None = None
+    """Longest time of one case's check."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a submitted kernel has to do."""
+
+    operator: str = ""
+    """Empty for the operator that the kernel's header names."""
+    problems: tuple[str, ...] = ()
+    """Such as "(rows=4096,cols=1024)"; they are timed, and other sizes are checked, too."""
+    precision: str = ""
+    """The lowest precision class that the kernel may claim; empty for any."""
+    tolerance: ErrorLimits = ErrorLimits()
+    limits: Limits = Limits()
+
+
+def read_task(path: Path) -> Task:
+    """Return the task of a TOML file; raise UsageError for an unknown key or a value that is not allowed."""
+    table = read_toml(path)
+    try:
+        _require_keys(table, Task, "key")
+        for name, kind in (("tolerance", ErrorLimits), ("limits", Limits)):
+            if isinstance(part := table.get(name), dict):
+                _require_keys(part, kind, f"key of [{name}]")
+        task = from_json(Task, table)
+    except (ValueError, UsageError) as error:
+        raise UsageError(f"{path}: {error}") from None
+    if task.precision and task.precision not in CLASSES:
+        raise UsageError(f"{path}: {unknown('precision', task.precision, CLASSES)}")
+    for part in (task.tolerance, task.limits):
+        for member in fields(part):
+            value = getattr(part, member.name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{path}: {member.name} = {value:g} is not allowed; it must be a number > 0")
+    return task
+
+
+def _require_keys(table: dict[str, Any], kind: type, what: str) -> None:
+    known = [member.name for member in fields(kind)]
+    for key in table:
+        if key not in known:
+            raise UsageError(unknown(what, key, known))

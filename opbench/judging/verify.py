@@ -1,0 +1,112 @@
+"""Judges again with the seed of a verdict, and says field by field what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from opbench.checking import backends
+from opbench.errors import UsageError
+from opbench.judging.document import VerdictDocument, read_document
+from opbench.judging.judge import judge_submission
+from opbench.judging.submission import read_submission
+from opbench.records import to_json
+from opbench.running.progress import Tell, silent
+
+SKIPPED = ("judged", "seed_given", "settings", "next_step", "submission.targets", "submission.task_file")
+"""Fields that do not decide a verdict: when and where it was made, and how the kernels were named."""
+OF_TIME = ("timed", "compared")
+"""Sections with times, which are compared by their intervals."""
+ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field that differs."""
+
+    field: str
+    """The path in the document, such as "right.cases"."""
+    stored: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of judging again."""
+
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()
+
+
+def verify(path: Path, targets: Sequence[str] = (), *, tell: Tell = silent) -> Verification:
+    """Judge the kernels of a verdict again and return what differs.
+
+    `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if a
+    kernel is missing.
+    """
+    stored = read_document(path)
+    again = judge_again(stored, targets or stored.submission.targets, tell)
+    return compare(stored, again)
+
+
+def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: Tell = silent) -> VerdictDocument:
+    """Return the verdict on the same kernels with the same seed, on this machine."""
+    settings, submission = stored.settings, stored.submission
+    for target in targets:
+        if Path(target).suffix == ".cu" and not Path(target).is_file():
+            raise UsageError(f"{target}: no such file; name the kernel: opbench verify VERDICT.json KERNEL.cu")
+    folders = [Path(folder) for folder in settings.variants]
+    submitted = read_submission(targets, submission.task, None, folders, settings.trust)
+    backend = settings.backend if settings.backend == "cpu" else backends.resolve("auto")
+    return judge_submission(submitted, replace(settings, backend=backend), stored.seed, True, tell)
+
+
+def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
+    """Return the fields that differ between two verdicts on one submission."""
+    notes = []
+    skipped = set(SKIPPED)
+    if stored.settings.backend != now.settings.backend:
+        notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
+        skipped |= {*OF_TIME, "cases", "lacking", "reason", "right"}
+    found = list(_differences("", _without(to_json(stored), skipped), _without(to_json(now), skipped)))
+    return Verification(tuple(found), tuple(notes))
+
+
+def _without(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
+    found = {}
+    for key, of in value.items():
+        path = f"{place}{key}"
+        if path not in skipped:
+            found[key] = _without(of, skipped, f"{path}.") if isinstance(of, dict) else of
+    return found
+
+
+def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:
+    """Yield the leaves that differ; two measured times are equal if their intervals overlap."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        if _is_time(stored) and _is_time(now):
+            yield from _time_difference(place, stored, now)
+            return
+        for key in dict.fromkeys((*stored, *now)):
+            yield from _differences(f"{place}.{key}" if place else key, stored.get(key, ABSENT), now.get(key, ABSENT))
+    elif isinstance(stored, list) and isinstance(now, list):
+        if len(stored) != len(now):
+            yield Difference(f"{place}, number", len(stored), len(now))
+        for index, (one, other) in enumerate(zip(stored, now, strict=False)):
+            yield from _differences(f"{place}[{index}]", one, other)
+    elif stored != now and not (place.endswith(".summary") and place.partition(".")[0] in OF_TIME):
+        yield Difference(place, stored, now)
+
+
+def _is_time(value: Mapping[str, Any]) -> bool:
+    return {"median_s", "low_s", "high_s"} <= value.keys()
+
+
+def _time_difference(place: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    for key in ("case", "problem", "kind", "gpu"):
+        if stored.get(key) != now.get(key):
+            yield Difference(f"{place}.{key}", stored.get(key), now.get(key))
+    if stored["low_s"] > now["high_s"] or now["low_s"] > stored["high_s"]:
+        yield Difference(f"{place}.median_s", stored["median_s"], now["median_s"])
