@@ -22,7 +22,7 @@ TABLE = ROOT / "docs" / "architecture.md"
 class Room(NamedTuple):
     """One row of the table in docs/architecture.md."""
 
-    floor: int
+    layer: int
     may_import: frozenset[str]
 
 
@@ -30,14 +30,14 @@ def read_rooms(page: Path) -> dict[str, Room]:
     """Name of each room, or of each module that stands alone, to its row in one of the three tables."""
     rows = re.findall(r"^\| (\d+) \| ([\w., ]+) \| .* \| ([\w., ]*?) *\|$", page.read_text(), re.MULTILINE)
     return {
-        name: Room(int(floor), frozenset(re.findall(r"[\w.]+", allowed)))
-        for floor, names, allowed in rows
+        name: Room(int(layer), frozenset(re.findall(r"[\w.]+", allowed)))
+        for layer, names, allowed in rows
         for name in re.findall(r"[\w.]+", names)
     }
 
 
 ROOMS = read_rooms(TABLE)
-GROUND = {name for name, room in ROOMS.items() if room.floor <= 1}
+GROUND = {name for name, room in ROOMS.items() if room.layer <= 1}
 
 FOLDERS = {name.partition(".")[0] for name in ROOMS if "." in name}
 """Folders that hold rooms and nothing of their own."""
@@ -92,10 +92,10 @@ def test_the_page_of_a_part_names_files_that_are_there(part: str) -> None:
     )
 
 
-def test_rows_allow_only_lower_floors_so_that_there_is_no_circle() -> None:
+def test_rows_allow_only_lower_layers_so_that_there_is_no_circle() -> None:
     for name, room in ROOMS.items():
         for other in room.may_import - {"everything"}:
-            assert ROOMS[other].floor < room.floor, f"{TABLE.name}: {name} may not import {other}"
+            assert ROOMS[other].layer < room.layer, f"{TABLE.name}: {name} may not import {other}"
 
 
 def may_import(here: str, there: str) -> bool:
@@ -103,7 +103,7 @@ def may_import(here: str, there: str) -> bool:
     if here in FOLDERS:
         return False
     allowed = ROOMS[here].may_import | GROUND | {here}
-    return here == there or (ROOMS[there].floor < ROOMS[here].floor and (there in allowed or "everything" in allowed))
+    return here == there or (ROOMS[there].layer < ROOMS[here].layer and (there in allowed or "everything" in allowed))
 
 
 def test_imports_go_only_where_the_table_allows() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas
 import pytest
 from click.testing import CliRunner
 
 from opbench.cli import FORMER_OPTIONS, cli
 from opbench.kernels.folders import Catalog
+from opbench.results.rows import FORMER_COLUMNS, frame
+from support.builders.runs import relu_run
 from support.common import RELU
 
 
@@ -42,3 +45,11 @@ def test_a_former_header_key_means_the_new_one(tmp_path: Path, former: str, now:
 
     assert read(former) == read(now)
     assert "second" in str(read(now)) or "True" in str(read(now))
+
+
+def test_former_columns_of_a_frame_equal_the_new_ones() -> None:
+    table = frame(relu_run())
+    assert FORMER_COLUMNS.keys() == {"roof_share", "above_roof", "speedup_over_rung", "predicted_roof_s"}
+    for former, now in FORMER_COLUMNS.items():
+        pandas.testing.assert_series_equal(table[former], table[now], check_names=False)
+    assert table["peak_share"].notna().any() and table["speedup_over_previous"].notna().any()

@@ -15,7 +15,7 @@
 // ///
 //
 // LANES threads add up ROWS rows together, VECTOR floats of each at a time, UNROLL of those in flight; the vector is
-// read through L1 or staged in shared memory. All bytes are a's, read once: the roof is DRAM, and what is chosen decides
+// read through L1 or staged in shared memory. All bytes are a's, read once: DRAM is the limit, and what is chosen decides
 // how many reads are under way. After the tunables of CLBlast's Xgemv.
 
 template <int N>

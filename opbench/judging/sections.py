@@ -244,7 +244,7 @@ class Facts:
                 *(row.times.interval_s or (row.times.time_s, row.times.time_s)),
                 row.times.samples or 0,
                 row.times.mode,
-                row.roof_share,
+                row.peak_share,
                 row.bound or "",
             )
             for row in self.rows
@@ -253,7 +253,7 @@ class Facts:
         status: Status = "failed" if own else "passed" if times else "not decided"
         parts = [
             f"{problem}: {units.time(row.time_s)}"
-            + (f", {units.percent(row.roof_share)} of peak" if row.roof_share is not None else "")
+            + (f", {units.percent(row.peak_share)} of peak" if row.peak_share is not None else "")
             for problem in self.timed_problems
             if (row := self._fastest(problem)) and row.time_s is not None
         ]

@@ -61,7 +61,7 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
             start_s = (best.time_s or 0.0) * (best.speedups.over_first or 1.0)
             lines.append(
                 f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
-                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.roof_share)} | "
+                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.peak_share)} | "
                 f"{units.ratio(best.speedups.over_first)} | {units.ratio(best.speedups.over_library)} |"
             )
     return "\n".join(lines) + "\n"
@@ -218,11 +218,11 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
         there = f" at `{problem}`" if number else ""
         if variant.is_library:
             return f"{units.time(row.time_s)}{there}"
-        if row.speedups.over_rung is None:
+        if row.speedups.over_previous is None:
             first = f"previous variant `{variant.builds_on}` not measured" if variant.builds_on else "first variant"
             return f"{units.time(row.time_s)}{there} ({first})"
-        slower = ", slower here" if row.speedups.over_rung < 0.995 else ""
-        return f"**{units.ratio(row.speedups.over_rung)}** over `{variant.builds_on}`{there}{slower}"
+        slower = ", slower here" if row.speedups.over_previous < 0.995 else ""
+        return f"**{units.ratio(row.speedups.over_previous)}** over `{variant.builds_on}`{there}{slower}"
     return "not measured" if measured else "–"
 
 
@@ -252,8 +252,8 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
             f"[`{variant.name}`]({variant.path.name})",
             units.time(row.time_s),
             rate(row),
-            units.percent(row.roof_share),
-            units.ratio(row.speedups.over_rung),
+            units.percent(row.peak_share),
+            units.ratio(row.speedups.over_previous),
             "–" if row.library else units.ratio(row.speedups.over_library),
             f"`{row.config}`" if row.config else "–",
         ]

@@ -136,13 +136,13 @@ def above_peak_text(rows: Iterable[Row]) -> list[str]:
     """
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row.above_roof:
-            found.setdefault(row.above_roof, []).append(row)
+        if row.above_peak:
+            found.setdefault(row.above_peak, []).append(row)
     said = []
     for why, above in found.items():
-        first = max(above, key=lambda row: row.roof_share or 0.0)
+        first = max(above, key=lambda row: row.peak_share or 0.0)
         others = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        said.append(f"{first.name}{others}: {units.percent(first.roof_share)} of peak ({why})")
+        said.append(f"{first.name}{others}: {units.percent(first.peak_share)} of peak ({why})")
     return said
 
 
@@ -179,9 +179,9 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
                 "n": str(times.samples or "–"),
                 "kernel": units.time(times.kernel_s),
                 "rate": rate(row),
-                "of peak": units.percent(row.roof_share),
-                "^": "^" if row.above_roof else "",
-                "vs prev": units.ratio(row.speedups.over_rung),
+                "of peak": units.percent(row.peak_share),
+                "^": "^" if row.above_peak else "",
+                "vs prev": units.ratio(row.speedups.over_previous),
                 "vs lib": units.ratio(row.speedups.over_library),
             }
             shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}

@@ -56,17 +56,17 @@ class PeakShare:
 
     bound: str
     """What limits the lower bound: "memory", "compute", or in a prediction "launch"."""
-    roof_share: float | None = None
+    peak_share: float | None = None
     """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
-    above_roof: str | None = None
-    """Why `roof_share` exceeds 100 %, one of `opbench.gpu.limits.lower_bound.Above`; None if it does not."""
+    above_peak: str | None = None
+    """Why `peak_share` exceeds 100 %, one of `opbench.gpu.limits.lower_bound.Above`; None if it does not."""
 
 
 @dataclass(frozen=True)
 class Speedups:
     """Times of other cases of the problem divided by this one; None without such a case."""
 
-    over_rung: float | None = None
+    over_previous: float | None = None
     """Over the variant that it builds on."""
     over_library: float | None = None
     over_first: float | None = None
@@ -112,10 +112,10 @@ class PredictedBest:
 
     best_s: float
     """The largest of the times that a launch, the compulsory bytes and the FLOPs take at peak."""
-    roof_s: float
+    without_launch_s: float
     """The lower bound without the launch."""
     limit: str
-    """Which peak sets `roof_s`: "memory" or "compute"."""
+    """Which peak sets `without_launch_s`: "memory" or "compute"."""
     gpu: str
     """The GPU whose peaks are used."""
 
@@ -174,14 +174,14 @@ class Row:
         return self.times.time_s if self.times else None
 
     @property
-    def roof_share(self) -> float | None:
+    def peak_share(self) -> float | None:
         """Return the share of peak; None without times or peaks."""
-        return self.peak.roof_share if self.peak else None
+        return self.peak.peak_share if self.peak else None
 
     @property
-    def above_roof(self) -> str | None:
+    def above_peak(self) -> str | None:
         """Return why the share of peak exceeds 100 %; None if it does not."""
-        return self.peak.above_roof if self.peak else None
+        return self.peak.above_peak if self.peak else None
 
     @property
     def bound(self) -> str | None:
@@ -251,10 +251,10 @@ COLUMNS = {
     "bytes_per_s": "times.bytes_per_s",
     "flops_per_s": "times.flops_per_s",
     "bound": "peak.bound",
-    "roof_share": "peak.roof_share",
-    "above_roof": "peak.above_roof",
+    "peak_share": "peak.peak_share",
+    "above_peak": "peak.above_peak",
     "memory_level": "memory_level",
-    "speedup_over_rung": "speedups.over_rung",
+    "speedup_over_previous": "speedups.over_previous",
     "speedup_over_library": "speedups.over_library",
     "speedup_over_first": "speedups.over_first",
     "speedup_over_first_low": "speedups.over_first_low",
@@ -286,7 +286,7 @@ COLUMNS = {
     "worst_error": "verdict.worst_error",
     "allowed_error": "verdict.allowed_error",
     "predicted_best_s": "predicted.best_s",
-    "predicted_roof_s": "predicted.roof_s",
+    "predicted_without_launch_s": "predicted.without_launch_s",
     "predicted_limit": "predicted.limit",
     "predicted_on": "predicted.gpu",
     "device": "device",
@@ -295,8 +295,16 @@ COLUMNS = {
 }
 """The columns of a frame, and where a row has their values."""
 
+FORMER_COLUMNS = {
+    "roof_share": "peak_share",
+    "above_roof": "above_peak",
+    "speedup_over_rung": "speedup_over_previous",
+    "predicted_roof_s": "predicted_without_launch_s",
+}
+"""Names of columns in earlier versions, which a frame has too, after the others."""
+
 WORDS = (
-    "mode", "bound", "above_roof", "limiter", "resources_source", "traffic_source", "least_limit", "least_alone_limit",
+    "mode", "bound", "above_peak", "limiter", "resources_source", "traffic_source", "least_limit", "least_alone_limit",
     "predicted_limit", "predicted_on",
 )  # fmt: skip
 """Columns that are text where a row has a value; other columns of parts are numbers."""
@@ -311,7 +319,8 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
         [{column: _value(row, path) for column, path in COLUMNS.items()} for row in found], columns=list(COLUMNS)
     )
     numbers = [name for name, path in COLUMNS.items() if "." in path and name not in WORDS]
-    return table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
+    table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
+    return table.assign(**{former: table[column] for former, column in FORMER_COLUMNS.items()})
 
 
 def _value(row: Row, path: str) -> object:
@@ -350,15 +359,15 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     best = best_time(ceilings, result.flops, result.compulsory_bytes, row.unit) if ceilings else None
     if best is None or ceilings is None:
         return row
-    roof_s, limit = best
+    without_launch_s, limit = best
     if result.backend == "cpu":
         floor = ceilings.launch_floor_s or 0.0
-        best_s, bound = (floor, "launch") if floor > roof_s else best
-        predicted = PredictedBest(best_s, roof_s, limit, ceilings.gpu.removeprefix("NVIDIA "))
+        best_s, bound = (floor, "launch") if floor > without_launch_s else best
+        predicted = PredictedBest(best_s, without_launch_s, limit, ceilings.gpu.removeprefix("NVIDIA "))
         return replace(row, peak=PeakShare(bound), predicted=predicted)
     if row.times is None:
         return replace(row, peak=PeakShare(limit))
-    share = roof_s / row.times.time_s
+    share = without_launch_s / row.times.time_s
     above = why_above_peak(
         share,
         limit,

@@ -59,6 +59,6 @@ def _cells(row: Row) -> Sequence[str]:
     reason = row.reason.strip().splitlines()
     verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD else "")
     time = units.time(row.time_s) if row.time_s else "–"
-    peak = units.percent(row.roof_share) if row.roof_share is not None else "–"
+    peak = units.percent(row.peak_share) if row.peak_share is not None else "–"
     interval = units.interval(*(row.times and row.times.interval_s) or (None, None))
     return row.name, verdict, time, interval, peak, row.rank or "–"

@@ -12,7 +12,7 @@ from opbench.checking.measuring import MeasureResult
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.gpu.limits.lower_bound import floor_s
+from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.results.result import RELAUNCH, Failure, Result, Status
 from opbench.running.gpu_code import GpuCode
@@ -237,10 +237,10 @@ class ProblemRun:
         return MeasureResult({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
 
     def _measured(self, slot: WorkerSlot, case: Case, checked: CheckResult, measurement: Measurement) -> Result:
-        floor, bound = floor_s(case, slot.ceilings, measurement.mode)
-        if measurement.median_s < floor:
+        least_s, bound = lower_bound_s(case, slot.ceilings, measurement.mode)
+        if measurement.median_s < least_s:
             reason = (
-                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {floor:.3g} s from the "
+                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {least_s:.3g} s from the "
                 f"{bound} peak; the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
             )
             return self._result(slot, case, "invalid", reason, checked, measurement)

@@ -12,7 +12,7 @@ import pytest
 from opbench.errors import UsageError
 from opbench.gpu.limits import ceilings
 from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings, datasheet, known_gpus
-from opbench.gpu.limits.lower_bound import floor_s
+from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.folders import case_named
 from opbench.report.run.evidence import ceilings_table
@@ -26,27 +26,27 @@ from support.builders.runs import run as fabricated_run
 from support.common import CATALOG, ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
-ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
+PEAKS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
 
 def test_json_round_trip_leaves_out_what_is_unknown() -> None:
-    assert Ceilings.from_json(ROOFS.to_json()) == ROOFS
-    assert "l2_bytes_per_s" not in ROOFS.to_json()
+    assert Ceilings.from_json(PEAKS.to_json()) == PEAKS
+    assert "l2_bytes_per_s" not in PEAKS.to_json()
     assert Ceilings.from_json({"gpu": "x", "later_key": 1, "dram_bytes_per_s": None}) == Ceilings(gpu="x")
 
 
 def test_below_the_ridge_memory_binds_and_above_it_arithmetic() -> None:
-    assert best_time(ROOFS, 0, 4_000_000) == (1e-6, "memory")
-    assert best_time(ROOFS, 10**9, 8 * 10**9) == (2e-3, "memory")
-    assert best_time(ROOFS, 5 * 10**13, 10**9) == (1.0, "compute")
+    assert best_time(PEAKS, 0, 4_000_000) == (1e-6, "memory")
+    assert best_time(PEAKS, 10**9, 8 * 10**9) == (2e-3, "memory")
+    assert best_time(PEAKS, 5 * 10**13, 10**9) == (1.0, "compute")
 
 
 def test_an_unknown_roof_gives_nothing_rather_than_a_guess() -> None:
     assert best_time(Ceilings(fp32_flops_per_s=1e12), 10, 10) is None
     assert best_time(Ceilings(dram_bytes_per_s=1e12), 10, 10) is None
     assert best_time(Ceilings(dram_bytes_per_s=1e12), 0, 10) is not None
-    assert best_time(ROOFS, 0, 0) is None
-    assert best_time(ROOFS, 10, 10, "bf16") is None, "an fp32 roof says nothing about bf16 FLOPs"
+    assert best_time(PEAKS, 0, 0) is None
+    assert best_time(PEAKS, 10, 10, "bf16") is None, "an fp32 peak says nothing about bf16 FLOPs"
     assert best_time(SHEETS["h200"], 10**15, 10, "bf16") is not None
 
 
@@ -116,8 +116,8 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
     assert committed_ceilings("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
     (tmp_path / "reports" / "h200" / "ceilings").mkdir(parents=True)
     path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
-    path.write_text(json.dumps(ROOFS.to_json()))
-    assert committed_ceilings("h200") == ROOFS
+    path.write_text(json.dumps(PEAKS.to_json()))
+    assert committed_ceilings("h200") == PEAKS
     path.write_text("{")
     with pytest.raises(UsageError, match="is no JSON"):
         committed_ceilings("h200")
@@ -141,21 +141,21 @@ def test_bytes_that_go_one_way_are_judged_by_that_ceiling(problem: str, level: s
     operator, _, axes = problem.partition("(")
     found = CATALOG.operator(operator).parse(f"({axes}")
     limits = replace(
-        ROOFS, dram_read_bytes_per_s=4.4e12, dram_write_bytes_per_s=4.6e12, l2_bytes_per_s=9e12, l1_bytes_per_s=30e12
+        PEAKS, dram_read_bytes_per_s=4.4e12, dram_write_bytes_per_s=4.6e12, l2_bytes_per_s=9e12, l1_bytes_per_s=30e12
     )
     assert found.bandwidth() == level and limits.at_level(level).dram_bytes_per_s == rate
-    assert ROOFS.at_level("dram_write") == ROOFS, "unknown one-way limits leave the copy's"
+    assert PEAKS.at_level("dram_write") == PEAKS, "unknown one-way limits leave the copy's"
 
 
 def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     case = case_named("fill/vec4(n=268435456)")
     nbytes = case.problem.bytes()
     limits = Ceilings(dram_bytes_per_s=4e12, dram_write_bytes_per_s=5e12, l2_bytes_per_s=2e13)
-    floor, why = floor_s(case, limits)
-    assert floor == pytest.approx(0.95 * nbytes / 5e12) and why == "measured DRAM write bandwidth"
+    least_s, why = lower_bound_s(case, limits)
+    assert least_s == pytest.approx(0.95 * nbytes / 5e12) and why == "measured DRAM write bandwidth"
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
     (row,) = rows(fabricated_run([done], ceilings=limits.to_json()))
-    assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"
+    assert row.peak_share is not None and 0.95 < row.peak_share <= 1.05, "1.25 by a copy's ceiling"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_after_a_flush_all_compulsory_bytes_count(gpu: str, mode: str, share: fl
     case = case_named("relu/vec4(n=8388608)")
     limits = Ceilings(gpu=gpu, dram_bytes_per_s=1e12, l2_bytes=72 << 20)
     whole_s = case.problem.bytes() / 1e12
-    assert floor_s(case, limits, mode)[0] == pytest.approx(share * whole_s)
+    assert lower_bound_s(case, limits, mode)[0] == pytest.approx(share * whole_s)
 
 
 COLD_RUNS = ("quick", "full", "layers", "seeds", "repeat-1", "repeat-2")
@@ -185,8 +185,8 @@ def test_committed_times_are_possible_after_a_flush(name: str) -> None:
             continue
         problem = catalog.operator(done.operator).from_axes(done.axes)
         work = SimpleNamespace(problem=problem, unit=done.unit or done.precision)
-        floor, bound = floor_s(work, run.ceilings, done.measurement.mode)  # type: ignore[arg-type]
-        assert done.measurement.median_s >= floor, f"{done.case}: below {floor} s by {bound}"
+        least_s, bound = lower_bound_s(work, run.ceilings, done.measurement.mode)  # type: ignore[arg-type]
+        assert done.measurement.median_s >= least_s, f"{done.case}: below {least_s} s by {bound}"
         judged += 1
     assert judged > 100
 
@@ -222,7 +222,7 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
     case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
     assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
     limits = Ceilings(fp32_flops_per_s=5e13, matrix_flops_per_s={dtype: 8e14})
-    assert floor_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
+    assert lower_bound_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
     done = result(
         "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision
     )  # fmt: skip

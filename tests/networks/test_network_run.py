@@ -100,8 +100,8 @@ def test_the_frame_has_a_row_a_node_and_no_ranks(tmp_path: Path) -> None:
     table = opbench.load(tmp_path).set_index("case")
     assert list(table.index)[:2] == [NAME, f"{NAME}/conv1"]
     row = table.loc[f"{NAME}/conv1"]
-    assert row["samples"] == 15 and row["time_low_s"] < row["time_s"] < row["time_high_s"] and row["roof_share"] > 0
-    assert table["rank"].isna().all() and table["speedup_over_rung"].isna().all()
+    assert row["samples"] == 15 and row["time_low_s"] < row["time_s"] < row["time_high_s"] and row["peak_share"] > 0
+    assert table["rank"].isna().all() and table["speedup_over_previous"].isna().all()
     old = opbench.load(OLD).set_index("case")
     assert old["time_s"].notna().all() and old["time_low_s"].isna().sum() == 7
 

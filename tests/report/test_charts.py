@@ -1,4 +1,4 @@
-"""Charts: names that never lie on one another, problems told apart, no mark beyond its roof without a word."""
+"""Charts: names that never lie on one another, problems told apart, no mark above its peak without a reason."""
 
 from __future__ import annotations
 

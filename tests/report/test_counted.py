@@ -200,7 +200,7 @@ def test_no_case_has_a_lower_bound_below_its_problems() -> None:
         own, problems = row.predicted_traffic, row.predicted
         if own and own.least and own.least_alone:
             assert problems
-            assert own.least.time_s >= problems.best_s and own.least_alone.time_s >= problems.roof_s
+            assert own.least.time_s >= problems.best_s and own.least_alone.time_s >= problems.without_launch_s
     few = Levels(l1_bytes=320, l2_bytes=320, dram_bytes=32, profiled_dram_bytes=32)
     peaks = Ceilings(gpu="H200", dram_bytes_per_s=4e12, launch_floor_s=1e-6)
     tightest, second, *_ = bounds(few, 0, "f32", peaks, 8_000_000)

@@ -1,4 +1,4 @@
-"""What the terminal's table must not leave out: how sure a time is, what passes the roof, how many are wrong."""
+"""What the terminal's table must not leave out: how sure a time is, what exceeds the peak, how many are wrong."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def test_small_problems_are_told_apart_by_what_the_roofs_allow() -> None:
     assert re.search(rf"lower bound on an H200: {launch} \(launch\); memory alone 11\.\d ns", text)
 
 
-# Above the roof ---------------------------------------------------------------------------------------------------
+# Above the peak ---------------------------------------------------------------------------------------------------
 
 ONE_WAY = CEILINGS | {"dram_read_bytes_per_s": 4.2e12, "dram_write_bytes_per_s": 4.4e12}
 
 
 def why(share: float, ceilings: dict = ONE_WAY, **work: object) -> str | None:
-    """The reason of a case at a share of its roof."""
+    """The reason of a case at a share of its peak."""
     values: dict = {"nbytes": 8_000_000_000, "flops": 0} | work
     least = max(values["nbytes"] / 4e12, values["flops"] / 50e12)
     (row,) = rows(run([result("fast", least / share, **values)], ceilings=ceilings))
-    assert row.roof_share and abs(row.roof_share / share - 1) < 1e-9
-    return row.above_roof
+    assert row.peak_share and abs(row.peak_share / share - 1) < 1e-9
+    return row.above_peak
 
 
 def test_a_share_above_the_roof_says_why() -> None:

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from opbench.results.files import Run
-from opbench.results.rows import COLUMNS, CompiledResources, Row, first_variant, frame, rows
+from opbench.results.rows import COLUMNS, FORMER_COLUMNS, CompiledResources, Row, first_variant, frame, rows
 from support.builders.runs import (
     access,
     counted_run,
@@ -33,16 +33,16 @@ def test_golden_facts_of_a_bandwidth_bound_run() -> None:
     found = by_name(relu_run())
     best = found["vec4[BLOCK=256]"]
     assert best.rank == "1" and best.bound == "memory"
-    assert best.roof_share == pytest.approx(0.91)
+    assert best.peak_share == pytest.approx(0.91)
     assert best.speedups.over_first == pytest.approx(1.83)
     assert best.speedups.over_first_low == pytest.approx(1.83 * 0.99 / 1.01)
     assert best.speedups.over_first_high == pytest.approx(1.83 * 1.01 / 0.99)
-    assert best.speedups.over_rung == pytest.approx(1.5)
+    assert best.speedups.over_previous == pytest.approx(1.5)
     assert best.speedups.over_library == pytest.approx(1.1)
     assert best.times and best.times.spread == pytest.approx(0.01)
     assert best.times.samples == 40
     assert best.times.bytes_per_s == pytest.approx(0.91 * 4e12)
-    assert found["vec4[BLOCK=512]"].speedups.over_rung == pytest.approx(1.25)
+    assert found["vec4[BLOCK=512]"].speedups.over_previous == pytest.approx(1.25)
     assert found["vec4[BLOCK=512]"].warnings == ("noisy",)
 
 
@@ -68,8 +68,8 @@ def test_precision_classes_are_ranked_apart() -> None:
     found = by_name(matmul_run((1024,)))
     assert found["tf32_mma"].rank == "1" and found["cublas"].rank == "1"
     assert found["tf32_mma"].speedups.over_library is None
-    assert found["tf32_mma"].roof_share is None, "the fp32 roof is none of tf32"
-    assert found["cublas"].roof_share == pytest.approx(0.92)
+    assert found["tf32_mma"].peak_share is None, "the fp32 peak is not a peak of tf32"
+    assert found["cublas"].peak_share == pytest.approx(0.92)
     assert found["cublas"].bound == "compute"
 
 
@@ -84,7 +84,7 @@ def test_a_first_variant_that_rounds_more_is_no_start() -> None:
             ]
         )
     )
-    assert (found["corrected"].speedups.over_first, found["corrected"].speedups.over_rung) == (None, 0.5)
+    assert (found["corrected"].speedups.over_first, found["corrected"].speedups.over_previous) == (None, 0.5)
     assert found["bf16"].speedups.over_first == 2.0
 
 
@@ -106,13 +106,13 @@ def test_resources_are_the_worst_of_all_kernels() -> None:
 
 def test_missing_is_nan_or_none_and_never_zero() -> None:
     table = frame(run([result("naive", status="failed", reason="no", resources={}, verdict=None)], ceilings={}))
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == [*COLUMNS, *FORMER_COLUMNS]
     for column in (
         "time_s",
-        "roof_share",
+        "peak_share",
         "registers",
         "occupancy",
-        "speedup_over_rung",
+        "speedup_over_previous",
         "bytes_per_s",
         "predicted_best_s",
         "worst_error",
@@ -123,12 +123,12 @@ def test_missing_is_nan_or_none_and_never_zero() -> None:
 
 def test_without_ceilings_there_is_no_share() -> None:
     row = rows(run([result("naive", 1.0)], ceilings={}))[0]
-    assert row.roof_share is None and row.bound is None and row.times and row.times.bytes_per_s == 8e9
+    assert row.peak_share is None and row.bound is None and row.times and row.times.bytes_per_s == 8e9
 
 
 def test_a_cpu_run_predicts_and_has_no_time() -> None:
     for row in rows(cpu_run(), gpu="rtx4090"):
-        assert row.times is None and row.roof_share is None and row.rank is None
+        assert row.times is None and row.peak_share is None and row.rank is None
         assert row.predicted
     first = rows(cpu_run(), gpu="rtx4090")[0].predicted
     assert first and first.best_s == pytest.approx(128e6 / 1008e9)
@@ -146,13 +146,13 @@ def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("made", [relu_run, cpu_run, counted_run])
 def test_the_frame_has_what_the_rows_have(made: Callable[[], Run]) -> None:
     table = frame(made())
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == [*COLUMNS, *FORMER_COLUMNS]
     for (_, line), row in zip(table.iterrows(), rows(made()), strict=True):
         assert (line["case"], line["status"], line["warnings"]) == (row.case, row.status, row.warnings)
         for part, columns in (
             (row, ("rank", "flops", "memory_level")),
             (row.times, ("time_s", "time_low_s", "time_high_s", "samples", "mode", "kernel_s", "bytes_per_s")),
-            (row.peak, ("bound", "roof_share")),
+            (row.peak, ("bound", "peak_share")),
             (row.resources, ("registers", "shared_bytes", "local_bytes", "occupancy", "spill_bytes")),
             (row.traffic, ("moved_bytes", "asked_bytes", "bank_conflict_share")),
             (row.predicted_traffic, ("l2_bytes", "dram_bytes")),
@@ -164,7 +164,7 @@ def test_the_frame_has_what_the_rows_have(made: Callable[[], Run]) -> None:
 
 def test_an_empty_run_has_every_column() -> None:
     table = frame(run([]))
-    assert len(table) == 0 and list(table.columns) == list(COLUMNS)
+    assert len(table) == 0 and list(table.columns) == [*COLUMNS, *FORMER_COLUMNS]
 
 
 def test_first_variant_stops_at_what_the_run_holds_and_at_cycles() -> None:

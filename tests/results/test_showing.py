@@ -19,7 +19,7 @@ from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.header import RunHeader
-from opbench.results.rows import COLUMNS
+from opbench.results.rows import COLUMNS, FORMER_COLUMNS
 from opbench.results.showing import MOST_ROWS
 from support.builders.runs import result, run
 from support.common import ROOT
@@ -101,7 +101,7 @@ def test_a_long_run_is_cut_short_and_says_so() -> None:
 def test_the_frame_is_what_load_gives(folder: Path) -> None:
     found = opbench.read_run(folder)
     pandas.testing.assert_frame_equal(found.frame(), opbench.load(folder))
-    assert list(found.frame().columns) == list(COLUMNS) and len(found.frame()) == len(found.results)
+    assert list(found.frame().columns) == [*COLUMNS, *FORMER_COLUMNS] and len(found.frame()) == len(found.results)
     Cells(shown(found))
 
 

@@ -33,7 +33,7 @@ from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
 from support.builders.two_problems import NAMES, own_variant
 from support.common import CATALOG, RELU
-from support.fakes.worker import ROOF, FakeWorker
+from support.fakes.worker import PEAKS, FakeWorker
 
 TWO = tuple(ChosenGpu(index, f"GPU-{name}", {"DEVICE": name}) for index, name in enumerate("ab"))
 SIZES = (7, 1 << 26, 1000, 1 << 25, 31)
@@ -110,7 +110,7 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
     suite = read_suite(folder / "s.toml", CATALOG, "cuda")
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
-        return [replace(ROOF, dram_bytes_per_s=4e12 / (1 + d.index), launch_floor_s=1e-6) for d in devices]
+        return [replace(PEAKS, dram_bytes_per_s=4e12 / (1 + d.index), launch_floor_s=1e-6) for d in devices]
 
     found = RunSetup("cuda", folder / "out", devices=TWO, **options)
     tell = told.append if told is not None else lambda progress: None
@@ -173,8 +173,8 @@ def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on
     # Shares of peak are of the device that a case ran on.
     for row, result in zip(rows(run), run.results, strict=True):
         assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[result.device]
-        roof = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]
-        assert row.roof_share == pytest.approx(((row.times and row.times.bytes_per_s) or 0) / roof)
+        peak = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]
+        assert row.peak_share == pytest.approx(((row.times and row.times.bytes_per_s) or 0) / peak)
     page = write_report(run, tmp_path / "out")[0].read_text()
     assert "GPU-a" in page and "on GPU 1" in page and "Devices; each problem ran on one of them" in page
 

@@ -28,7 +28,7 @@ from opbench.running.suite import read_suite
 from opbench.running.worker import Worker, WorkerLost
 from support.checks.errors import refuses_setting
 from support.common import CATALOG
-from support.fakes.worker import ROOF, FakeWorker, run_fake
+from support.fakes.worker import PEAKS, FakeWorker, run_fake
 
 BYTES = 2 * 4 * 67108864
 
@@ -81,7 +81,7 @@ def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: P
         return {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}
 
     fake.ask, fake.times = answer, dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
-    run_fake(tmp_path, replace(ROOF, cases=dict(PROBED)))
+    run_fake(tmp_path, replace(PEAKS, cases=dict(PROBED)))
     run = read_run(tmp_path / "out")
     assert (
         run.ceilings is not None
@@ -94,7 +94,7 @@ def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: P
 
 def test_a_ceiling_check_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> None:
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
-    results = run_fake(tmp_path, replace(ROOF, cases={"dram_bytes_per_s": "copy/gone(n=4)"}))
+    results = run_fake(tmp_path, replace(PEAKS, cases={"dram_bytes_per_s": "copy/gone(n=4)"}))
     assert {r.status for r in results.values()} == {"right", "unsupported"}
     (warning,) = read_run(tmp_path / "out").warnings
     assert "could not be verified" in warning and "unknown variant 'gone'" in warning
@@ -103,7 +103,7 @@ def test_a_ceiling_check_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> No
 def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, tmp_path: Path) -> None:
     least = (BYTES - (60 << 20)) / 4e12
     fake.times = {"scalar": 2 * least, "vec4": 1.01 * least, "grid_stride": 0.5 * least, "vec4_unrolled": least}
-    results = run_fake(tmp_path, ROOF)
+    results = run_fake(tmp_path, PEAKS)
     status = {name: r.status for name, r in results.items()}
     assert status == {
         "scalar": "right",
@@ -119,7 +119,7 @@ def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, t
     )
     assert results["torch"].reason == "no such library here"
     assert exit_code(results.values()) == 1
-    assert read_run(tmp_path / "out").ceilings == ROOF
+    assert read_run(tmp_path / "out").ceilings == PEAKS
 
 
 def test_without_ceilings_there_is_no_floor(fake: Any, tmp_path: Path) -> None:
@@ -218,13 +218,13 @@ def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> Non
 
 def test_ceilings_lost_with_a_killed_run_are_written_when_it_is_completed(fake: Any, tmp_path: Path) -> None:
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1.0)
-    run_fake(tmp_path, ROOF)
+    run_fake(tmp_path, PEAKS)
     path = tmp_path / "out" / FILE
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-    run_fake(tmp_path, ROOF, resume=True)
-    assert read_run(tmp_path / "out").ceilings == ROOF
-    run_fake(tmp_path, replace(ROOF, dram_bytes_per_s=1.0), resume=True)
-    assert read_run(tmp_path / "out").ceilings == ROOF, "the first run's ceilings hold for all of it"
+    run_fake(tmp_path, PEAKS, resume=True)
+    assert read_run(tmp_path / "out").ceilings == PEAKS
+    run_fake(tmp_path, replace(PEAKS, dram_bytes_per_s=1.0), resume=True)
+    assert read_run(tmp_path / "out").ceilings == PEAKS, "the first run's ceilings hold for all of it"
 
 
 def test_a_backend_that_does_not_open_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

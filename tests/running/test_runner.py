@@ -1,4 +1,4 @@
-"""Pieces of a run: packed cases, their order, floors, exit codes and workers."""
+"""Pieces of a run: packed cases, their order, lower bounds, exit codes and workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from opbench.running.suite import Suite, read_suite
 from opbench.running.worker import Worker, WorkerLost
 from opbench.timing.sampling import TimingOptions
 from support.common import CATALOG, CHEATS, RELU
-from support.fakes.worker import ROOF
+from support.fakes.worker import PEAKS
 
 
 def test_a_packed_case_is_plain_data_and_comes_back() -> None:
@@ -55,31 +55,31 @@ def test_floors_count_only_what_must_happen() -> None:
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
-    seconds, bound = lower_bound.floor_s(copy, replace(ROOF, l2_bytes=0))
-    assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(lower_bound.FLOOR_MARGIN * 2**31 / 4e12)
+    seconds, bound = lower_bound.lower_bound_s(copy, replace(PEAKS, l2_bytes=0))
+    assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(lower_bound.BOUND_MARGIN * 2**31 / 4e12)
     few = case("copy/vec4", "(n=1000)")
-    assert lower_bound.floor_s(few, ROOF, "hot")[0] == 0.0, "it may never leave the L2 cache"
-    assert lower_bound.floor_s(few, ROOF)[0] == pytest.approx(4000 / 4e12 / lower_bound.COLD_LIMIT), (
+    assert lower_bound.lower_bound_s(few, PEAKS, "hot")[0] == 0.0, "it may never leave the L2 cache"
+    assert lower_bound.lower_bound_s(few, PEAKS)[0] == pytest.approx(4000 / 4e12 / lower_bound.COLD_LIMIT), (
         "what is read comes from DRAM"
     )
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
-    assert lower_bound.floor_s(matmul, ROOF) == (
-        pytest.approx(lower_bound.FLOOR_MARGIN * 2 * 4096**3 / 5e13),
+    assert lower_bound.lower_bound_s(matmul, PEAKS) == (
+        pytest.approx(lower_bound.BOUND_MARGIN * 2 * 4096**3 / 5e13),
         "measured fp32 rate",
     )
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert lower_bound.floor_s(conv, ROOF, "hot")[1] == "measured DRAM bandwidth", (
+    assert lower_bound.lower_bound_s(conv, PEAKS, "hot")[1] == "measured DRAM bandwidth", (
         "fewer operations than the textbook's are possible"
     )
-    assert lower_bound.floor_s(copy, None) == (0.0, "")
-    small = lower_bound.floor_s(case("copy/vec4", "(n=1000000)"), replace(ROOF, l2_bytes_per_s=1e13), "hot")
+    assert lower_bound.lower_bound_s(copy, None) == (0.0, "")
+    small = lower_bound.lower_bound_s(case("copy/vec4", "(n=1000000)"), replace(PEAKS, l2_bytes_per_s=1e13), "hot")
     assert small == (pytest.approx(lower_bound.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), (
         "all of it passes the L2"
     )
     halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
     rate = 989.5e12
-    assert lower_bound.floor_s(halves, replace(ROOF, gpu="NVIDIA H200")) == (
-        pytest.approx(lower_bound.FLOOR_MARGIN * 2 * 4096**3 / rate),
+    assert lower_bound.lower_bound_s(halves, replace(PEAKS, gpu="NVIDIA H200")) == (
+        pytest.approx(lower_bound.BOUND_MARGIN * 2 * 4096**3 / rate),
         "datasheet's bf16 rate",
     )
 

@@ -18,7 +18,7 @@ from opbench.checking.measuring import measure_cases
 from opbench.cli.selftest import time_cheats
 from opbench.gpu.driver import CudaBackend, why_missing
 from opbench.gpu.limits.ceilings import Ceilings
-from opbench.gpu.limits.lower_bound import floor_s
+from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import expectation
@@ -121,8 +121,8 @@ def test_a_patched_event_undercuts_the_floor(
     options = TimingOptions(max_samples=10, warmup_s=0.0)
     found = measure_cases(session, [case], options, backend.clock()).measurements[case.name]
     ceilings = Ceilings(fp32_flops_per_s=case.problem.flops() / (honest_s / 10))
-    floor, bound = floor_s(case, ceilings)
-    assert found.median_s < floor < honest_s and bound == "measured fp32 rate", asdict(found)
+    least_s, bound = lower_bound_s(case, ceilings)
+    assert found.median_s < least_s < honest_s and bound == "measured fp32 rate", asdict(found)
 
 
 @pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))

@@ -1,4 +1,4 @@
-"""What a kernel is made of: its file and its headers decide the compiled code, the checksum and the roof."""
+"""What a kernel is made of: its file and its headers decide the compiled code, the checksum and the peak."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_roof_that_would_be_wrong_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("header", "instruction", "roof"),
+    ("header", "instruction", "expected"),
     [
         ('precision = "tf32"', "tf32", ("tf32", "tf32", "")),
         ('product = "tf32"', "tf32", ("tf32", "tf32", "tf32")),
@@ -267,12 +267,12 @@ def test_a_roof_that_would_be_wrong_is_refused(
     ],
 )
 def test_precision_roof_and_macro_follow_from_the_product(
-    tmp_path: Path, header: str, instruction: str, roof: tuple[str, str, str]
+    tmp_path: Path, header: str, instruction: str, expected: tuple[str, str, str]
 ) -> None:
     text = RELU.replace('title = "a kernel of a test"', header)
     (variant,) = read_variants(lay(tmp_path, kernel=text + (MMA.format(instruction) if instruction else "")))
     case = relu_of(variant)
-    assert (case.precision, case.unit, dict(case.request().macros).get("PRODUCT", "")) == roof
+    assert (case.precision, case.unit, dict(case.request().macros).get("PRODUCT", "")) == expected
 
 
 def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:

@@ -8,7 +8,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Ceilings, datasheet
 from opbench.kernels.case import Case
 
-FLOOR_MARGIN = 0.95
+BOUND_MARGIN = 0.95
 """A time counts as impossible below this share of its lower bound: clocks vary by a few per cent."""
 L2_MARGIN = 0.75
 """The same if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
@@ -30,7 +30,7 @@ def bytes_left_in_l2(written: int, gpu: str, l2_bytes: int | None) -> int:
     return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
 
 
-def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
+def lower_bound_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
     """Return the lower bound of a case's time, and the peak that sets it; 0 if no peak is known.
 
     After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_left_in_l2`. In
@@ -41,26 +41,26 @@ def floor_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[fl
         return 0.0, ""
     problem, unit = case.problem, case.unit
     nbytes = problem.bytes()
-    floors = [(0.0, "")]
+    bounds = [(0.0, "")]
     if limits.l1_bytes_per_s and problem.memory_level == "l1":
-        floors.append((FLOOR_MARGIN * nbytes / limits.l1_bytes_per_s, "measured bandwidth of shared memory"))
+        bounds.append((BOUND_MARGIN * nbytes / limits.l1_bytes_per_s, "measured bandwidth of shared memory"))
     elif limits.l2_bytes_per_s:
-        margin = FLOOR_MARGIN if problem.memory_level == "l2" else L2_MARGIN
-        floors.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
+        margin = BOUND_MARGIN if problem.memory_level == "l2" else L2_MARGIN
+        bounds.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
     if limits.dram_bytes_per_s and problem.memory_level == "dram":
         beyond, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
         bandwidth = limits.at_level(level).dram_bytes_per_s or limits.dram_bytes_per_s
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
+        bounds.append((BOUND_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
         if mode in COLD:
             written = sum(tensor.nbytes for tensor in problem.output_tensors())
             moved = nbytes - min(nbytes, bytes_left_in_l2(written, limits.gpu, limits.l2_bytes))
-            floors.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
+            bounds.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
     # For a precision class that was not measured, use the datasheet's rate: no kernel passes that either.
     for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
         if problem.flops_are_a_floor and known and (rate := known.flops_per_s(unit)):
-            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
+            bounds.append((BOUND_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
             break
-    return max(floors)
+    return max(bounds)
 
 
 # Above the peak ---------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def why_above_peak(
     if bound == "compute":
         if not flops_are_a_floor:
             return AbovePeak.FEWER_FLOPS
-        return AbovePeak.SCATTER if share <= 1 / FLOOR_MARGIN else AbovePeak.IMPOSSIBLE
+        return AbovePeak.SCATTER if share <= 1 / BOUND_MARGIN else AbovePeak.IMPOSSIBLE
     one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
     is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
     dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
@@ -109,15 +109,15 @@ def why_above_peak(
         if is_one_way and share <= COLD_LIMIT:
             return AbovePeak.ONE_WAY
         if share <= COLD_LIMIT:
-            return AbovePeak.SCATTER if share <= 1 / FLOOR_MARGIN else AbovePeak.MIX
+            return AbovePeak.SCATTER if share <= 1 / BOUND_MARGIN else AbovePeak.MIX
         moved = nbytes - min(nbytes, bytes_left_in_l2(nbytes if written is None else written, ceilings.gpu, cached))
         return AbovePeak.IN_L2 if share * moved / nbytes <= COLD_LIMIT else AbovePeak.IMPOSSIBLE
     if dram and nbytes <= cached:
         return AbovePeak.IN_L2
     if is_one_way:
         return AbovePeak.ONE_WAY
-    if share <= 1 / FLOOR_MARGIN:
+    if share <= 1 / BOUND_MARGIN:
         return AbovePeak.SCATTER
-    if dram and share * (nbytes - cached) / nbytes <= 1 / FLOOR_MARGIN:
+    if dram and share * (nbytes - cached) / nbytes <= 1 / BOUND_MARGIN:
         return AbovePeak.IN_L2
     return AbovePeak.IMPOSSIBLE

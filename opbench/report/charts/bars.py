@@ -81,7 +81,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
 
 def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: float) -> str:
     """Explain the marks, and why a bar exceeds its peak."""
-    above = dict.fromkeys(row.above_roof for row in rows[:BARS] if row.above_roof)
+    above = dict.fromkeys(row.above_peak for row in rows[:BARS] if row.above_peak)
     parts = [
         f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
         ""
@@ -113,7 +113,7 @@ def _rate_in_units(row: Row, by_bytes: bool) -> float:
 
 def _peak_in_units(row: Row, by_bytes: bool) -> float | None:
     """Return the rate that the row's peak allows for this problem, in GB/s or TFLOP/s; None when unknown."""
-    return _rate_in_units(row, by_bytes) / row.roof_share if row.roof_share else None
+    return _rate_in_units(row, by_bytes) / row.peak_share if row.peak_share else None
 
 
 def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
@@ -124,11 +124,11 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
     if row.times and row.times.interval_s:
         ends = [rate * row.times.time_s / end for end in reversed(row.times.interval_s)]
         axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
-    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    share = f"  {units.percent(row.peak_share)}" if row.peak_share is not None else ""
     axes.annotate(
         (units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12))
         + share
-        + (" ^" if row.above_roof else ""),
+        + (" ^" if row.above_peak else ""),
         (1.0, place),
         xycoords=("axes fraction", "data"),
         xytext=(8, 0),

@@ -64,8 +64,8 @@ def row_sentence(row: Row) -> str:
     ends = f" [{units.interval(*times.interval_s)}]" if times and times.interval_s else ""
     rates = [units.byte_rate(times.bytes_per_s)] if times and times.bytes_per_s else []
     rates += [units.flop_rate(times.flops_per_s)] if times and times.flops_per_s else []
-    share = [f"{units.percent(row.roof_share)} of the measured peak"] if row.roof_share is not None else []
-    share += [row.above_roof] if row.above_roof else []
+    share = [f"{units.percent(row.peak_share)} of the measured peak"] if row.peak_share is not None else []
+    share += [row.above_peak] if row.above_peak else []
     mode = f" ({mode_text(times.mode)})" if times and times.mode else ""
     return f"{row.name}: {units.time(row.time_s)}{ends}{mode}, {', '.join([*rates, *share])}"
 
@@ -77,11 +77,11 @@ def per_byte(flops_per_byte: float) -> str:
 
 def distance_to_peak(row: Row) -> str:
     """Return such as "1.3× to the fp32 peak"; "" above 95 % of peak or when the peak is unknown."""
-    if row.roof_share is None or row.roof_share > 0.95:
+    if row.peak_share is None or row.peak_share > 0.95:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
     peak_name = memory if row.bound == "memory" else units.unit(row.unit)
-    return f"{units.ratio(1 / row.roof_share)} to the {peak_name} peak"
+    return f"{units.ratio(1 / row.peak_share)} to the {peak_name} peak"
 
 
 def shorten(text: str, most: int = 44) -> str:

@@ -44,7 +44,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     if total < 2:
         return None
     rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in parts]
-    of_peak = all(row.roof_share is not None for found in rows for row in found)
+    of_peak = all(row.peak_share is not None for found in rows for row in found)
     labels = problem_labels([s.problem for s in parts])
     tall = 0.13 + 0.14 * max(label.count("\n") + 1 for label in labels)
     height = 1.0 + tall * len(parts)
@@ -70,7 +70,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
 
 def _relative_speed(row: Row, found: Sequence[Row], of_peak: bool) -> float:
     if of_peak:
-        return row.roof_share or 0.0
+        return row.peak_share or 0.0
     return min(other.time_s or 0.0 for other in found) / row.time_s if row.time_s else 0.0
 
 
@@ -90,8 +90,8 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_peak: bool, p
         )  # fmt: skip
         points[gid] = f"{row.problem}: {row_sentence(row)}"
     first = ordered[0]
-    said = f" {units.percent(first.roof_share) if of_peak else units.time(first.time_s)}"
-    said += " ^" if first.above_roof else ""
+    said = f" {units.percent(first.peak_share) if of_peak else units.time(first.time_s)}"
+    said += " ^" if first.above_peak else ""
     name = shorten(first.variant, min(20, RIGHT - len(said)))
     axes.annotate(
         name + said, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),

@@ -72,7 +72,7 @@ def _note_text(variants: int, counted: bool, others: bool) -> str:
 
 
 def _label(row: Row, bold: bool, furthest: float) -> Label:
-    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    share = f"  {units.percent(row.peak_share)}" if row.peak_share is not None else ""
     return Label(_intensity(row), _rate(row), shorten(row.variant, 34) + share, bold, furthest)
 
 
@@ -114,11 +114,11 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
 def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Ceilings], scene: ChartFrame) -> None:
     """Draw an arrow from the best own (non-library) variant up to its peak, labelled with the ratio."""
     words = distance_to_peak(row)
-    if not words or row.roof_share is None:
+    if not words or row.peak_share is None:
         return
     x_pixels, y_pixels = axes.transData.transform((_intensity(row), _rate(row)))
     x, y = axes.transData.inverted().transform((x_pixels - 9 / 72 * figure.dpi, y_pixels))
-    top = _rate(row) / row.roof_share * (x / _intensity(row) if row.bound == "memory" else 1.0)
+    top = _rate(row) / row.peak_share * (x / _intensity(row) if row.bound == "memory" else 1.0)
     arrow = {
         "arrowstyle": "-|>", "color": scene.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
     }  # fmt: skip

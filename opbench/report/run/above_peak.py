@@ -16,9 +16,9 @@ NAMED = 3
 def above_peak_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> dict[AbovePeak, str]:
     """Return a sentence for each reason, with the rows that it applies to; the highest percentage comes first."""
     found: dict[AbovePeak, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: -(row.roof_share or 0.0)):
-        if row.above_roof:
-            found.setdefault(AbovePeak(row.above_roof), []).append(row)
+    for row in sorted(rows, key=lambda row: -(row.peak_share or 0.0)):
+        if row.above_peak:
+            found.setdefault(AbovePeak(row.above_peak), []).append(row)
     return {reason: f"{_names(above)}: {_why(reason, above[0], ceilings)}." for reason, above in found.items()}
 
 
@@ -30,7 +30,7 @@ def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
 def _names(above: list[Row]) -> str:
     """Return such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest percentage."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
-    said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.roof_share)}" for row in best[:NAMED]]
+    said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:NAMED]]
     more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""
     return f"{', '.join(said)}{more} of peak"
 

@@ -22,7 +22,7 @@ def advice(
         *_spills(row),
         *_traffic(row, counters),
         # A kernel near its peak stalls because of that limit, so there is no advice about stalls.
-        *(_stalls(counters) if (row.roof_share or 0.0) < 0.9 else ()),
+        *(_stalls(counters) if (row.peak_share or 0.0) < 0.9 else ()),
         *_occupancy(row),
         *_near_peak(row),
     ]
@@ -95,21 +95,21 @@ def _stalls(counters: Mapping[str, Any]) -> Iterator[str]:
 
 def _occupancy(row: Row) -> Iterator[str]:
     used = row.resources
-    if used is None or used.occupancy is None or row.roof_share is None:
+    if used is None or used.occupancy is None or row.peak_share is None:
         return
-    if used.occupancy < 0.5 and row.roof_share < 0.6:
+    if used.occupancy < 0.5 and row.peak_share < 0.6:
         by = f", limited by {used.limiter}" if used.limiter else ""
         yield (
-            f"Occupancy is {units.percent(used.occupancy)}{by}, at {units.percent(row.roof_share)} of peak: "
+            f"Occupancy is {units.percent(used.occupancy)}{by}, at {units.percent(row.peak_share)} of peak: "
             "more warps, or more independent work per thread, would hide more latency."
         )
 
 
 def _near_peak(row: Row) -> Iterator[str]:
-    if row.roof_share is not None and 0.9 <= row.roof_share <= 1.05:
+    if row.peak_share is not None and 0.9 <= row.peak_share <= 1.05:
         if row.bound == "memory":
             what = "fuse it with its neighbours or store fewer bits"
         else:
             what = f"use fewer FLOPs{' or the matrix units' if row.unit == 'f32' else ''}"
-        share = units.percent(row.roof_share)
+        share = units.percent(row.peak_share)
         yield f"At {share} of the measured peak there is little left to win in this kernel alone: {what}."

@@ -23,7 +23,7 @@ from opbench.results.rows import Row
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
     """Return one precision class: its ranking, and every config of each variant with several configs."""
     rows = [row for row, _ in group.rows]
-    several = len({_peak_name(row) for row in rows if row.roof_share is not None}) > 1
+    several = len({_peak_name(row) for row in rows if row.peak_share is not None}) > 1
     return {
         "precision": group.precision,
         "rows": [cells(row, results[row.case], rank) | {"peak": _peak_name(row) * several} for row, rank in group.rows],
@@ -89,12 +89,12 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "count": f"n = {times.samples}" if times and times.samples else "",
         "range": _range(samples, row),
         "rate": rate(row),
-        "share": units.percent(row.roof_share),
+        "share": units.percent(row.peak_share),
         "bar": bar_width(row),
         "peak": "",
-        "above": row.above_roof or "",
-        "impossible": row.above_roof == AbovePeak.IMPOSSIBLE,
-        "previous": units.ratio(row.speedups.over_rung),
+        "above": row.above_peak or "",
+        "impossible": row.above_peak == AbovePeak.IMPOSSIBLE,
+        "previous": units.ratio(row.speedups.over_previous),
         "over_library": units.ratio(row.speedups.over_library),
         "registers": str(used.registers) if used else "–",
         "spills": (used.local_bytes if used else 0) or "",
@@ -111,8 +111,8 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
                 "median": row.time_s,
                 "spread": times.spread if times else None,
                 "rate": _rate(row),
-                "share": row.roof_share,
-                "previous": row.speedups.over_rung,
+                "share": row.peak_share,
+                "previous": row.speedups.over_previous,
                 "library": row.speedups.over_library,
                 "registers": used.registers if used else None,
                 "occupancy": used.occupancy if used else None,
@@ -134,7 +134,7 @@ def _peak_name(row: Row) -> str:
 
     Percentages of different peaks are not comparable.
     """
-    if row.roof_share is None:
+    if row.peak_share is None:
         return ""
     return f"of {row.memory_level.upper() if row.bound == 'memory' else units.unit(row.unit)}"
 

@@ -29,9 +29,9 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "tie": any(rank == "1=" and winner and row.variant != winner.variant for row, rank in group),
         "time": units.time(winner.time_s if winner else None),
         "rate": rate(winner) if winner else "–",
-        "share": units.percent(winner.roof_share if winner else None),
+        "share": units.percent(winner.peak_share if winner else None),
         "bar": bar_width(winner),
-        "above": (winner.above_roof or "") if winner else "",
+        "above": (winner.above_peak or "") if winner else "",
         "first": _over_first(part, own),
         "library": units.ratio(own.speedups.over_library if own else None),
         "from_library": bool(winner and winner.library),
@@ -46,7 +46,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "limit": predicted.predicted.limit if predicted and predicted.predicted else "",
         "sort": {
             "time": number(winner.time_s if winner else None),
-            "share": number(winner.roof_share if winner else None),
+            "share": number(winner.peak_share if winner else None),
             "moving": number(moving),
             "computing": number(computing),
         },
@@ -92,7 +92,7 @@ def _over_first(part: Section, own: Row | None) -> str:
 
 def bar_width(row: Row | None) -> str:
     """Return the width of the bar of a percentage of peak, in per cent."""
-    return f"{min(100.0, 100 * row.roof_share):.0f}" if row and row.roof_share is not None else ""
+    return f"{min(100.0, 100 * row.peak_share):.0f}" if row and row.peak_share is not None else ""
 
 
 def intensity(row: Row) -> str:

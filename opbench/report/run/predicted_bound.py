@@ -15,9 +15,11 @@ def predicted_text(rows: Iterable[Row]) -> str:
         return ""
     limit = "arithmetic" if found.limit == "compute" else "memory"
     gpu = with_article(found.gpu or "GPU")
-    if found.best_s == found.roof_s:
+    if found.best_s == found.without_launch_s:
         return f"lower bound on {gpu}: {units.time(found.best_s)} ({limit})"
-    return f"lower bound on {gpu}: {units.time(found.best_s)} (launch); {limit} alone {units.time(found.roof_s)}"
+    return (
+        f"lower bound on {gpu}: {units.time(found.best_s)} (launch); {limit} alone {units.time(found.without_launch_s)}"
+    )
 
 
 def with_article(name: str) -> str:

@@ -13,7 +13,7 @@ from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, tied
 from opbench.timing.measurement import Warn
 
-FLOOR_FACTOR = 5
+LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
@@ -222,10 +222,10 @@ def _over_first(section: Section, winner: Row) -> str:
 
 
 def _share(winner: Row) -> str:
-    if winner.roof_share is None:
+    if winner.peak_share is None:
         return ""
     peak_name = "measured bandwidth" if winner.bound == "memory" else f"the measured {units.unit(winner.unit)} rate"
-    return f"{units.percent(winner.roof_share)} of {peak_name}"
+    return f"{units.percent(winner.peak_share)} of {peak_name}"
 
 
 def _over_library(section: Section, winner: Row) -> str:
@@ -241,10 +241,10 @@ def _over_library(section: Section, winner: Row) -> str:
 def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
     winner = section.winner
     floor = ceilings.launch_floor_s if ceilings else None
-    if winner is None or not winner.time_s or not floor or winner.time_s >= FLOOR_FACTOR * floor:
+    if winner is None or not winner.time_s or not floor or winner.time_s >= LAUNCH_FACTOR * floor:
         return ""
     return (
-        f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
+        f"{units.time(winner.time_s)} is within {LAUNCH_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
         "takes as long as the kernel; fuse, batch or use a CUDA graph."
     )
 

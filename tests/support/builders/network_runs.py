@@ -83,7 +83,7 @@ def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -
 
 
 def _node(node: Node, ceilings: Ceilings | None, draw: random.Random) -> dict[str, Any]:
-    """A node that takes between 1.1 and 3 times as long as its roofs allow, and never less than 1.5 µs."""
+    """A node that takes between 1.1 and 3 times as long as its peaks allow, and never less than 1.5 µs."""
     problem = node.problem
     least = best_time(ceilings, problem.flops(), problem.bytes()) if ceilings else None
     time_s = max(1.5e-6, least[0] * draw.uniform(1.1, 3.0)) if least else None

@@ -206,7 +206,7 @@ def relu_run() -> Run:
         result("racy", status="wrong", reason=MISMATCH),
         result("typo", status="failed", reason=COMPILER, verdict=None),
         result("wgmma", status="unsupported", reason="needs compute capability 9.0a", verdict=None),
-        result("cheat", 1e-6, status="invalid", reason="impossible: 1e-06 s is below the floor of 0.002 s"),
+        result("cheat", 1e-6, status="invalid", reason="impossible: 1e-06 s is below the lower bound of 0.002 s"),
     ])  # fmt: skip
 
 

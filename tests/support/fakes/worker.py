@@ -124,4 +124,4 @@ def run_fake(folder: Path, ceilings: Ceilings | None = None, **options: Any) -> 
     return {r.variant: r for r in run.results}
 
 
-ROOF = Ceilings("Fake GPU", dram_bytes_per_s=4e12, l2_bytes=60 << 20, fp32_flops_per_s=5e13)
+PEAKS = Ceilings("Fake GPU", dram_bytes_per_s=4e12, l2_bytes=60 << 20, fp32_flops_per_s=5e13)
