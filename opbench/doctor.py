@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opbench import paths, units
 from opbench._version import __version__
+from opbench.cage.facts import available
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
 from opbench.insight.nsight import tools
 from opbench.insight.nsight.commands import Tool
@@ -53,7 +54,7 @@ def diagnose() -> list[Need]:
     probes: list[tuple[str, Callable[[], Need]]] = [
         ("Python", _python), ("opbench", _opbench), ("packages", _packages),
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
-        ("host compiler", _compiler),
+        ("host compiler", _compiler), ("cage", _cage),
         ("Nsight Compute", lambda: _profiler("ncu")), ("Nsight Systems", lambda: _profiler("nsys")),
         ("hardware counters", _counters), ("profiler attached", _profiler_attached),
         ("cache", _cache), ("disk", _disk), ("terminal", _terminal),
@@ -288,6 +289,15 @@ def _compiler() -> Need:
     remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
     what = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
     return Need("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
+
+
+def _cage() -> Need:
+    facts = available()
+    if facts.lacks:
+        remedy = "check kernels of strangers on another machine, or in a virtual machine of their own"
+        return Need("cage", "warning", f"--untrusted is not possible: {facts.lacks}", remedy)
+    namespaces = ", namespaces" if facts.user_namespaces else "; no user namespaces, which it does not need"
+    return Need("cage", "ok", f"--untrusted: Landlock {facts.landlock_version}, seccomp{namespaces}")
 
 
 def _profiler(tool: Tool) -> Need:

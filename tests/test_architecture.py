@@ -138,7 +138,7 @@ def test_the_two_backends_know_nothing_of_each_other() -> None:
 
 
 ALLOWED = {
-    "ctypes": ("emulator", "gpu", "insight.nsight", "selftest", "doctor"),
+    "ctypes": ("cage", "emulator", "gpu", "insight.nsight", "selftest", "doctor"),
     "cupy": ("gpu.driver", "selftest", "doctor", "kernels.arrays"),  # float64 references of long problems
     "cuda": ("gpu.driver", "selftest", "doctor"),
     "pynvml": ("gpu.driver", "doctor"),

@@ -1,0 +1,63 @@
+"""Confine this process: files, system calls, network, time, memory, output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.cage import landlock, seccomp
+from opbench.cage.system import NEW_IPC, NEW_NETWORK, NEW_USER, NEW_UTS, forbid_new_privileges, unshare
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that one process may use; 0 for no limit."""
+
+    cpu_s: int = 0
+    memory_bytes: int = 0
+    """Private memory; address space that is only reserved does not count."""
+    file_bytes: int = 0
+    """The largest size of a file that the process writes, its log included."""
+    open_files: int = 0
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What one process may reach. Paths that do not exist are skipped."""
+
+    read: tuple[Path, ...]
+    write: tuple[Path, ...] = ()
+    execute: tuple[Path, ...] = ()
+    limits: Limits = Limits()
+
+
+def enter(confinement: Confinement, filter_program: bytes) -> None:
+    """Confine this process and everything that it starts, for ever; raise OSError if the system refuses a part.
+
+    Call it before a second thread starts. Namespaces are used if the system allows them.
+    """
+    _limit(confinement.limits)
+    forbid_new_privileges()
+    with contextlib.suppress(OSError):
+        unshare(NEW_USER | NEW_NETWORK | NEW_IPC | NEW_UTS)
+    landlock.restrict(confinement.read, confinement.write, confinement.execute)
+    seccomp.install(filter_program)
+
+
+def _limit(limits: Limits) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    wanted = {
+        resource.RLIMIT_CPU: limits.cpu_s,
+        resource.RLIMIT_DATA: limits.memory_bytes,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+    }
+    for kind, amount in wanted.items():
+        if amount:
+            hard = resource.getrlimit(kind)[1]
+            most = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+            resource.setrlimit(kind, (most, most))
+    os.umask(0o077)

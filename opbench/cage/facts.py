@@ -1,0 +1,85 @@
+"""What this system offers to confine a stranger's code."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.cage import landlock, seccomp
+from opbench.cage.system import MACHINE
+from opbench.errors import EnvironmentFault
+
+FIRST_LANDLOCK = "Linux 5.13"
+USER_NAMESPACE_LIMITS = {
+    "user/max_user_namespaces": "0",
+    "kernel/unprivileged_userns_clone": "0",
+    "kernel/apparmor_restrict_unprivileged_userns": "1",
+}
+"""Files below /proc/sys, with the content that forbids user namespaces to users."""
+
+
+@dataclass(frozen=True)
+class CageFacts:
+    """What this system offers; each field can be True on one machine and False on another of the same release."""
+
+    system: str
+    """The kernel and its release, such as "Linux 6.8.0"."""
+    machine: str
+    """The processor's architecture, such as "x86_64"."""
+    landlock_version: int
+    """The version of Landlock, which restricts files; 0 if the system offers none."""
+    seccomp: bool
+    """Whether system calls can be filtered, with filters for this machine."""
+    user_namespaces: bool
+    """Whether a user may create namespaces; they add a second barrier to the network and are not required."""
+
+    @property
+    def lacks(self) -> str:
+        """Return why a stranger's code cannot be confined here; "" if it can."""
+        if self.system.split()[0] != "Linux":
+            return f"the system is {self.system}; the cage needs Linux"
+        if not self.seccomp:
+            known = ", ".join(seccomp.ARCHITECTURES)
+            return f"{self.system} on {self.machine} offers no seccomp filter; the cage has filters for {known}"
+        if not self.landlock_version:
+            return (
+                f"{self.system} offers no Landlock; it is part of {FIRST_LANDLOCK} and newer, and must be in the list "
+                "/sys/kernel/security/lsm"
+            )
+        return ""
+
+
+@functools.cache
+def available() -> CageFacts:
+    """Probe the system once, without a change to this process."""
+    if sys.platform != "linux":
+        return CageFacts(f"{platform.system()} {platform.release()}", MACHINE, 0, False, False)
+    return CageFacts(
+        f"Linux {platform.release()}", MACHINE, landlock.version(), seccomp.is_available(), _user_namespaces()
+    )
+
+
+def require() -> CageFacts:
+    """Return what the system offers; raise EnvironmentFault with the reason if a stranger's code cannot be confined."""
+    facts = available()
+    if facts.lacks:
+        raise EnvironmentFault(
+            f"--untrusted is not possible here: {facts.lacks}; run it on another machine, or, if you trust the "
+            "kernel, without --untrusted (opbench doctor)"
+        )
+    return facts
+
+
+def _user_namespaces() -> bool:
+    if not Path("/proc/self/ns/user").exists():
+        return False
+    for name, forbidding in USER_NAMESPACE_LIMITS.items():
+        try:
+            if Path("/proc/sys", name).read_text().strip() == forbidding:
+                return False
+        except OSError:
+            continue
+    return True

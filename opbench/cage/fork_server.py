@@ -1,0 +1,234 @@
+"""A process that forks: it starts confined children in milliseconds, and knows nothing that its parent learns later.
+
+A child of the parent itself would have a copy of the parent's memory, with seeds and expected results. The fork server
+starts before the parent has any, has one thread and no open file of the parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from opbench.cage.system import die_with_parent
+from opbench.errors import EnvironmentFault
+
+REQUEST_BYTES = 1 << 20
+"""The longest request; it holds paths and a command line."""
+MOST_FILES = 8
+NUMBER = struct.Struct("<i")
+PASSED_ON = ("PATH", "LANG", "OPBENCH_CPU_ORDER", "TMPDIR")
+"""The environment variables that children see; others may hold secrets."""
+FAILED = 125
+"""The exit code of a child whose task raised an error; its traceback is in the log."""
+
+Task = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class _Request:
+    task: Task
+    arguments: tuple[Any, ...]
+    here: bool = False
+    """Whether the server itself runs the task, so that later children inherit its effect."""
+
+
+class Child:
+    """A child of the fork server."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        self.pid = pid
+        self._status = status
+        self._code: int | None = None
+
+    def wait(self, limit_s: float | None = None) -> int | None:
+        """Return the exit code, negative for a signal; None if the child still runs after `limit_s` seconds."""
+        if self._code is None:
+            if limit_s is not None and not select.select([self._status], [], [], limit_s)[0]:
+                return None
+            answer = os.read(self._status, NUMBER.size)
+            os.close(self._status)
+            # Without an answer the server has ended, and its children with it.
+            code = os.waitstatus_to_exitcode(NUMBER.unpack(answer)[0]) if len(answer) == NUMBER.size else -9
+            self._code = code
+        return self._code
+
+    def kill(self) -> None:
+        """End the child and the processes that it started, and wait for its end."""
+        if self._code is None and self.wait(0) is None:
+            for end in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    end(self.pid, signal.SIGKILL)
+            self.wait()
+
+
+class ForkServer:
+    """The parent's handle to its fork server; threads may share it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            _run_server(theirs, parent)
+        theirs.close()
+        self._socket, self._pid = ours, pid
+        self._lock = threading.Lock()
+
+    def start(self, task: Task, *arguments: object, files: Sequence[int] = ()) -> Child:
+        """Start a child that runs a function of a module, with picklable arguments, and then ends.
+
+        The function gets descriptors that refer to the same open files as `files`, as its last argument. Raises
+        EnvironmentFault if the server has ended.
+        """
+        return self._send(_Request(task, arguments), files)
+
+    def call(self, task: Task, *arguments: object) -> None:
+        """Run a function in the server itself, and wait; what it loads is there in all children that start later."""
+        if self._send(_Request(task, arguments, here=True), ()).wait() != 0:
+            raise EnvironmentFault("the cage cannot be prepared; the worker's log has the reason (opbench doctor)")
+
+    def _send(self, request: _Request, files: Sequence[int]) -> Child:
+        status, theirs = os.pipe()
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [pickle.dumps(request)], [theirs, *files])
+        except OSError as error:
+            os.close(status)
+            raise EnvironmentFault(f"the process that starts confined kernels has ended: {error}") from None
+        finally:
+            os.close(theirs)
+        answer = os.read(status, NUMBER.size)
+        if len(answer) < NUMBER.size:
+            os.close(status)
+            raise EnvironmentFault("the process that starts confined kernels has ended; check: ulimit -u")
+        return Child(NUMBER.unpack(answer)[0], status)
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server and all its children."""
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+def _run_server(requests: socket.socket, parent: int) -> None:
+    """Serve in a process that was just forked, and never return."""
+    code = FAILED
+    try:
+        die_with_parent(parent)
+        _forget_parent(requests.fileno())
+        _serve(requests)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _forget_parent(keep: int) -> None:
+    """Close every file of the parent but its log, and forget its environment."""
+    gc.disable()
+    gc.freeze()
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    for name in [name for name in os.environ if name not in PASSED_ON]:
+        del os.environ[name]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+
+
+def _serve(requests: socket.socket) -> None:
+    children: dict[int, int] = {}
+    ended, wake = os.pipe()
+    for end in (ended, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    while True:
+        ready, _, _ = select.select([requests.fileno(), ended], [], [])
+        if ended in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(ended, 4096)
+            _report_ends(children)
+        if requests.fileno() in ready:
+            data, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, MOST_FILES)
+            if not data:
+                return
+            _answer(pickle.loads(data), files, children, (requests.fileno(), ended, wake))
+
+
+def _answer(request: _Request, files: list[int], children: dict[int, int], own: Sequence[int]) -> None:
+    status, *given = files
+    server = os.getpid()
+    if request.here:
+        os.write(status, NUMBER.pack(server))
+        os.write(status, NUMBER.pack(_succeeds(request, []) << 8))
+        os.close(status)
+        return
+    pid = os.fork()
+    if pid == 0:
+        code = FAILED
+        try:
+            die_with_parent(server)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for other in (*own, status, *children.values()):
+                os.close(other)
+            os.setsid()
+            code = _succeeds(request, given)
+        finally:
+            os._exit(code)
+    children[pid] = status
+    os.write(status, NUMBER.pack(pid))
+    for file in given:
+        os.close(file)
+
+
+def _succeeds(request: _Request, files: list[int]) -> int:
+    """Run a task and return its exit code."""
+    try:
+        request.task(*request.arguments, *([files] if files else []))
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return FAILED
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _report_ends(children: dict[int, int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        file = children.pop(pid)
+        with contextlib.suppress(OSError):
+            os.write(file, NUMBER.pack(status))
+        os.close(file)

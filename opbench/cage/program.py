@@ -1,0 +1,56 @@
+"""Run a program, such as a compiler, in a cage."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.cage import seccomp
+from opbench.cage.confine import Confinement, enter
+from opbench.cage.fork_server import ForkServer
+
+MOST_OUTPUT = 1 << 20
+"""Bytes of a program's messages that are read."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended."""
+
+    code: int | None
+    """The exit code, negative for a signal; None if it was stopped at its time limit."""
+    messages: str
+    """What it wrote to its standard error and output."""
+
+
+def run_program(
+    server: ForkServer,
+    confinement: Confinement,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limit_s: float,
+) -> Ended:
+    """Run a program in a cage for at most `limit_s` seconds.
+
+    `environment` is all that it sees of the environment. Messages longer than the largest file that the confinement
+    allows end the program.
+    """
+    with tempfile.TemporaryFile() as messages:
+        child = server.start(_execute, confinement, list(command), dict(environment), files=[messages.fileno()])
+        code = child.wait(limit_s)
+        child.kill()
+        messages.seek(0)
+        return Ended(code, messages.read(MOST_OUTPUT).decode(errors="replace"))
+
+
+def _execute(confinement: Confinement, command: list[str], environment: dict[str, str], files: list[int]) -> None:
+    """Confine this process and become the program."""
+    for target in (1, 2):
+        os.dup2(files[0], target)
+    os.close(files[0])
+    os.chdir(confinement.write[0] if confinement.write else Path("/"))
+    enter(confinement, seccomp.compiler_filter())
+    os.execve(command[0], command, environment)
