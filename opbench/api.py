@@ -27,6 +27,7 @@ from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.memory import run_in_memory_mode
 from opbench.running.options import CheckOptions, RunOptions, RunSetup
 from opbench.running.progress import silent
+from opbench.running.protocol import Open
 from opbench.running.runner import Tell, run_suite
 from opbench.running.suite import (
     NoFittingProblem,
@@ -37,6 +38,7 @@ from opbench.running.suite import (
     suite_for_variants,
 )
 from opbench.running.targets import bare_file, cases_to_check, is_file, no_problem, own_variants
+from opbench.running.untrusted import require_confinable
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
@@ -57,6 +59,7 @@ def run(
     are extra folders, laid out as variants/. `problems` such as "(n=1000)" give the sizes for a file. `out` is the
     folder of the run. `mode` is one of `timing.MODES` and overrides the mode of the suite. `publish` measures each case
     in three processes. `gpus` is "all" or a list such as "0,1": each GPU gets a worker and a share of the problems.
+    `untrusted` compiles and runs kernels in confined processes, on the cpu backend only.
     `on` is "dask://HOST:PORT" or "slurm:FILE.toml" and runs the cases on the workers of that cluster; `tls` is for a
     scheduler that requires it. With `cpu_only` a run without a GPU does not compile with NVRTC.
 
@@ -73,6 +76,7 @@ def run(
     if on and backend == "auto":
         backend = "cuda"  # The backend of the remote workers, whatever this machine has.
     targets = target_names(target)
+    require_confinable(targets, chosen, "cuda" if on else backends.resolve(backend))
     suite, roots, backend = expand(targets, backend, chosen.cases, variants, chosen.problems)
     timing = replace(suite.timing, mode=chosen.mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=chosen.time_limit_s or suite.time_limit_s, timing=timing)
@@ -92,8 +96,9 @@ def run(
         gpu=gpu,
         target=(targets[0], *(paths.from_here(str(root)) for root in variants)),
         targets=tuple(targets[1:] and targets),
-        compile_for="" if chosen.cpu_only else gpu,
+        compile_for="" if chosen.cpu_only or chosen.untrusted else gpu,
         capability=capability_of(gpu) if backend == "cpu" else None,
+        untrusted=chosen.untrusted,
         devices=choose_devices(chosen.gpus, backend),
     )
 
@@ -196,6 +201,9 @@ def check(
     With a name, NVRTC, if it is installed, also compiles the kernels, and a kernel that does not compile fails;
     `cpu_only` disables this.
 
+    With `untrusted`, kernels are compiled and run in confined processes on the cpu backend, without NVRTC, and Python
+    files of the targets and of `variants` are refused unless `trust` is set.
+
     A .cu file without a header is checked with the header that `opbench adopt` would propose. If no operator fits, and
     for every file with `memory`, the launches in the file's host code run without a reference: the result is "no fault
     found" or wrong. `sizes` are values of host variables by name.
@@ -203,10 +211,11 @@ def check(
     Raises UsageError for an unknown name or option, EnvironmentFault for a missing GPU or compiler.
     """
     asked = replace(options or CheckOptions(), **changes)
+    backend, gpu, seed, problems = backends.resolve(asked.backend), asked.gpu, asked.seed, asked.problems
+    require_confinable(targets, asked, backend, asked.huge)
     catalog = Catalog(asked.variants)
     patterns = list(asked.cases)
-    backend, gpu, seed, problems = backends.resolve(asked.backend), asked.gpu, asked.seed, asked.problems
-    huge = asked.huge or (asked.every and backend == "cpu" and not problems)
+    huge = asked.huge or (asked.every and backend == "cpu" and not problems and not asked.untrusted)
     capability = capability_of(gpu) if backend == "cpu" else None
     time_limit_s = asked.time_limit_s or Suite.time_limit_s
 
@@ -217,7 +226,10 @@ def check(
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
-    by_memory = run_in_memory_mode(plans, backend, seed, time_limit_s, tell, note, capability) if plans else []
+    by_memory = []
+    if plans:
+        opening = Open(backend, (), seed, capability=capability, untrusted=asked.untrusted)
+        by_memory = run_in_memory_mode(plans, opening, time_limit_s, tell, note)
     if plans and not chosen:
         return by_memory
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
@@ -247,9 +259,10 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: Tell = si
             keep=False,
             exit_first=options.exit_first,
             workers=_workers(backend),
-            compile_for="" if options.cpu_only or not product(gpu) else gpu,
+            compile_for="" if options.cpu_only or options.untrusted or not product(gpu) else gpu,
             capability=capability_of(gpu) if backend == "cpu" else None,
             every_module=options.every,
+            untrusted=options.untrusted,
         )
         results = {result.case: result for result in run_suite(suite, setup, tell).results}
     return [results[case.name] for case in suite.cases if case.name in results]

@@ -12,6 +12,7 @@ from opbench.paths import cache_folder
 
 if TYPE_CHECKING:
     from opbench.backend.base import Backend, Gpu
+    from opbench.cage.fork_server import ForkServer
 
 NAMES = ("cuda", "cpu")
 
@@ -47,6 +48,16 @@ def prepare(name: str) -> None:
     threading.Thread(target=build).start()
 
 
+def start_fork_server() -> ForkServer:
+    """Start the process from which confined processes of the cpu backend are forked; call it early, with one thread."""
+    # The fork server's children cannot read files of modules, so it must have every module before it starts.
+    from opbench.cage.fork_server import ForkServer
+    from opbench.emulator import caged
+
+    caged.import_all()
+    return ForkServer()
+
+
 def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
     """Return the additional environment variables for each of several processes that train together.
 
@@ -67,15 +78,22 @@ def gpus() -> list[Gpu]:
     return device.gpus()
 
 
-def open_backend(name: str, capability: tuple[int, int] | None = None) -> Backend:
+def open_backend(
+    name: str, capability: tuple[int, int] | None = None, fork_server: ForkServer | None = None
+) -> Backend:
     """Open a backend; raise EnvironmentFault if this machine lacks what it needs.
 
     `capability` is the compute capability whose code the cpu backend compiles; None is the newest that it can execute.
+    With a fork server the cpu backend compiles and runs kernels in confined processes.
     """
     if resolve(name) == "cuda":
         from opbench.gpu.driver import CudaBackend
 
         return CudaBackend()
+    if fork_server is not None:
+        from opbench.emulator.caged import CagedBackend
+
+        return CagedBackend(fork_server, capability=capability)
     from opbench.emulator import CpuBackend
 
     return CpuBackend(capability=capability)

@@ -155,6 +155,8 @@ def check_command(
         if as_json or sarif_file:
             given = "--json" if as_json else "--sarif"
             raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
+        if options.untrusted:
+            raise click.UsageError("--watch and --untrusted: a watch is for your own kernel; remove one of the two")
         watch_targets(targets, options.variants)
     from opbench import api
 
@@ -231,6 +233,8 @@ REPEATED = (
     "--seed",
     "--memory",
     "--size",
+    "--untrusted",
+    "--trust",
 )
 
 

@@ -164,6 +164,11 @@ class CpuBuffer(CpuArray):
         self._all.view(np.uint16)[: GUARD_BYTES // 2] = PATTERN
         self._all.view(np.uint16)[(GUARD_BYTES + size) // 2 :] = PATTERN
 
+    @property
+    def whole(self) -> np.ndarray:
+        """The bytes of the content and of its guards, without a copy; their number is a multiple of the page size."""
+        return self._all
+
     def damage(self) -> int | None:
         """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte; None if none did."""
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
@@ -252,14 +257,22 @@ class SparseBuffer(CpuBuffer):
             raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
         start = self._base + self._fence + GUARD_BYTES
         end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        for place in range(start, end, SPARSE_BYTES):
-            flags = mmap.MAP_PRIVATE | MAP_FIXED
-            size = min(SPARSE_BYTES, end - place)
-            if _libc.mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0) == FAILED:
-                raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses"))
+        try:
+            for place in range(start, end, SPARSE_BYTES):
+                map_file(place, min(SPARSE_BYTES, end - place), file, shared=False)
+        except OSError:
+            raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses")) from None
 
     def _guard(self, size: int) -> None:
         """Write no guard bytes, because a traced launch checks bounds itself."""
+
+
+def map_file(address: int, nbytes: int, file: int, offset: int = 0, *, shared: bool = True) -> None:
+    """Map a part of a file over some pages of this process; raise OSError. `shared` writes go to the file."""
+    flags = MAP_FIXED | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
+    if _libc.mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, offset) == FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 @functools.cache

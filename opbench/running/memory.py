@@ -27,21 +27,18 @@ OPERATOR = "memory"
 
 def run_in_memory_mode(
     files: Sequence[MemoryPlans],
-    backend: str,
-    seed: int,
+    opening: Open,
     time_limit_s: float,
     on_progress: Tell,
     note: Note,
-    capability: tuple[int, int] | None = None,
 ) -> list[Result]:
     """Check each file's launches, at its own sizes if that is fast; `note` receives the assumptions made.
 
-    `capability` is the compute capability whose code the cpu backend compiles. Raises EnvironmentFault if the backend
-    cannot be opened.
+    Raises EnvironmentFault if the backend cannot be opened.
     """
     results = []
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
-        worker = Worker(Open(backend, (), seed, capability=capability), Path(folder) / "worker.log")
+        worker = Worker(opening, Path(folder) / "worker.log")
         try:
             for number, plans in enumerate(files):
                 on_progress(Progress("check", plans.reduced.name, number, len(files)))
@@ -51,7 +48,7 @@ def run_in_memory_mode(
                 if isinstance(checked, MemoryCheckResult):
                     for one in checked.doubtful[1:]:
                         note(f"not judged, as random contents decide it: {headline(one)}")
-                results.append(_judged(plan, backend, checked))
+                results.append(_judged(plan, opening.backend, checked))
         finally:
             worker.end()
     return results

@@ -36,6 +36,12 @@ class CaseOptions:
     cases: tuple[str, ...] = option(
         (), "Select cases by name or glob pattern; repeatable.", "--case", metavar="GLOB", complete="variants"
     )
+    untrusted: bool = option(
+        False,
+        "Compile and run the kernels in a cage, as code of strangers: without network, other programs and other "
+        "files, and with limits on time, memory and output. Refuses Python files of extra folders.",
+    )
+    trust: bool = option(False, "With --untrusted, load the Python files of the --variants folders all the same.")
     cpu_only: bool = option(False, "On the cpu backend, skip the additional compilation for a GPU with NVRTC.")
 
     def __post_init__(self) -> None:
@@ -150,5 +156,7 @@ class RunSetup:
     """Repeats the random choices of an earlier run, such as which launches are judged; empty for new ones."""
     every_module: bool = True
     """Whether to compile all modules for that GPU; otherwise a few of each variant."""
+    untrusted: bool = False
+    """Whether kernels are compiled and run in confined processes."""
     devices: tuple[ChosenGpu, ...] = ()
     """The GPUs to run on, one worker each; empty for the GPU that the backend opens."""

@@ -25,6 +25,8 @@ from opbench.timing.sampling import TimingOptions
 
 OPEN_LIMIT_S = 120.0
 BUILD_LIMIT_S = 900.0
+CONFINED = "--confined"
+"""The argument of a worker process that runs strangers' kernels."""
 
 A = TypeVar("A")
 
@@ -89,6 +91,8 @@ class Open(Request[Environment]):
     """The compute capability whose code the cpu backend compiles; None for the newest that it executes."""
     secret: str = ""
     """Repeats the random choices of an earlier run; empty for new ones."""
+    untrusted: bool = False
+    """Whether the cpu backend compiles and runs kernels in confined processes."""
 
 
 @dataclass(frozen=True)

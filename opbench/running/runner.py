@@ -143,6 +143,7 @@ def run_suite(
             suite.traced_work,
             options.capability,
             options.secret,
+            options.untrusted,
         )
         slots = _worker_slots(opening, options)
         for slot, ceilings in zip(slots, device_ceilings, strict=False):

@@ -18,7 +18,8 @@ from typing import Any
 
 from opbench.backend.base import Backend, DeviceClock, Timed, Traced
 from opbench.backend.environment import Environment
-from opbench.checking.backends import open_backend
+from opbench.cage.fork_server import ForkServer
+from opbench.checking.backends import open_backend, start_fork_server
 from opbench.checking.binding import bind_bare
 from opbench.checking.checking import CheckResult, Session
 from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
@@ -33,6 +34,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.nvtx import case_range, phase_range
 from opbench.running.protocol import (
+    CONFINED,
     Answer,
     Build,
     Built,
@@ -61,6 +63,8 @@ Notify = Callable[[Notification], None]
 
 def main() -> None:
     """Serve until the pipe closes."""
+    # The fork server must not know seeds and inputs, so it starts before the first request.
+    fork_server = start_fork_server() if CONFINED in sys.argv[2:] else None
     pipe = Connection(int(sys.argv[1]))
     threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
     server: Server | None = None
@@ -72,7 +76,7 @@ def main() -> None:
         ended: Answer | Fault
         try:
             if isinstance(request, Open):
-                server = Server(request)
+                server = Server(request, fork_server)
                 ended = Answer(server.environment())
             else:
                 assert server is not None
@@ -99,14 +103,15 @@ def _die_with_parent(parent: int) -> None:
 class Server:
     """Answers requests about cases on one backend."""
 
-    def __init__(self, request: Open) -> None:
+    def __init__(self, request: Open, fork_server: ForkServer | None = None) -> None:
         self._opening = request
+        self._fork_server = fork_server
         self.catalog = Catalog(request.roots)
 
     @functools.cached_property
     def backend(self) -> Backend:
         """Return the backend that the process was opened for."""
-        return open_backend(self._opening.backend, self._opening.capability)
+        return open_backend(self._opening.backend, self._opening.capability, self._fork_server)
 
     @functools.cached_property
     def session(self) -> Session:

@@ -20,7 +20,7 @@ from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import prepare
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
-from opbench.running.protocol import OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
+from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
 
 A = TypeVar("A")
 Listen = Callable[[Notification], None]
@@ -53,7 +53,8 @@ class Worker:
             if self.opening.backend:
                 prepare(self.opening.backend)
             ours, theirs = Pipe()
-            command = paths.python("-m", "opbench.running.server", str(theirs.fileno()))
+            confined = [CONFINED] if self.opening.untrusted else []
+            command = paths.python("-m", "opbench.running.server", str(theirs.fileno()), *confined)
             env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
             with self._life, self.log.open("ab") as log:
                 if self._ended:

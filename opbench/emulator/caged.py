@@ -1,0 +1,382 @@
+"""`CagedBackend`, the cpu backend for kernels of strangers: they are compiled and run in confined processes.
+
+This process allocates the buffers, keeps the expected results and judges. A kernel runs in a process of its own, on
+copies, and what it leaves there is copied back before anything is compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import itertools
+import mmap
+import os
+import pickle
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from opbench.backend.base import Buffer, KernelResources, Program, Sparse, Trace, TraceOptions
+from opbench.backend.counts import Traffic
+from opbench.backend.findings import Finding
+from opbench.cage.facts import require
+from opbench.cage.fork_server import Child, ForkServer
+from opbench.emulator.backend import CpuBackend
+from opbench.emulator.buffer import DTYPES, CpuBuffer, available_memory
+from opbench.emulator.build import KernelBuilder
+from opbench.emulator.caged_build import CagedBuilder
+from opbench.emulator.kernel_process import (
+    Bind,
+    Forget,
+    Message,
+    Module,
+    Reply,
+    Run,
+    RunTraced,
+    Share,
+    SharedBuffer,
+    preload,
+    receive,
+    send,
+    serve,
+)
+from opbench.emulator.toolchain import FAST, TRACED
+from opbench.errors import EnvironmentFault, LaunchError, Location, OpbenchError, UsageError
+from opbench.kernels.launch import BuildRequest, KernelLaunch
+from opbench.source.sources import closure
+
+IMPORTED_LATE = ("elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe")
+MOST_PROCESSES = 4
+"""Kernels' processes that wait for their next launch at the same time."""
+LEAST_MEMORY_BYTES = 1 << 30
+CPU_LIMIT_S = 3600
+"""A last limit on CPU time, summed over the threads of one kernel's process; the time limit of a case is shorter."""
+ERRORS: Mapping[str, type[OpbenchError]] = {
+    "launch": LaunchError,
+    "usage": UsageError,
+    "environment": EnvironmentFault,
+    "internal": LaunchError,
+}
+
+
+def import_all() -> None:
+    """Import what the emulator imports at its first use: a confined process cannot read Python files."""
+    for name in IMPORTED_LATE:
+        importlib.import_module(name)
+
+
+@dataclass
+class SharedMemory:
+    """Memory for copies of some buffers."""
+
+    number: int
+    buffers: dict[str, CpuBuffer]
+    memory: mmap.mmap
+    places: dict[str, np.ndarray]
+    """The bytes of each copy."""
+    file: int
+
+    def copy_in(self) -> None:
+        """Copy the buffers to the shared memory."""
+        for name, place in self.places.items():
+            place[:] = self.buffers[name].whole
+
+    def copy_out(self) -> None:
+        """Copy the shared memory to the buffers: from here on no kernel can change what is judged."""
+        for name, place in self.places.items():
+            self.buffers[name].whole[:] = place
+            self.buffers[name].initialised = True
+
+    @property
+    def initialised(self) -> frozenset[str]:
+        """Return the names of the buffers that were written since they were poisoned."""
+        return frozenset(name for name, buffer in self.buffers.items() if buffer.initialised)
+
+    def close(self) -> None:
+        """Unmap the memory in this process."""
+        self.places.clear()
+        self.memory.close()
+        os.close(self.file)
+
+
+class KernelProcess:
+    """The judging process's handle to the process of one module."""
+
+    def __init__(self, server: ForkServer, module: Module) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._child: Child = server.start(serve, module, files=[theirs.fileno()])
+        self._channel = ours
+        self._shared: set[int] = set()
+        self.bindings: set[int] = set()
+        """Numbers of the launches that are bound in this process."""
+        self.source = module.request.source
+        self._reply()
+
+    def run(self, message: Run | RunTraced, memory: SharedMemory) -> Reply:
+        """Run launches on copies of buffers, copy the results back and return what the process reports.
+
+        Raises the kernel's error, LaunchError if its process died.
+        """
+        self._share(memory)
+        memory.copy_in()
+        self._send(message)
+        reply = self._reply()
+        memory.copy_out()
+        return reply
+
+    def bind(self, message: Bind, memory: SharedMemory) -> None:
+        """Bind launches; raise LaunchError for a launch that a GPU would refuse."""
+        self._share(memory)
+        self._send(message)
+        self._reply()
+        self.bindings.add(message.number)
+
+    def forget(self, number: int) -> None:
+        """Let the process unmap shared memory."""
+        if number in self._shared:
+            self._shared.remove(number)
+            self._send(Forget(number))
+            self._reply()
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the process has ended."""
+        return self._child.wait(0) is not None
+
+    def stop(self) -> None:
+        """End the process."""
+        self._channel.close()
+        self._child.kill()
+
+    def _share(self, memory: SharedMemory) -> None:
+        if memory.number in self._shared:
+            return
+        offsets = itertools.accumulate((b.whole.size for b in memory.buffers.values()), initial=0)
+        shared = tuple(
+            SharedBuffer(name, buffer.shape, _dtype_name(buffer.dtype), offset)
+            for (name, buffer), offset in zip(memory.buffers.items(), offsets, strict=False)
+        )
+        self._send(Share(memory.number, shared))
+        socket.send_fds(self._channel, [b"f"], [memory.file])
+        self._reply()
+        self._shared.add(memory.number)
+
+    def _send(self, message: Message) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionError):  # the answer's absence is reported
+            send(self._channel, pickle.dumps(message))
+
+    def _reply(self) -> Reply:
+        try:
+            reply = msgspec.json.decode(receive(self._channel), type=Reply)
+        except (EOFError, ConnectionError):
+            raise LaunchError(self._obituary()) from None
+        except (ValueError, msgspec.MsgspecError, KeyError) as error:
+            self._child.kill()
+            raise LaunchError(f"{self.source}: the kernel's process answered with no valid report ({error})") from None
+        if reply.error:
+            location = Location(Path(reply.file), reply.line) if reply.file else None
+            raise ERRORS[reply.kind](reply.error, location)
+        return reply
+
+    def _obituary(self) -> str:
+        code = self._child.wait(5.0)
+        self._child.kill()
+        if code == -signal.SIGSYS:
+            return f"{self.source}: the kernel made a system call that an untrusted kernel may not make; it was stopped"
+        cause = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        return f"{self.source}: the process of the kernel died ({cause})"
+
+
+class CagedProgram:
+    """A module of a stranger; its launches run in its process."""
+
+    machine_code_sha256 = ""
+    uses_device_heap = False
+
+    def __init__(self, backend: CagedBackend, path: Path, request: BuildRequest) -> None:
+        self.resources: Mapping[str, KernelResources] = {}
+        self._backend, self._path, self._request = backend, path, request
+
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+        """Return a callable that runs all launches in order."""
+        return self._backend.bound(self._path, self._request, tuple(launches), buffers)
+
+    def variables(self) -> Mapping[str, Buffer]:
+        """Raise LaunchError, because only measurements on a GPU need a module's variables."""
+        raise LaunchError(f"{self._request.source}: the variables of an untrusted kernel cannot be read on the cpu")
+
+
+class CagedBackend(CpuBackend):
+    """Execute strangers' kernels; needs what `opbench.cage.facts.require` checks."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        cache: Path | None = None,
+        workers: int | None = None,
+        capability: tuple[int, int] | None = None,
+    ) -> None:
+        require()
+        super().__init__(cache, workers, capability)
+        self._server = server
+        self._processes: dict[Path, KernelProcess] = {}
+        self._memory: dict[tuple[int, ...], SharedMemory] = {}
+        self._numbers = itertools.count()
+        self._findings: list[Finding] = []
+
+    @functools.cached_property
+    def _builder(self) -> KernelBuilder:
+        return CagedBuilder(self._server, self._toolchain, self._folder, FAST, self.capability)
+
+    @functools.cached_property
+    def _traced_builder(self) -> KernelBuilder:
+        return CagedBuilder(self._server, self._toolchain, self._folder, TRACED, self.capability)
+
+    def load(self, request: BuildRequest) -> Program:
+        """Compile a module if necessary; it is loaded by its own process, at its first launch."""
+        return CagedProgram(self, self.compile(request), request)
+
+    def load_traced(self, request: BuildRequest) -> Program:
+        """Compile the traced build if necessary, to run it without a trace."""
+        return CagedProgram(self, self.compile_traced(request), request)
+
+    def bound(
+        self, path: Path, request: BuildRequest, launches: tuple[KernelLaunch, ...], buffers: Mapping[str, Buffer]
+    ) -> Callable[[], None]:
+        """Return a callable that runs launches of a module on copies of the buffers and copies the results back."""
+        number = next(self._numbers)
+
+        def bind(process: KernelProcess, memory: SharedMemory) -> None:
+            if number not in process.bindings:  # the module may have another process than at its last launch
+                process.bind(Bind(number, launches, memory.number), memory)
+
+        def run() -> None:
+            memory = self._memory_of(buffers)
+            with self._used(path, request) as process:
+                bind(process, memory)
+                reply = process.run(Run(number, memory.number, memory.initialised), memory)
+            self._findings += reply.findings
+
+        with self._used(path, request) as process:
+            bind(process, self._memory_of(buffers))
+        return run
+
+    def trace(
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
+    ) -> Trace:
+        """Run the launches once in the traced build, in the kernel's process, and return what the process reports."""
+        path = self.compile_traced(request)
+        memory = self._memory_of(buffers)
+        message = RunTraced(tuple(launches), memory.number, memory.initialised, options)
+        with self._used(path, request) as process:
+            reply = process.run(message, memory)
+        try:
+            traffic = Traffic.from_json(msgspec.json.decode(reply.traffic))
+        except (ValueError, KeyError, TypeError) as error:
+            raise LaunchError(f"{request.source}: the kernel's process reported no valid counts ({error})") from None
+        return Trace(reply.findings, traffic, reply.completed, reply.accesses, notes=reply.notes)
+
+    def trace_sample(
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        skip_blocks: int = 0,
+    ) -> Trace:
+        """Raise UsageError, because sparse buffers cannot be copied."""
+        raise UsageError(f"{request.source}: --untrusted cannot check problems beyond the memory")
+
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+        """Raise UsageError, because sparse buffers cannot be copied."""
+        raise UsageError(f"buffer '{name}' {list(shape)}: --untrusted cannot check problems beyond the memory")
+
+    def synchronize(self) -> list[Finding]:
+        """Return the findings since the last call."""
+        found, self._findings = self._findings, []
+        return found
+
+    def free(self, buffers: Mapping[str, Buffer]) -> None:
+        """Unmap the memory of the buffers, and their copies."""
+        freed = {id(buffer) for buffer in buffers.values()}
+        for key in [key for key in self._memory if freed & set(key)]:
+            memory = self._memory.pop(key)
+            for path, process in list(self._processes.items()):
+                try:
+                    process.forget(memory.number)
+                except OpbenchError:
+                    self._drop(path)
+            memory.close()
+        super().free(buffers)
+
+    def _memory_of(self, buffers: Mapping[str, Buffer]) -> SharedMemory:
+        """Return memory for copies of buffers, allocated at the first call for them."""
+        own = {name: cast(CpuBuffer, buffer) for name, buffer in buffers.items()}
+        key = tuple(sorted(map(id, own.values())))
+        if key not in self._memory:
+            self._memory[key] = _shared_memory(next(self._numbers), own)
+        return self._memory[key]
+
+    def _process(self, path: Path, request: BuildRequest) -> KernelProcess:
+        """Return the process of a module, started if there is none."""
+        process = self._processes.pop(path, None)
+        if process is None:
+            for old in list(self._processes)[: 1 - MOST_PROCESSES]:
+                self._drop(old)
+            sources = tuple(source.path.absolute() for source in closure(request.source, request.include))
+            free = available_memory() or 2 * LEAST_MEMORY_BYTES
+            limits = max(LEAST_MEMORY_BYTES, free // 2), CPU_LIMIT_S
+            _ = self._preloaded
+            process = KernelProcess(self._server, Module(path, request, sources, self._workers, *limits))
+        self._processes[path] = process
+        return process
+
+    @functools.cached_property
+    def _preloaded(self) -> Path:
+        path = KernelBuilder(self._toolchain, self._folder, FAST, self.capability).runtime()
+        self._server.call(preload, path)
+        return path
+
+    def _drop(self, path: Path) -> None:
+        self._processes.pop(path).stop()
+
+    @contextlib.contextmanager
+    def _used(self, path: Path, request: BuildRequest) -> Iterator[KernelProcess]:
+        """Provide a module's process and forget it if it died."""
+        process = self._process(path, request)
+        try:
+            yield process
+        finally:
+            if process.has_ended:
+                self._drop(path)
+
+
+def _dtype_name(dtype: np.dtype) -> str:
+    """Return a name of a stored type; bf16 and u16 are stored alike."""
+    return next(name for name, stored in DTYPES.items() if np.dtype(stored) == dtype)
+
+
+def _shared_memory(number: int, buffers: dict[str, CpuBuffer]) -> SharedMemory:
+    sizes = [buffer.whole.size for buffer in buffers.values()]
+    file = os.memfd_create("opbench-buffers")
+    try:
+        os.ftruncate(file, max(sum(sizes), mmap.PAGESIZE))
+        memory = mmap.mmap(file, max(sum(sizes), mmap.PAGESIZE))
+    except OSError as error:
+        os.close(file)
+        raise EnvironmentFault(f"memory is short: {error}; choose a smaller problem (--problem)") from None
+    content = np.frombuffer(memory, np.uint8)
+    ends = itertools.accumulate(sizes)
+    places = {name: content[end - size : end] for name, size, end in zip(buffers, sizes, ends, strict=True)}
+    return SharedMemory(number, buffers, memory, places, file)

@@ -1,0 +1,97 @@
+"""Compile a stranger's kernel: the rules for its text, and the compiler in a cage."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from opbench.cage.confine import Confinement, Limits
+from opbench.cage.fork_server import ForkServer
+from opbench.cage.program import run_program
+from opbench.emulator import elf
+from opbench.emulator.build import NEWEST_CAPABILITY, KernelBuilder, Preprocessed
+from opbench.emulator.toolchain import INCLUDE, CompileMode, Toolchain
+from opbench.emulator.untrusted import require_device_code, require_device_object, require_own_files
+from opbench.errors import CompileError, EnvironmentFault
+from opbench.kernels.launch import BuildRequest
+from opbench.source.sources import closure
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+"""Where compilers and their libraries lie; the compiler may read and execute everything there."""
+SYSTEM_FILES = ("/etc/ld.so.cache", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
+FOLDER_FLAGS = ("-isystem", "-idirafter")
+"""Flags of the builder whose folders hold no files of the user."""
+COMPILE_LIMIT_S = 120.0
+COMPILE_LIMITS = Limits(cpu_s=90, memory_bytes=4 << 30, file_bytes=128 << 20, open_files=256)
+MODULES = "untrusted"
+"""The folder below the cache for modules of strangers; other builds never look there."""
+
+
+class CagedBuilder(KernelBuilder):
+    """Compile modules of strangers; the runtime and the shim's precompiled header are those of a trusted builder."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        toolchain: Toolchain,
+        folder: Path,
+        build: CompileMode,
+        capability: tuple[int, int] = NEWEST_CAPABILITY,
+    ) -> None:
+        if toolchain.family == "zig":
+            raise EnvironmentFault(
+                "--untrusted needs g++ or clang++, and found zig, which writes into its own cache; install one with "
+                "your distribution's g++ package, or name one with OPBENCH_CXX"
+            )
+        modules = folder / MODULES
+        modules.mkdir(parents=True, exist_ok=True)
+        super().__init__(toolchain, modules, build, capability)
+        self._server = server
+        self._trusted = KernelBuilder(toolchain, folder, build, capability)
+
+    @functools.cached_property
+    def _parsed_shim(self) -> tuple[str, ...]:
+        return self._trusted._parsed_shim
+
+    def _manifest(self, request: BuildRequest) -> Path:
+        """Check the request's files first, because every build and every reuse of one begins here."""
+        manifest = super()._manifest(request)
+        require_own_files(request, closure(request.source, request.include))
+        return manifest
+
+    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+        found = super()._without_ptx(request, reduced, manifest)
+        require_device_code(found.text, [source.path.absolute() for source in closure(request.source, request.include)])
+        return found
+
+    def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
+        require_device_object(compiled, elf.undefined_thread_locals(compiled), request.source)
+
+    def _compile_kernel(self, arguments: Sequence[str], request: BuildRequest) -> subprocess.CompletedProcess[str]:
+        """Call the compiler in a cage: it reads the kernel's own files and writes into its scratch folder only."""
+        scratch = Path(arguments[arguments.index("-o") + 1]).parent
+        program, *rest = self.toolchain.command
+        command = [program, *rest, *arguments]
+        read = [source.path for source in closure(request.source, request.include)]
+        flags = (*arguments, *self._parsed_shim)
+        read += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
+        home = Path(program).resolve().parent.parent
+        confinement = Confinement(
+            (*read, INCLUDE, *map(Path, SYSTEM_FILES)),
+            (scratch, Path("/dev/null")),
+            (*map(Path, SYSTEM_FOLDERS), home),
+            COMPILE_LIMITS,
+        )
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(scratch)}
+        ended = run_program(self._server, confinement, command, environment, COMPILE_LIMIT_S)
+        if ended.code is None or ended.code < 0:
+            raise CompileError(
+                f"{request.source}: the compiler was stopped at a limit of the cage: {COMPILE_LIMIT_S:g} s, "
+                f"{COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of {COMPILE_LIMITS.file_bytes >> 20} MiB; "
+                "make the kernel smaller"
+            )
+        return subprocess.CompletedProcess(command, ended.code, "", ended.messages)

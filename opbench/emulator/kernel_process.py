@@ -1,0 +1,279 @@
+"""The process that runs a stranger's kernel, confined, and the messages between it and the process that judges.
+
+The judging process never loads the kernel. It sends copies of the buffers, and takes back the buffers' content and what
+the runtime reported. It reads the answers as data of a declared form, because the kernel may have written them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import msgspec
+
+from opbench.backend.base import Buffer, TraceOptions
+from opbench.backend.findings import Finding
+from opbench.cage import seccomp
+from opbench.cage.confine import Confinement, Limits, enter
+from opbench.emulator.backend import CpuBackend
+from opbench.emulator.buffer import CpuBuffer, map_file
+from opbench.emulator.build import constants_of
+from opbench.emulator.library import Runtime, load_runtime
+from opbench.emulator.toolchain import INCLUDE
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.kernels.launch import BuildRequest, KernelLaunch
+
+LENGTH = struct.Struct("<Q")
+LONGEST_REPLY = 64 << 20
+SYSTEM_FILES = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
+
+
+# What the judging process sends -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedBuffer:
+    """A buffer in the memory that both processes map: the tensor, and where the buffer with its guard bands starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """Use the buffers in this memory, whose descriptor comes along, from now on under this number."""
+
+    number: int
+    buffers: tuple[SharedBuffer, ...]
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Unmap the buffers with this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Bind launches to shared buffers under a number of their own."""
+
+    number: int
+    launches: tuple[KernelLaunch, ...]
+    shared: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run bound launches, each time in another order of threads."""
+
+    binding: int
+    shared: int
+    initialised: frozenset[str]
+
+
+@dataclass(frozen=True)
+class RunTraced:
+    """Run launches once and check every access."""
+
+    launches: tuple[KernelLaunch, ...]
+    shared: int
+    initialised: frozenset[str]
+    options: TraceOptions
+
+
+Message = Share | Forget | Bind | Run | RunTraced
+
+
+# What the kernel's process answers ----------------------------------------------------------------------------------
+
+Kind = Literal["launch", "usage", "environment", "internal"]
+KINDS: Mapping[type[OpbenchError], Kind] = {
+    LaunchError: "launch",
+    UsageError: "usage",
+    EnvironmentFault: "environment",
+}
+
+
+class Reply(msgspec.Struct):
+    """The answer to a message; it may be a lie, so its findings can be missing, and no result depends on it."""
+
+    error: str = ""
+    kind: Kind = "internal"
+    """The class of the error."""
+    file: str = ""
+    line: int = 0
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    completed: bool = True
+    accesses: int = 0
+    traffic: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def send(channel: socket.socket, content: bytes) -> None:
+    """Send bytes with their length."""
+    channel.sendall(LENGTH.pack(len(content)) + content)
+
+
+def receive(channel: socket.socket, most: int = LONGEST_REPLY) -> bytes:
+    """Receive bytes that were sent with their length; raise EOFError at the end, ValueError for too many."""
+    size = LENGTH.unpack(_receive_exactly(channel, LENGTH.size))[0]
+    if size > most:
+        raise ValueError(f"{size} bytes; {most} are allowed")
+    return _receive_exactly(channel, size)
+
+
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = channel.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+# In the kernel's process --------------------------------------------------------------------------------------------
+
+
+def preload(runtime: Path) -> None:
+    """Load the runtime in the fork server, so that no kernel's process does."""
+    load_runtime(lambda: runtime)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A compiled module to serve, and what its process may use."""
+
+    path: Path
+    request: BuildRequest
+    sources: tuple[Path, ...]
+    """The kernel's own files, whose lines findings quote."""
+    workers: int
+    memory_bytes: int
+    cpu_s: int
+    log_bytes: int = 16 << 20
+    open_files: int = 64
+
+
+class PrebuiltBackend(CpuBackend):
+    """The cpu backend for one module that is compiled already."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module.path
+        super().__init__(module.path.parent, module.workers)
+
+    def compile(self, request: BuildRequest) -> Path:
+        """Return the module."""
+        return self._module
+
+    def compile_traced(self, request: BuildRequest) -> Path:
+        """Return the module."""
+        return self._module
+
+    @functools.cached_property
+    def _runtime(self) -> Runtime:
+        return load_runtime(lambda: self._module)  # the fork server has loaded it
+
+
+class MappedBuffer(CpuBuffer):
+    """A buffer in memory that the judging process maps, too, between fences of this process."""
+
+    def __init__(self, shared: SharedBuffer, memory: int) -> None:
+        self._memory, self._offset = memory, shared.offset
+        super().__init__(shared.name, shared.shape, shared.dtype)
+
+    def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
+        base = super()._map(name, shape, size)
+        map_file(base + self._fence, self._inner, self._memory, self._offset)
+        return base
+
+
+class Server:
+    """Serves messages about one module, in the kernel's process."""
+
+    def __init__(self, backend: PrebuiltBackend, request: BuildRequest, channel: socket.socket) -> None:
+        self._backend, self._request, self._channel = backend, request, channel
+        self._program = backend.load(request)
+        self._shared: dict[int, dict[str, Buffer]] = {}
+        self._bound: dict[int, Callable[[], None]] = {}
+
+    def answer(self, message: Message) -> Reply:
+        """Do what a message asks for."""
+        if isinstance(message, Share):
+            return self._share(message)
+        if isinstance(message, Forget):
+            self._backend.free(self._shared.pop(message.number, {}))
+            return Reply()
+        buffers = self._shared[message.shared]
+        if isinstance(message, Bind):
+            self._bound[message.number] = self._program.bind(message.launches, buffers)
+            return Reply()
+        for name, buffer in buffers.items():
+            cast(CpuBuffer, buffer).initialised = name in message.initialised
+        if isinstance(message, RunTraced):
+            trace = self._backend.trace(self._request, message.launches, buffers, message.options)
+            traffic = msgspec.Raw(msgspec.json.encode(trace.traffic.to_json()))
+            return Reply(
+                findings=trace.findings,
+                notes=trace.notes,
+                completed=trace.completed,
+                accesses=trace.accesses,
+                traffic=traffic,
+            )
+        self._bound[message.binding]()
+        return Reply(findings=tuple(self._backend.synchronize()))
+
+    def _share(self, message: Share) -> Reply:
+        _, files, _, _ = socket.recv_fds(self._channel, 1, 1)
+        try:
+            self._shared[message.number] = {one.name: MappedBuffer(one, files[0]) for one in message.buffers}
+        finally:
+            os.close(files[0])
+        return Reply()
+
+
+def serve(module: Module, files: Sequence[int]) -> None:
+    """Confine this process, load a module and serve messages until the channel closes."""
+    channel = socket.socket(fileno=files[0])
+    readable = (module.path, constants_of(module.path), *module.sources, INCLUDE, *map(Path, SYSTEM_FILES))
+    limits = Limits(module.cpu_s, module.memory_bytes, module.log_bytes, module.open_files)
+    enter(Confinement(readable, limits=limits), seccomp.loading_filter())
+    reply, server = Reply(), None
+    try:
+        server = Server(PrebuiltBackend(module), module.request, channel)
+        seccomp.install(seccomp.kernel_filter())
+    except OpbenchError as error:
+        reply = _fault(error)
+    send(channel, msgspec.json.encode(reply))
+    while server is not None:
+        try:
+            message: Message = pickle.loads(receive(channel))
+        except EOFError:
+            return
+        try:
+            reply = server.answer(message)
+        except OpbenchError as error:
+            reply = _fault(error)
+        except MemoryError as error:
+            reply = Reply(f"memory is short: {error}; choose a smaller problem", "environment")
+        except Exception as error:
+            traceback.print_exc()
+            reply = Reply(f"{type(error).__name__}: {error}")
+        send(channel, msgspec.json.encode(reply))
+
+
+def _fault(error: OpbenchError) -> Reply:
+    kind: Kind = next((kind for base, kind in KINDS.items() if isinstance(error, base)), "internal")
+    place = error.location
+    return Reply(error.message, kind, str(place.file) if place else "", place.line if place else 0)

@@ -1,0 +1,246 @@
+"""Rules for the text and the object file of a stranger's kernel: device code only, and nothing that runs on the host.
+
+A compiled kernel is part of a process, so C++ for the host could do what the process may do. The rules refuse what CUDA
+device code has no use for. The cage holds without them; they protect the findings, which the same process reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Symbol, SymbolTableSection
+
+from opbench.emulator.elf import UNDEFINED
+from opbench.emulator.ptx import LINE_MARKER, LITERAL
+from opbench.errors import CompileError, Location
+from opbench.kernels.launch import BuildRequest
+from opbench.source.sources import Source
+
+HEADER_SUFFIXES = (".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cu")
+
+# The text as it is written ------------------------------------------------------------------------------------------
+
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
+DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*(?:#|%:)\s*(\w*)(.*)")
+"""A line that may be a directive, even if it is part of a comment or a string: no reader of these can be misled."""
+DIRECTIVES = frozenset(
+    ("", "if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef", "include", "error", "warning", "pragma")
+)
+HEADER_NAME = re.compile(r"\s*([\"<])([^\">]+)[\">]")
+PRAGMA = re.compile(
+    r"\s*(?:once|unroll|nounroll|nv_\w+|diag_\w+|hd_warning_disable|region|endregion|warning|message"
+    r"|(?:push|pop)_macro|(?:GCC|clang)\s+(?:unroll|ivdep|loop|diagnostic))\b"
+)
+HEADER_TEST = re.compile(r"__has_(?:include|include_next|embed)\b(?:\s*\(\s*[\"<]([^\">]+)[\">])?")
+RESERVED = re.compile(r"\b(?:opb_|OPB_|__tsan_|__ubsan_|__sanitizer_)\w+")
+
+# The preprocessed text ----------------------------------------------------------------------------------------------
+
+ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\s*\(|\[\s*\[")
+NAME = re.compile(r"[A-Za-z_]\w*")
+# fmt: off
+ATTRIBUTES = frozenset((
+    "aligned", "packed", "noinline", "always_inline", "unused", "maybe_unused", "used", "may_alias", "const", "pure",
+    "noreturn", "nodiscard", "vector_size", "opb_constant", "require_constant_initialization", "gnu_inline",
+    "artificial", "deprecated", "nothrow", "cold", "hot", "fallthrough", "likely", "unlikely", "no_unique_address",
+    "returns_nonnull", "nonnull", "warn_unused_result", "convergent", "noduplicate", "carries_dependency", "gnu",
+    "clang", "using",
+))
+# fmt: on
+"""Attributes that do not change what a function is called, where it lies, when it runs or how it is traced."""
+ASM = re.compile(r"(?<![\w$])(?:asm|__asm__|__asm)\b")
+EMPTY_ASM = re.compile(r'(?:asm|__asm__|__asm)\s*(?:volatile|__volatile__)?\s*\(\s*""\s*(?::\s*)*(?:"memory"\s*)?\)')
+PRAGMA_LINE = re.compile(r"^[ \t]*#[ \t]*pragma\b(.*)$", re.MULTILINE)
+HOST_WORDS = re.compile(
+    r"\b__builtin_(?:\w*return_addr\w*|frame_address|apply\w*|return|longjmp|setjmp|eh_\w+|unwind_\w+|init_dwarf\w+"
+    r"|dwarf_\w+|alloca\w*|\w*thread_pointer|ia32_\w+|aarch64_\w+|_*clear_cache|stack_\w+)\b"
+    r"|\bgoto\s*\*|\bthrow\b|\bcatch\s*\("
+)
+
+# The object file ----------------------------------------------------------------------------------------------------
+
+OF_LAUNCHER = re.compile(
+    r"opb_(?:launch|refuse_memory|shared_numbers|take_\w+|trace_(?:open|close|arrays|variables|initialised|caches|take\w*))"
+)
+"""The runtime's functions for the process that launches a module."""
+OF_RUNTIME = re.compile(r"opb_\w+|__tsan_\w+|__ubsan_handle_\w+|__sanitizer_cov_\w+")
+OF_MODULE = re.compile(r"opb_(?:entry_\d+(?:_signature|_sizes)?|constant_\d+(?:_bytes)?|touch_shared|dynamic_shared)")
+"""The emulator's functions that a module defines."""
+OF_COMPILER = re.compile(
+    r"mem(?:cpy|move|set|cmp)|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_|__cxa_guard_\w+|__stack_chk_fail|abort"
+    r"|__(?:extend|trunc|fix|fixuns|float|floatun)[sdtxhb][fi][sdtxhb][fi]2|__(?:fix|fixuns|float|floatun)[sdtx][fi][sdt]i"
+    r"|__(?:float|floatun)[sdt]i[sdtxhb]f|__(?:u?div|u?mod|mul|ashl|ashr|lshr|neg|u?cmp|popcount|clz|ctz|ffs|parity|bswap)"
+    r"(?:mod)?[sdt][ic]\d|__(?:pow|add|sub|mul|div|neg|eq|ne|lt|le|gt|ge|unord)[sdtxhb][fi]\d"
+    r"|__(?:aarch64_\w+|atomic_(?:load|store|exchange|compare_exchange|fetch_\w+)(?:_\d+)?)"
+)
+"""Functions that a compiler calls by itself."""
+OF_MATHEMATICS = re.compile(
+    r"(?:__)?(?:a?(?:cos|sin|tan)h?|atan2|cbrt|ceil|copysign|erfc?|exp(?:2|10|m1)?|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp"
+    r"|hypot|ilogb|ldexp|lgamma(?:_r)?|l?lrint|l?lround|log(?:2|10|1p|b)?|modf|nan|nearbyint|nextafter|pow|remainder|remquo"
+    r"|rint|round(?:even)?|scalbl?n|sincos|sqrt|tgamma|trunc|[jy](?:[01n])|finite|isnan|isinf|signbit|fpclassify)[fl]?"
+    r"(?:_finite)?(?:f(?:16|32|64|128))?"
+)
+HOST_SECTION = re.compile(r"\.(?:preinit_array|fini_array|ctors|dtors|init|fini)\b.*")
+TRACER_START = (".init_array.00099", 8)
+"""g++'s only constructor in a traced build calls __tsan_init: the name and the size in bytes of its section."""
+ALLOCATED, EXECUTABLE = SH_FLAGS.SHF_ALLOC, SH_FLAGS.SHF_EXECINSTR
+DEFINED_ELSEWHERE = frozenset(("SHN_ABS", "SHN_COMMON", UNDEFINED))
+
+
+def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
+    """Raise CompileError if a file of a kernel lies outside of its folder or has a directive for the host.
+
+    Its folder is that of the `.cu` file; the folders that the request names for headers count, too.
+    """
+    folders = [folder.resolve() for folder in (request.source.parent, *request.include)]
+    for source in sources:
+        real = source.path.resolve()
+        inside = next((real.relative_to(folder) for folder in folders if real.is_relative_to(folder)), None)
+        hidden = inside is None or any(part.startswith(".") for part in inside.parts)
+        if hidden or (real.suffix not in HEADER_SUFFIXES):
+            raise CompileError(
+                f"{source.path.name} is included, but it is no header ({' '.join(HEADER_SUFFIXES)}) in the kernel's "
+                "folder or below it; an untrusted kernel may include only its own headers: move it there"
+            )
+        for line, text in _logical_lines(source.text):
+            if words := _host_words(text):
+                raise _refusal(words, source.path, line)
+
+
+def require_device_code(text: str, own: Collection[Path]) -> None:
+    """Raise CompileError if the lines of a kernel's own files, in preprocessed text, contain code for the host.
+
+    `own` are these files, with absolute paths.
+    """
+    files = {str(path) for path in own}
+    for file, first, part in _parts(text):
+        if file not in files:
+            continue
+        blank = LITERAL.sub(lambda literal: '"' + " " * (len(literal[0]) - 2) + '"', part)
+        for found in _forbidden(part, blank):
+            raise _refusal(found[0].strip().split("\n")[0], Path(file), first + part.count("\n", 0, found.start()))
+
+
+def require_device_object(object_file: Path, arrays: Collection[str], source: Path) -> None:
+    """Raise CompileError if an object file runs something at loading, calls the host or replaces the emulator's code.
+
+    `arrays` are the names of the `extern __shared__` arrays, which the link step defines.
+    """
+    with object_file.open("rb") as file:
+        elf = ELFFile(file)
+        for section in elf.iter_sections():
+            start = section.name.startswith(".init_array") and (section.name, section["sh_size"]) != TRACER_START
+            if start or HOST_SECTION.fullmatch(section.name):
+                raise _refusal("a variable or a function that needs host code at the start or the end", source)
+            if section["sh_flags"] & EXECUTABLE and not section.name.startswith(".text"):
+                raise _refusal(f"the executable section {section.name}", source)
+        table = elf.get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        for symbol in table.iter_symbols():
+            _require_device_symbol(elf, symbol, arrays, source)
+
+
+def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str], source: Path) -> None:
+    name, where, kind = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
+    if where == UNDEFINED:
+        runtime = OF_RUNTIME.fullmatch(name) and not OF_LAUNCHER.fullmatch(name)
+        if (
+            name
+            and name not in arrays
+            and not runtime
+            and not (OF_COMPILER.fullmatch(name) or OF_MATHEMATICS.fullmatch(name))
+        ):
+            raise _refusal(f"a call of {name}, a function of the host", source)
+        return
+    if kind == "STT_LOOS":
+        raise _refusal(f"{name}, which a function of the host chooses at loading", source)
+    own = OF_RUNTIME.fullmatch(name) and not OF_MODULE.fullmatch(name)
+    if kind in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (own or OF_COMPILER.fullmatch(name)):
+        raise _refusal(f"{name}, which replaces a function of the emulator", source)
+    if kind == "STT_OBJECT" and where not in DEFINED_ELSEWHERE and elf.get_section(where)["sh_flags"] & EXECUTABLE:
+        raise _refusal(f"{name}, data in an executable section", source)
+
+
+def _refusal(words: str, file: Path, line: int = 0) -> CompileError:
+    message = f"'{words}' is not allowed in an untrusted kernel: it may contain device code only"
+    return CompileError(message, Location(file, line)) if line else CompileError(f"{file}: {message}")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line, where a backslash at the end joins two."""
+    number, first, joined = 0, 1, ""
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
+        bare = line.rstrip(" \t\v\f")
+        joined += bare[:-1] if bare.endswith("\\") else line
+        if not bare.endswith("\\"):
+            yield first, joined
+            first, joined = number + 1, ""
+    if joined:
+        yield first, joined
+
+
+def _host_words(line: str) -> str:
+    """Return the part of a line, as it is written, that only host code or a reader of other files needs; "" if none."""
+    if found := CONTROL.search(line) or RESERVED.search(line):
+        return repr(found[0])[1:-1]
+    for test in HEADER_TEST.finditer(line):
+        if not test[1] or not _is_relative(test[1], upwards=False):
+            return test[0]
+    if directive := DIRECTIVE.match(line):
+        name, rest = directive[1], directive[2]
+        header = HEADER_NAME.match(rest)
+        allowed = name in DIRECTIVES and (bool(name) or not rest.strip())
+        if name == "pragma":
+            allowed = PRAGMA.match(rest) is not None
+        if name == "include":
+            allowed = header is not None and _is_relative(header[2], upwards=header[1] == '"')
+        if not allowed:
+            return f"#{name}{rest}".strip()
+    return ""
+
+
+def _is_relative(name: str, upwards: bool) -> bool:
+    """Return whether a header's name is relative, and whether it has no `..` unless `upwards` allows it."""
+    return not name.startswith("/") and "\\" not in name and (upwards or ".." not in name)
+
+
+def _parts(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield file, first line and text of each part between two line markers of preprocessed text."""
+    markers = list(LINE_MARKER.finditer(text))
+    for marker, following in zip(markers, [*markers[1:], None], strict=True):
+        end = following.start() if following else len(text)
+        yield marker[2], int(marker[1]), text[marker.end() + 1 : end]
+
+
+def _forbidden(text: str, blank: str) -> Iterator[re.Match[str]]:
+    """Yield what is not allowed in a part of preprocessed text; in `blank` the content of its strings is blanked."""
+    yield from HOST_WORDS.finditer(blank)
+    yield from (pragma for pragma in PRAGMA_LINE.finditer(text) if not PRAGMA.match(pragma[1]))
+    yield from (found for found in ASM.finditer(blank) if not EMPTY_ASM.match(text, found.start()))
+    for found in ATTRIBUTE.finditer(blank):
+        words = blank[found.end() : _closing(blank, found.end())]
+        names = (name.strip("_") for name in NAME.findall(_without_arguments(words)))
+        if any(name and name not in ATTRIBUTES for name in names):
+            yield found
+
+
+def _closing(text: str, position: int) -> int:
+    """Return the position of the bracket that closes the one before `position`."""
+    depth = 1
+    for found in re.compile(r"[()\[\]]").finditer(text, position):
+        depth += 1 if found[0] in "([" else -1
+        if not depth:
+            return found.start()
+    return len(text)
+
+
+def _without_arguments(words: str) -> str:
+    """Return the names of attributes without their arguments: `(aligned(16), packed)` → `(aligned, packed)`."""
+    inner = words[1:-1] if words.startswith("(") else words
+    while (shorter := re.sub(r"\([^()]*\)", "", inner)) != inner:
+        inner = shorter
+    return inner

@@ -1,0 +1,45 @@
+"""What a run of strangers' kernels refuses before it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opbench.cage.facts import require
+from opbench.errors import UsageError
+from opbench.kernels.folders import variant_folders
+from opbench.paths import from_here, next_command
+from opbench.running.options import CaseOptions
+
+
+def require_confinable(targets: Sequence[str | Path], options: CaseOptions, backend: str, huge: bool = False) -> None:
+    """Raise an error if kernels cannot be confined as `options.untrusted` asks; do nothing without it.
+
+    That is EnvironmentFault on a system without a cage, and UsageError for the cuda backend, for problems beyond the
+    memory, and for Python files of the user's folders unless `options.trust` allows them.
+    """
+    if not options.untrusted:
+        if options.trust:
+            raise UsageError("--trust is only for --untrusted; add --untrusted or remove --trust")
+        return
+    if backend != "cpu":
+        raise UsageError(
+            "--untrusted confines the cpu backend only, and the backend is cuda; check the kernel with: "
+            + next_command("check", *targets, variants=options.variants, untrusted=True)
+        )
+    if huge:
+        raise UsageError("--untrusted cannot check problems beyond the memory; remove --huge")
+    require()
+    for path in () if options.trust else _python_files(targets, options.variants):
+        raise UsageError(
+            f"{from_here(str(path))}: --untrusted loads no Python file but those of opbench; remove it, or, if you "
+            "trust all Python files of the folder, add --trust"
+        )
+
+
+def _python_files(targets: Sequence[str | Path], folders: Sequence[Path]) -> list[Path]:
+    own = [Path(target) for target in targets if Path(target).suffix == ".py"]
+    return [
+        *own,
+        *(path for root in folders for folder in variant_folders(root) for path in sorted(folder.glob("*.py"))),
+    ]

@@ -1,0 +1,110 @@
+"""Kernels of strangers on the cpu backend: judged as other kernels are, but run in another process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opbench import api
+from opbench.cage import facts
+from opbench.emulator import untrusted
+from opbench.errors import CompileError, UsageError
+from opbench.kernels.launch import BuildRequest
+from opbench.source.sources import Source, closure
+from support.common import CHEATS, RELU, WRONG, Cli, kernel_variants
+
+pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+SMALL = ("*(n=1)", "*(n=31)", "*(n=4099)")
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "wrong", "forgets_the_second_barrier", "forgets_the_guard", "block_too_large"]
+)
+def test_a_kernel_is_judged_as_without_a_cage(name: str, tmp_path: Path) -> None:
+    texts = {"relu": RELU, "wrong": WRONG}
+    path = tmp_path / f"{name}.cu"
+    path.write_text(texts[name] if name in texts else (CHEATS / f"{name}.cu").read_text())
+    caged, plain = (
+        api.check([path], random_shapes=0, cpu_only=True, untrusted=untrusted) for untrusted in (True, False)
+    )
+    assert [(r.case, r.status) for r in caged] == [(r.case, r.status) for r in plain]
+    for one, other in zip(caged, plain, strict=True):
+        assert one.verdict == other.verdict and one.reason == other.reason
+
+
+def test_results_say_what_a_refused_kernel_may_not_contain(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(RELU.replace('extern "C" __global__', 'extern "C" int system(const char*);\nextern "C" __global__'))
+    path.write_text(path.read_text().replace("if (i < n)", 'if (i == 0) system("true");\n    if (i < n)'))
+    answer = cli("check", path, "--untrusted", "--random", "0", "--case", "*(n=31)", "--json")
+    (result,) = json.loads(answer.stdout)
+    assert answer.returncode == 1 and result["status"] == "failed" and "system" in result["reason"]
+
+
+@pytest.mark.parametrize("name", ["operator.py", "fast.py"])
+def test_python_files_of_a_folder_are_refused(name: str, tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    (tmp_path / "relu").mkdir()
+    (tmp_path / "relu" / "mine.cu").write_text(RELU)
+    (tmp_path / "relu" / name).write_text(f"open({str(marker)!r}, 'w')")
+    with pytest.raises(UsageError, match="--trust"):
+        api.check(["relu/mine"], variants=[tmp_path], untrusted=True)
+    with pytest.raises(UsageError, match="--trust"):
+        api.run("relu/mine", variants=[tmp_path], untrusted=True, backend="cpu", out=tmp_path / "run")
+    assert not marker.exists()
+
+
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(RELU)
+    for wrong in ({"backend": "cuda"}, {"huge": True}):
+        with pytest.raises(UsageError, match="--untrusted"):
+            api.check([path], untrusted=True, **wrong)
+    with pytest.raises(UsageError, match="--trust"):
+        api.check([path], trust=True)
+
+
+def test_every_shipped_kernel_is_allowed_as_text() -> None:
+    for variant in kernel_variants():
+        request = BuildRequest(variant.path, (), include=tuple(variant.include))
+        untrusted.require_own_files(request, closure(request.source, request.include))
+
+
+def sources_of(path: Path) -> list[Source]:
+    """The file itself only: closure() refuses some of these lines, too."""
+    return [Source(path, path.read_bytes(), 0)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "/etc/passwd"',
+        "#include HEADER",
+        "#include <../../etc/passwd>",
+        '#/**/include "/etc/passwd"',
+        '/* a */ # line 1 "x"',
+        '*/ # 1 "x" 3',
+        '%:line 1 "x"',
+        '#in\\\nclude "/etc/passwd"',
+        "#embed <x>",
+        "#include_next <x.h>",
+        '#pragma GCC dependency "/etc/passwd"',
+        '#pragma GCC plugin "x.so"',
+        "#pragma GCC system_header",
+        '#if __has_include("/etc/passwd")',
+        '#if __has_include("../../etc/passwd")',
+        "#define H __has_include",
+        '#if __has_embed("/etc/passwd")',
+        "opb_take_reports(0);",
+        "\x00#line 1",
+    ],
+)
+def test_a_line_that_reads_other_files_or_misleads_is_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(f"{RELU}\n{line}\n", newline="")
+    request = BuildRequest(path, ("mine",))
+    with pytest.raises(CompileError) as refused:
+        untrusted.require_own_files(request, sources_of(path))
+    assert refused.value.location is not None and refused.value.location.line == RELU.count("\n") + 2
