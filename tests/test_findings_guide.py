@@ -31,9 +31,9 @@ def test_every_rule_has_a_section_in_the_order_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_section_has_meaning_cure_and_source(name: str) -> None:
+def test_a_section_has_meaning_remedy_and_source(name: str) -> None:
     text = section(name)
-    assert re.search(r"^Cure: \S", text, re.MULTILINE) and re.search(r"^In CUDA's documentation: \S", text, re.M)
+    assert re.search(r"^Remedy: \S", text, re.MULTILINE) and re.search(r"^In CUDA's documentation: \S", text, re.M)
     assert len(example(name).splitlines()) < 30
 
 
