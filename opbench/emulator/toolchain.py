@@ -52,12 +52,15 @@ LINES = ("-g1",)
 ROWS = ("-fno-aggressive-loop-optimizations",)
 """GCC's flag for a loop over all rows of an array through its first row, as in tile[0][i]. Without it, GCC assumes that
 the index stays within one row and may remove the end of the loop."""
+MASKS = ("-fno-tree-ter",)
+"""GCC's flag that keeps a mask of a float's bits in a branch: `if (c) x = __uint_as_float(__float_as_uint(x) & m)`.
+Without it, the pass `combine` of GCC 12 removes the mask, and a kernel that rounds its numbers seems exact."""
 CALLS = ("-fno-optimize-sibling-calls",)
 """Flags for kernels with asynchronous instructions: after a tail call, the return address would belong to no line of
 the kernel. Other kernels keep tail calls, because every return after a switch of stacks is mispredicted."""
 UNSEEN_COPIES = {"gcc": ("memcpy", "memmove", "memset", "memcmp"), "clang": ("memcmp",), "zig": ("memcmp",)}
 """Functions of libc that the compiler does not instrument; include/opbench_cpu/copies.hpp replaces them."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS), clang=("-O2", *LINES))
+FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS, *MASKS), clang=("-O2", *LINES))
 # Each flag prevents an observed problem: vectors split into scalars or merged into wider ones, loops turned into
 # memcpy, or the end of a path placed before its beginning, which breaks the replay's order of code positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
@@ -68,6 +71,7 @@ TRACED = CompileMode(
         "-O2",
         *LINES,
         *ROWS,
+        *MASKS,
         "-DOPB_TRACE",
         "-fdata-sections",
         "-fsanitize=thread",

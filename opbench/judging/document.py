@@ -25,6 +25,7 @@ MAKE = "make one: opbench judge KERNEL.cu --out DIR"
 
 Overall = Literal["accepted", "refused", "not decided"]
 Status = Literal["passed", "failed", "not decided"]
+Effect = Literal["refused", "none seen", "not decided"]
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Sign:
     levels: tuple[str, ...]
     """"PTX", "SASS" or both."""
     count: int
-    effect: Literal["refused", "none seen", "not decided"]
+    effect: Effect
     """Whether a refusal shows an effect of the sign; "not decided" if what it may affect was not judged."""
     detail: str = ""
 

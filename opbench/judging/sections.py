@@ -14,6 +14,7 @@ from opbench.judging.codes import CODES, SectionName
 from opbench.judging.document import (
     Compared,
     Compiles,
+    Effect,
     Fault,
     JudgedCase,
     JudgedSize,
@@ -48,9 +49,21 @@ from opbench.source.precision import UNIT_ROUNDOFF
 ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
 
 
+FIRST, LAST = ("keeps-state",), ("whole-numbers", "special-inputs", "old-output")
+"""Codes that explain the other ones of their section, and codes that matter only without other ones."""
+
+
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Return faults in the order of their sections: the first one gives the verdict its code."""
-    return sorted(faults, key=lambda fault: ORDER.index(CODES[fault.code].section))
+    """Return faults in the order of their sections: the first one gives the verdict its code.
+
+    Which case fails first depends on the inputs, so the code must not depend on the order of cases.
+    """
+
+    def place(fault: Fault) -> tuple[int, int]:
+        rank = -1 if fault.code in FIRST else LAST.index(fault.code) + 1 if fault.code in LAST else 0
+        return ORDER.index(CODES[fault.code].section), rank
+
+    return sorted(faults, key=place)
 
 
 @dataclass(frozen=True)
@@ -326,11 +339,7 @@ class Facts:
                 instruction=one.instruction,
                 levels=one.levels,
                 count=one.count,
-                effect="refused"
-                if one.rule.refuses or codes & set(one.rule.effects)
-                else "not decided"
-                if self.gpu_times is None and set(one.rule.effects) & set(REFUSALS_OF_TIME)
-                else "none seen",
+                effect=self._effect(one, codes),
                 detail=one.detail,
             )
             for one in self.signs
@@ -341,6 +350,13 @@ class Facts:
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
         said = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
         return Signs("failed" if refused else "passed", said, self.signs_arch, seen)
+
+    def _effect(self, seen: SeenSign, codes: set[str]) -> Effect:
+        """Return whether a refusal shows an effect of a sign."""
+        if seen.rule.refuses or codes & set(seen.rule.effects):
+            return "refused"
+        of_time = self.gpu_times is None and bool(set(seen.rule.effects) & set(REFUSALS_OF_TIME))
+        return "not decided" if of_time or self.right(()).status == "not decided" else "none seen"
 
     def judged_cases(self, code_of: Callable[[Result], str]) -> tuple[JudgedCase, ...]:
         """Return the outcome of every case on every backend."""

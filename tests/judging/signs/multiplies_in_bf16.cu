@@ -15,6 +15,9 @@ extern "C" __global__ void multiplies_in_bf16(const float* x, float* out, int n)
     const int i = blockIdx.x * 256 + threadIdx.x;
     float d[4] = {};
     const unsigned zero = 0;
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TEXT(TYPE) "." TEXT(TYPE) ".f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(zero));  // here
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TEXT(TYPE) "." TEXT(
+                     TYPE) ".f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(zero));  // here
     if (i < n) out[i] = fmaxf(x[i], 0.0f) + d[0];
 }

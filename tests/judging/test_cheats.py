@@ -1,0 +1,75 @@
+"""Kernels that cheat, each with the code of its refusal, and honest kernels, which are accepted."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opbench.judging.codes import CODES
+from opbench.judging.judge import judge
+from opbench.judging.options import JudgeOptions
+from support.common import CHEATS, kernel_variants, said
+
+OPTIONS = JudgeOptions(backend="cpu", time_limit_s=10.0)
+"""The seed is secret, as it is for users: a code must not depend on it."""
+CPU = sorted((CHEATS / "judge").glob("*.cu"))
+TIME = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// refused: " in path.read_text()]
+SIGNS = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// sign: " in path.read_text()]
+HONEST = [*sorted((CHEATS / "time" / "honest").glob("*.cu")), *sorted((CHEATS / "slow").glob("*.cu"))]
+VARIANTS_A_DAY = 2
+SLOWEST_CASES = 96
+"""Variants with more configs than this, times a dozen problems, are left to tests of the variants."""
+
+
+@pytest.mark.parametrize("path", [*CPU, *TIME], ids=lambda p: p.stem)
+def test_a_cheat_is_refused_with_its_code(path: Path) -> None:
+    document = judge([path], OPTIONS)
+    assert document.overall == "refused", document.reason
+    assert document.code in said(path, "refused").split("|"), document.reason
+    assert document.next_step.sentence
+
+
+@pytest.mark.parametrize("path", SIGNS, ids=lambda p: p.stem)
+def test_what_only_a_gpu_can_refuse_has_a_sign(path: Path) -> None:
+    document = judge([path], OPTIONS)
+    signs = {sign.code: sign for sign in document.signs.seen}
+    assert said(path, "sign") in signs
+    assert document.overall != "refused" and signs[said(path, "sign")].effect == "not decided"
+
+
+@pytest.mark.parametrize("path", HONEST, ids=lambda p: p.stem)
+def test_an_honest_kernel_is_accepted(path: Path) -> None:
+    document = judge([path], OPTIONS)
+    assert document.overall == "accepted", document.reason
+
+
+def test_shipped_variants_are_accepted() -> None:
+    """A sample, another one each day; with OPBENCH_LONG all."""
+    known = [v for v in kernel_variants() if len(v.configs) <= SLOWEST_CASES and not v.compute_capability]
+    chosen = known if os.environ.get("OPBENCH_LONG") else _of_today(len(known))
+    refused = {}
+    for variant in chosen if os.environ.get("OPBENCH_LONG") else (known[place] for place in chosen):
+        document = judge([variant.id], replace(OPTIONS, time_limit_s=60.0, drawn=1))  # type: ignore[union-attr]
+        if document.overall != "accepted":
+            refused[document.submission.targets[0]] = document.reason
+    assert refused == {}
+
+
+def _of_today(count: int) -> list[int]:
+    return random.Random(str(datetime.date.today())).sample(range(count), VARIANTS_A_DAY)
+
+
+def test_there_are_many_ways_to_cheat() -> None:
+    codes = {code for path in [*CPU, *TIME] for code in said(path, "refused").split("|")}
+    assert codes <= CODES.keys() and len(codes) >= 15
+    assert len([*CPU, *TIME, *SIGNS]) >= 60
+
+
+def test_a_name_is_a_kernels_own() -> None:
+    for path in CPU:
+        assert f"__global__ void {path.stem}(" in path.read_text()
