@@ -7,6 +7,7 @@
 // The output is written in every launch, so poison in it tells nothing.
 //
 // expect: invalid: keeps state between launches
+// refused: block-race
 // problem: (n=65536)
 // twin: relu
 __device__ float seen[4096];

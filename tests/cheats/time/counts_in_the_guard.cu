@@ -7,6 +7,7 @@
 // Memory behind a tensor is nobody's, and outlives a launch.
 //
 // expect: out of bounds|past the end
+// refused: out-of-bounds
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void counts_in_the_guard(const float* x, float* out, int n) {

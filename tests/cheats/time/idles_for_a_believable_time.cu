@@ -7,6 +7,7 @@
 // As the one that tests its old output, and it waits where it skips, so that no bound is passed.
 //
 // expect: wrong: correct before timing, wrong after timing, when the output was already mostly filled
+// refused: uninitialised-global
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void idles_for_a_believable_time(const float* x, float* out, int n) {

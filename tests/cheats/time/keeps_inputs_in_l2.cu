@@ -8,6 +8,7 @@
 // inputs of the next sample lie elsewhere.
 //
 // expect: no gain
+// sign: eviction-policy
 // problem: (n=4194304)
 // twin: relu
 extern "C" __global__ void keeps_inputs_in_l2(const float* x, float* out, int n) {

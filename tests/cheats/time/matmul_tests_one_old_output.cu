@@ -8,6 +8,7 @@
 // 1/1024 of the work.
 //
 // expect: wrong: correct before timing, wrong after timing, when the output was already mostly filled
+// refused: uninitialised-global
 // problem: (m=2048,n=2048,k=2048)
 // twin: matmul
 extern "C" __global__ void __launch_bounds__(1024)

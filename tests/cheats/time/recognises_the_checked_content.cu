@@ -8,6 +8,7 @@
 // written, which is quicker than reading.
 //
 // expect: wrong
+// refused: wrong-result
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void recognises_the_checked_content(const float* x, float* out, int n) {

@@ -8,6 +8,7 @@
 // A workspace holds what the launch before left in it, unless somebody clears it.
 //
 // expect: wrong: correct before timing, wrong after timing, when the output was already mostly filled
+// refused: uninitialised-global
 // problem: (n=65536)
 // twin: relu_with_a_workspace
 extern "C" __global__ void remembers_in_a_workspace(const float* x, float* out, float* seen, int n) {

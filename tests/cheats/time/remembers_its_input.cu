@@ -8,6 +8,7 @@
 // The mark is set for every launch that works, so the check finds nothing.
 //
 // expect: invalid: keeps state between launches
+// refused: unwritten-output|keeps-state
 // problem: (n=65536)
 // twin: relu
 __device__ float seen[4096];

@@ -7,6 +7,7 @@
 // The clock says which; what is checked now and then is right now and then.
 //
 // expect: wrong
+// refused: unwritten-output|keeps-state|old-output
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void skips_when_the_clock_says(const float* x, float* out, int n) {

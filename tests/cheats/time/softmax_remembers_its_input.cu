@@ -8,6 +8,7 @@
 // the block returns, as its row of the output is there already.
 //
 // expect: invalid: keeps state between launches
+// refused: unwritten-output|keeps-state
 // problem: (rows=4096,cols=4096)
 // twin: softmax
 #define ROWS 65536

@@ -7,6 +7,7 @@
 // Only numbers beyond 8 are taken as they are; seeded normals have none.
 //
 // expect: wrong
+// refused: wrong-result
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void switches_by_magnitude(const float* x, float* out, int n) {

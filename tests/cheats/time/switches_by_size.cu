@@ -7,6 +7,7 @@
 // What is checked is often small. Beyond 4096 elements every other one is left out.
 //
 // expect: wrong
+// refused: unwritten-output
 // problem: (n=65536)
 // twin: relu
 extern "C" __global__ void switches_by_size(const float* x, float* out, int n) {

@@ -7,6 +7,7 @@
 // What malloc gives outlives a launch, and the variable that holds the address changes only once.
 //
 // expect: invalid: keeps state between launches|unsupported
+// sign: device-heap
 // problem: (n=65536)
 // twin: relu
 __device__ float* mark;

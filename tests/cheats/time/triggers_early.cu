@@ -12,6 +12,7 @@
 // the work is done.
 //
 // expect: no gain
+// sign: early-dependents
 // problem: (n=4194304)
 // twin: two_kernels
 extern "C" __global__ void triggers_early(const float* x, float* out, int n) {

@@ -7,6 +7,7 @@
 // The first launches work, as these are the ones that are checked; then the old output stands for the new one.
 //
 // expect: invalid: keeps state between launches
+// refused: global-race|block-race
 // problem: (n=65536)
 // twin: relu
 __device__ unsigned blocks, launches;

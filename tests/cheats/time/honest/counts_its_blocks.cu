@@ -10,11 +10,11 @@
 // expect: right
 // problem: (n=65536)
 __device__ unsigned blocks;
-__device__ float scratch[65536];
+__device__ float scratch[1 << 20];
 extern "C" __global__ void counts_its_blocks(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
-    scratch[i % 65536] = i < n ? x[i] : 0.0f;
+    scratch[i & 0xfffff] = i < n ? x[i] : 0.0f;
     __syncthreads();
-    if (i < n) out[i] = fmaxf(scratch[i % 65536], 0.0f);
+    if (i < n) out[i] = fmaxf(scratch[i & 0xfffff], 0.0f);
     if (threadIdx.x == 0) atomicInc(&blocks, gridDim.x - 1);
 }

@@ -15,15 +15,15 @@ from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
 from support.common import CHEATS, kernel_variants, said
 
-OPTIONS = JudgeOptions(backend="cpu", time_limit_s=10.0)
+OPTIONS = JudgeOptions(backend="cpu", time_limit_s=20.0)
 """The seed is secret, as it is for users: a code must not depend on it."""
 CPU = sorted((CHEATS / "judge").glob("*.cu"))
 TIME = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// refused: " in path.read_text()]
 SIGNS = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// sign: " in path.read_text()]
 HONEST = [*sorted((CHEATS / "time" / "honest").glob("*.cu")), *sorted((CHEATS / "slow").glob("*.cu"))]
 VARIANTS_A_DAY = 2
-SLOWEST_CASES = 96
-"""Variants with more configs than this, times a dozen problems, are left to tests of the variants."""
+MOST_CONFIGS = 24
+"""Variants with more configs take minutes; tests/test_variants.py checks them."""
 
 
 @pytest.mark.parametrize("path", [*CPU, *TIME], ids=lambda p: p.stem)
@@ -38,8 +38,8 @@ def test_a_cheat_is_refused_with_its_code(path: Path) -> None:
 def test_what_only_a_gpu_can_refuse_has_a_sign(path: Path) -> None:
     document = judge([path], OPTIONS)
     signs = {sign.code: sign for sign in document.signs.seen}
-    assert said(path, "sign") in signs
-    assert document.overall != "refused" and signs[said(path, "sign")].effect == "not decided"
+    assert document.overall != "refused"
+    assert signs[said(path, "sign")].effect == "not decided"
 
 
 @pytest.mark.parametrize("path", HONEST, ids=lambda p: p.stem)
@@ -50,18 +50,11 @@ def test_an_honest_kernel_is_accepted(path: Path) -> None:
 
 def test_shipped_variants_are_accepted() -> None:
     """A sample, another one each day; with OPBENCH_LONG all."""
-    known = [v for v in kernel_variants() if len(v.configs) <= SLOWEST_CASES and not v.compute_capability]
-    chosen = known if os.environ.get("OPBENCH_LONG") else _of_today(len(known))
-    refused = {}
-    for variant in chosen if os.environ.get("OPBENCH_LONG") else (known[place] for place in chosen):
-        document = judge([variant.id], replace(OPTIONS, time_limit_s=60.0, drawn=1))  # type: ignore[union-attr]
-        if document.overall != "accepted":
-            refused[document.submission.targets[0]] = document.reason
-    assert refused == {}
-
-
-def _of_today(count: int) -> list[int]:
-    return random.Random(str(datetime.date.today())).sample(range(count), VARIANTS_A_DAY)
+    chosen = [v for v in kernel_variants() if len(v.configs) <= MOST_CONFIGS and not v.compute_capability]
+    if not os.environ.get("OPBENCH_LONG"):
+        chosen = random.Random(str(datetime.date.today())).sample(chosen, VARIANTS_A_DAY)
+    documents = {v.id: judge([v.id], replace(OPTIONS, time_limit_s=60.0, drawn=1)) for v in chosen}
+    assert {name: one.reason for name, one in documents.items() if one.overall != "accepted"} == {}
 
 
 def test_there_are_many_ways_to_cheat() -> None:
