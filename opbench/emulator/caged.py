@@ -307,6 +307,11 @@ class CagedBackend(CpuBackend):
         found, self._findings = self._findings, []
         return found
 
+    def close(self) -> None:
+        """End the processes of all kernels."""
+        for path in list(self._processes):
+            self._drop(path)
+
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Unmap the memory of the buffers, and their copies."""
         freed = {id(buffer) for buffer in buffers.values()}

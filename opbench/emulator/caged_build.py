@@ -15,7 +15,12 @@ from opbench.cage.program import run_program
 from opbench.emulator import elf
 from opbench.emulator.build import NEWEST_CAPABILITY, KernelBuilder, Preprocessed
 from opbench.emulator.toolchain import INCLUDE, CompileMode, Toolchain
-from opbench.emulator.untrusted import require_device_code, require_device_object, require_own_files
+from opbench.emulator.untrusted import (
+    require_device_code,
+    require_device_object,
+    require_own_files,
+    require_plain_names,
+)
 from opbench.errors import CompileError, EnvironmentFault
 from opbench.kernels.launch import BuildRequest
 from opbench.source.sources import closure
@@ -60,6 +65,7 @@ class CagedBuilder(KernelBuilder):
     def _manifest(self, request: BuildRequest) -> Path:
         """Check the request's files first, because every build and every reuse of one begins here."""
         manifest = super()._manifest(request)
+        require_plain_names(request)
         require_own_files(request, closure(request.source, request.include))
         return manifest
 

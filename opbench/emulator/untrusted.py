@@ -38,6 +38,11 @@ PRAGMA = re.compile(
 HEADER_TEST = re.compile(r"__has_(?:include|include_next|embed)\b(?:\s*\(\s*[\"<]([^\">]+)[\">])?")
 RESERVED = re.compile(r"\b(?:opb_|OPB_|__tsan_|__ubsan_|__sanitizer_)\w+")
 
+# The names that the header gives, from which the emulator writes code ------------------------------------------------
+
+NAME_EXPRESSION = re.compile(r"[\w\s:<>,()\[\]*&+\-/%|^~!=?.']*")
+HOST_NAME = re.compile(r"\b(?:asm|__asm\w*|__attribute\w*|__builtin_\w+|_Pragma)\b|\n|\[\s*\[")
+
 # The preprocessed text ----------------------------------------------------------------------------------------------
 
 ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\s*\(|\[\s*\[")
@@ -78,12 +83,16 @@ OF_COMPILER = re.compile(
     r"|__(?:aarch64_\w+|atomic_(?:load|store|exchange|compare_exchange|fetch_\w+)(?:_\d+)?)"
 )
 """Functions that a compiler calls by itself."""
+OF_OUTPUT = re.compile(r"v?printf|snprintf|puts|putchar")
+"""printf of device code, which g++ may replace, and snprintf in messages of textures."""
 OF_MATHEMATICS = re.compile(
     r"(?:__)?(?:a?(?:cos|sin|tan)h?|atan2|cbrt|ceil|copysign|erfc?|exp(?:2|10|m1)?|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp"
     r"|hypot|ilogb|ldexp|lgamma(?:_r)?|l?lrint|l?lround|log(?:2|10|1p|b)?|modf|nan|nearbyint|nextafter|pow|remainder|remquo"
     r"|rint|round(?:even)?|scalbl?n|sincos|sqrt|tgamma|trunc|[jy](?:[01n])|finite|isnan|isinf|signbit|fpclassify)[fl]?"
     r"(?:_finite)?(?:f(?:16|32|64|128))?"
 )
+CALLED = (OF_RUNTIME, OF_COMPILER, OF_OUTPUT, OF_MATHEMATICS)
+"""The functions that a module may call."""
 HOST_SECTION = re.compile(r"\.(?:preinit_array|fini_array|ctors|dtors|init|fini)\b.*")
 TRACER_START = (".init_array.00099", 8)
 """g++'s only constructor in a traced build calls __tsan_init: the name and the size in bytes of its section."""
@@ -109,6 +118,14 @@ def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
         for line, text in _logical_lines(source.text):
             if words := _host_words(text):
                 raise _refusal(words, source.path, line)
+
+
+def require_plain_names(request: BuildRequest) -> None:
+    """Raise CompileError if a name or a macro of the header is more than a name expression or a value."""
+    words = [*request.roots, *(word for macro in request.macros for word in macro)]
+    for word in words:
+        if not NAME_EXPRESSION.fullmatch(word) or HOST_NAME.search(word):
+            raise _refusal(word, request.source)
 
 
 def require_device_code(text: str, own: Collection[Path]) -> None:
@@ -147,13 +164,8 @@ def require_device_object(object_file: Path, arrays: Collection[str], source: Pa
 def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str], source: Path) -> None:
     name, where, kind = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
     if where == UNDEFINED:
-        runtime = OF_RUNTIME.fullmatch(name) and not OF_LAUNCHER.fullmatch(name)
-        if (
-            name
-            and name not in arrays
-            and not runtime
-            and not (OF_COMPILER.fullmatch(name) or OF_MATHEMATICS.fullmatch(name))
-        ):
+        known = name in arrays or (any(of.fullmatch(name) for of in CALLED) and not OF_LAUNCHER.fullmatch(name))
+        if name and not known:
             raise _refusal(f"a call of {name}, a function of the host", source)
         return
     if kind == "STT_LOOS":

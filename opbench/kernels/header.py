@@ -118,6 +118,9 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         location = Location(path, header.opening_line + _error_line(error))
         raise UsageError(f"the header is not valid TOML: {error}", location) from None
+    except RecursionError:
+        location = Location(path, header.opening_line)
+        raise UsageError("the header nests its arrays or tables too deep to be read; use fewer", location) from None
 
 
 @functools.lru_cache(FILES)

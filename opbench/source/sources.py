@@ -45,6 +45,10 @@ _CLASSES = {
 }
 
 
+MOST_BYTES = 64 << 20
+"""The largest file that is read as source text."""
+DEEPEST = 200
+"""How deep includes may nest; g++ has the same limit."""
 TEXTS = 1024
 """Number of texts whose results are cached: a header may be part of a hundred files."""
 
@@ -77,14 +81,16 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
 
     `folders` are searched as the compilers search them. A header in none of them, such as cuda_fp16.h, is the
     compiler's own and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is included
-    under any macro. Raises UsageError with file:line for an include whose name is a macro, and OSError for an
-    unreadable file.
+    under any macro. Raises UsageError with file:line for an include whose name is a macro, for a huge file and for
+    includes that nest too deep, and OSError for an unreadable file.
     """
     found: dict[Path, Source] = {}
 
-    def visit(file: Path) -> None:
-        modified_ns = file.stat().st_mtime_ns  # before reading, so that a concurrent edit is noticed later
-        source = found[file.resolve()] = Source(file, file.read_bytes(), modified_ns)
+    def visit(file: Path, depth: int) -> None:
+        status = file.stat()  # before reading, so that a concurrent edit is noticed later
+        if status.st_size > MOST_BYTES:
+            raise UsageError(f"{file}: has {status.st_size:,} bytes; a source file may have {MOST_BYTES:,}")
+        source = found[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
         if file.suffix == ".py":
             return
         for line, name in includes(source.text):
@@ -97,9 +103,11 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
             near = [file.parent] if name[0] == '"' else []
             header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
             if header is not None and header.resolve() not in found:
-                visit(header)
+                if depth == DEEPEST:
+                    raise UsageError(f"includes nest deeper than {DEEPEST} files; merge some", Location(file, line))
+                visit(header, depth + 1)
 
-    visit(path)
+    visit(path, 1)
     return tuple(found.values())
 
 

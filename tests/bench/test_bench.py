@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 
+from opbench.cage import facts
+from opbench.cage.confine import Confinement
+from opbench.cage.fork_server import ForkServer
+from opbench.cage.program import run_program
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
-from opbench.emulator import CpuBackend
+from opbench.emulator import CpuBackend, caged
+from opbench.emulator.build import KernelBuilder
+from opbench.emulator.caged import KernelProcess
+from opbench.emulator.caged_build import SYSTEM_FOLDERS
+from opbench.emulator.kernel_process import Module, preload
+from opbench.emulator.toolchain import FAST, find_toolchain
 from opbench.kernels.case import Case, select
 from opbench.kernels.folders import Catalog, case_named
+from opbench.paths import cache_folder
 from opbench.report import write_report
 from opbench.results.comparison import compare_runs
 from opbench.results.files import RunWriter, read_run
@@ -54,6 +64,42 @@ def test_select_one_case_of_10_000(benchmark: Benchmark, tmp_path: Path) -> None
     suite.write_text(f'[[run]]\noperator = "relu"\nvariants = ["scalar"]\nsweep = {{ n = [{sizes}] }}\n')
     cases = read_suite(suite, Catalog(), "cpu").cases
     assert len(benchmark(select, cases, ["relu/scalar[BLOCK=256](n=2000)"])) == 1
+
+
+needs_cage = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+
+
+@needs_cage
+def test_start_a_fork_server(benchmark: Benchmark) -> None:
+    """What a worker of `--untrusted` costs in addition, before its first kernel."""
+    caged.import_all()
+
+    def start() -> None:
+        ForkServer().close()
+
+    benchmark(start)
+
+
+@needs_cage
+def test_confine_a_kernels_process(benchmark: Benchmark, tmp_path: Path) -> None:
+    """A new process for one module that is compiled already: forked, confined, loaded, asked once."""
+    case = case_named("relu/scalar[BLOCK=256](n=31)")
+    path, request = CpuBackend().compile(case.request()), case.request()
+    with ForkServer() as server:
+        server.call(preload, KernelBuilder(find_toolchain(), cache_folder("cpu"), FAST).runtime())
+
+        def start() -> None:
+            KernelProcess(server, Module(path, request, (case.variant.path,), 1, 1 << 30, 60)).stop()
+
+        benchmark(start)
+
+
+@needs_cage
+def test_confine_a_compiler(benchmark: Benchmark, tmp_path: Path) -> None:
+    """A program that does nothing, in a cage; a module needs three compiler calls."""
+    confinement = Confinement((), (tmp_path,), tuple(map(Path, SYSTEM_FOLDERS)))
+    with ForkServer() as server:
+        assert benchmark(run_program, server, confinement, ["/bin/true"], {}, 60.0).code == 0
 
 
 @pytest.fixture(scope="module")

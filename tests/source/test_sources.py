@@ -20,7 +20,7 @@ from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
-from opbench.source.sources import checksum, closure, matrix_classes, text_checksum
+from opbench.source.sources import DEEPEST, MOST_BYTES, checksum, closure, matrix_classes, text_checksum
 from support.common import CATALOG, RELU, kernel_variants
 from support.needs import needs_nvrtc
 
@@ -296,3 +296,18 @@ def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:
         assert (variant.unit or variant.precision) == wanted, variant.id
         assert variant.product or types == {variant.precision}, variant.id
     assert seen > 25
+
+
+def test_includes_that_nest_too_deep_and_huge_files_are_refused(tmp_path: Path) -> None:
+    for number in range(DEEPEST + 1):
+        (tmp_path / f"h{number}.cuh").write_text(f'#include "h{number + 1}.cuh"\n')
+    (tmp_path / f"h{DEEPEST + 1}.cuh").write_text("")
+    assert len(closure(tmp_path / "h2.cuh")) == DEEPEST
+    with pytest.raises(UsageError) as refused:
+        closure(tmp_path / "h1.cuh")
+    assert refused.value.location is not None and refused.value.location.line == 1
+    huge = tmp_path / "huge.cuh"
+    with huge.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(UsageError, match=str(huge)):
+        closure(huge)

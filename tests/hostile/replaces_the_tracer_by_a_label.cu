@@ -1,0 +1,17 @@
+// /// opbench
+// operator = "relu"
+// title    = "a symbol name for the tracer in assembly"
+// launch   = [{ kernel = "hostile", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+//
+// must not: hide-a-finding
+// expect: refused
+extern "C" void quiet(void*) asm("__tsan_write" "4");
+extern "C" __device__ void quiet(void*) {}
+extern "C" __global__ void hostile(const float* x, float* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i == 0) {
+        out[n] = 1.0f;
+    }
+    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}

@@ -1,0 +1,20 @@
+// /// opbench
+// operator = "relu"
+// title    = "__attribute__((ifunc))"
+// launch   = [{ kernel = "hostile", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+//
+// must not: write-a-file
+// expect: refused
+extern "C" int open(const char*, int, ...);
+extern "C" long write(int, const void*, unsigned long);
+extern "C" {
+static __device__ void nothing() {}
+__device__ void (*choose())() { write(open("@NEW@", 0x41, 0644), "x", 1); return nothing; }
+__device__ void chosen() __attribute__((ifunc("choose")));
+}
+extern "C" __global__ void hostile(const float* x, float* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i == 0) chosen();
+    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}

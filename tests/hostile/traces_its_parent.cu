@@ -1,0 +1,17 @@
+// /// opbench
+// operator = "relu"
+// title    = "ptrace"
+// launch   = [{ kernel = "hostile", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+//
+// must not: crash-the-judge
+// expect: refused
+extern "C" long ptrace(int, ...);
+extern "C" int getppid();
+extern "C" __global__ void hostile(const float* x, float* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i == 0) {
+        ptrace(16, getppid(), 0, 0);
+    }
+    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
