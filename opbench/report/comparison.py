@@ -29,6 +29,27 @@ def summary(found: RunComparison) -> str:
     return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
 
 
+def answer(found: RunComparison) -> str:
+    """Return the result of a comparison as one sentence, with its worst case."""
+    if not found.cases:
+        return "The runs share no case that could be compared."
+    worst = found.cases[0]
+    count = found.counts[worst.change]
+    cases = f"{count} case{'s' if count > 1 else ''}"
+    match worst.change:
+        case Change.BROKEN:
+            return f"{cases} broke: right in the base run, not right in the new run. The first is `{worst.case}`."
+        case Change.SLOWER:
+            by = f" by {percent_change(worst.time.value)}" if worst.time else ""
+            return f"{cases} became slower. The worst is `{worst.case}`{by}."
+        case Change.UNDECIDED:
+            return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: measure longer."
+        case Change.MORE_TRAFFIC:
+            return f"{cases} moved more data. The worst is `{worst.case}`."
+    faster = found.counts.get(Change.FASTER, 0)
+    return "No case became slower" + (f"; {faster} became faster." if faster else ".")
+
+
 def method(found: RunComparison) -> str:
     """Explain in one sentence how verdicts are decided."""
     thresholds = sorted({case.threshold for case in found.cases if case.threshold is not None})
@@ -165,6 +186,7 @@ def to_page(found: RunComparison) -> str:
         comparison=found,
         loud=[row for row in rows if row[0].change not in QUIET],
         quiet=[row for row in rows if row[0].change in QUIET],
+        answer=answer(found),
         summary=summary(found),
         method=method(found),
         ratio_method=stats.RATIO_METHOD,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import UsageError
-from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
+from opbench.report.comparison import LONGEST, answer, interval_mark, lines, to_markdown, to_page
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import read_run
 from opbench.results.header import RecordedTiming
@@ -101,6 +101,17 @@ def test_lines_leave_out_what_needs_no_eye() -> None:
     )
     assert "relu/same" in "\n".join(line for line, _ in lines(found, everything=True))
     assert "only in NEW" in text
+
+
+def test_the_answer_names_the_worst_case_and_counts_its_kind() -> None:
+    found = compare_runs(*pair())
+    assert answer(found).startswith("1 case broke") and "`relu/breaks" in answer(found)
+    slower = [case for case in found.cases if case.change is not Change.BROKEN]
+    assert (
+        "`" + slower[0].case + "`" in answer(replace(found, cases=tuple(slower))) and slower[0].change is Change.SLOWER
+    )
+    calm = replace(found, cases=tuple(case for case in slower if case.change is Change.FASTER))
+    assert "`" not in answer(calm) and "1 became faster" in answer(calm)
 
 
 def test_markdown_for_a_comment() -> None:

@@ -70,10 +70,15 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
     numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
     return render_template(
         "network.html.j2",
-        title=phrases.headline_name(record),
+        title=phrases.short_name(record),
         facts=_header_facts(record),
-        headline=phrases.headline(record),
+        answer=phrases.answer(record),
+        next_steps=phrases.next_steps(record),
+        more_times=phrases.more_times(record),
+        memory_said=phrases.memory_sentences(record),
         notices=phrases.notices(record),
+        bars=phrases.bars_of(_everyone(record)),
+        bars_caption="GPU time, cold L2 (median). The factor is the speedup of opbench.",
         batch=batch(record),
         against=_comparison_rows(record),
         versions=_versions(record),
@@ -98,12 +103,19 @@ def _header_facts(record: Record) -> list[str]:
     version = f"opbench {record.opbench}" if record.opbench else ""
     commit = short_revision(record.revision)
     told = f"commit {commit}" if commit else ""
-    facts = ["network", f"backend {record.backend}", record.environment.place, record.started, version, told]
+    sizes = ", ".join(f"{key} {value}" for key, value in record.sizes.items() if key != "batch")
+    facts = ["network", sizes, f"backend {record.backend}", record.environment.place, record.started, version, told]
     return [fact for fact in facts if fact]
 
 
 def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
     """Return the row of opbench first, then each of PyTorch's ways, fastest first."""
+    own, *ordered = _everyone(record) or (None,)
+    return [_peer_row(peer, batch(record), own=peer is own) for peer in (own, *ordered) if peer]
+
+
+def _everyone(record: Record) -> list[phrases.PeerTime]:
+    """Return opbench first, then each of PyTorch's ways, fastest first; empty without a comparison."""
     total = record.total
     found = phrases.peers(record)
     if not found or not total:
@@ -113,7 +125,7 @@ def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
     peak = record.memory.peak_bytes
     own = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
     ordered = sorted(found, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
-    return [_peer_row(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
+    return [own, *ordered]
 
 
 def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:

@@ -18,6 +18,7 @@ from opbench.networks.records.network import (
     least_time,
     variant_of,
 )
+from opbench.records import JSON
 from opbench.report.run.sentences import code, count_noun, gpu_phrase, join_words
 from opbench.timing.measurement import Warn
 from opbench.timing.stats import Interval, Ratio, interval_ratio
@@ -26,6 +27,11 @@ MOST_OF_THE_TIME = 0.5
 """The slowest nodes that together take this share of the time are named as the most expensive."""
 NAMED = 5
 """Most wrongly recognised pictures that are named."""
+
+
+def short_name(record: Record) -> str:
+    """Return the name of a run without the network's sizes, such as "unet, batch 1, bf16"."""
+    return ", ".join(part for part in (record.network, f"batch {batch(record)}", record.precision) if part)
 
 
 def headline_name(record: Record) -> str:
@@ -139,6 +145,58 @@ def headline(record: Record) -> list[str]:
     return [sentence for sentence in told if sentence]
 
 
+def answer(record: Record) -> list[str]:
+    """Return the answer of a run for the head of its page: what is wrong or how fast it is, then what was checked."""
+    correct = [said for said in (_correctness_sentence(record), _recognition_sentence(record)) if said]
+    best, total = fastest(peers(record)), record.total
+    speed = [said for said in (_time_sentence(record),) if said]
+    if best and total:
+        said = speedup(best)
+        speed = [f"{_work_text(record)} takes {units.time(total.median_s)}. {said[:1].upper()}{said[1:]}."]
+    return [*speed, *correct] if is_right(record) else [*correct, *speed]
+
+
+def next_steps(record: Record) -> list[str]:
+    """Return what to look at or to do next, in sentences."""
+    told = (_limits_sentence(record), _unmeasured_sentence(record), _not_compared(record))
+    return [sentence for sentence in told if sentence]
+
+
+def more_times(record: Record) -> list[str]:
+    """Return the times that `answer` does not state, in sentences."""
+    times = [_time_sentence(record)] if _speedup_sentence(record) else []
+    return [sentence for sentence in (*times, _host_sentence(record)) if sentence]
+
+
+def bars_of(everyone: Sequence[PeerTime]) -> list[dict[str, JSON]]:
+    """Return a bar for opbench and for each of PyTorch's ways that was timed with the same clock; none without a way.
+
+    The first of `everyone` is opbench. The longest bar is 100 % wide.
+    """
+    timed = [
+        (peer, peer.measured.median_s) for peer in everyone if peer.measured and (peer.ratio or peer is everyone[0])
+    ]
+    if len(timed) < 2:
+        return []
+    longest = max(time_s for _, time_s in timed)
+    return [
+        {
+            "own": peer is everyone[0],
+            "name": peer.name,
+            "time": units.time(time_s),
+            "width": f"{100 * time_s / longest:.1f}",
+            "note": units.ratio(peer.ratio.value) if peer.ratio else "",
+        }
+        for peer, time_s in timed
+    ]
+
+
+def memory_sentences(record: Record) -> list[str]:
+    """Return the memory of a run next to that of PyTorch, in sentences."""
+    said = _memory_sentence(record)
+    return [said] if said else []
+
+
 def _time_sentence(record: Record) -> str:
     total = record.total
     if not total and record.backend != "cpu":
@@ -152,8 +210,12 @@ def _time_sentence(record: Record) -> str:
     options = record.options
     how = "as one CUDA graph" if options.graph else "launched node by node"
     branches = ", parallel branches on streams of their own" if options.parallel else ""
-    what = "One image" if images == 1 else f"A batch of {images} images"
-    return f"{what} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total.mode} start."
+    return f"{_work_text(record)} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total.mode} start."
+
+
+def _work_text(record: Record) -> str:
+    images = batch(record)
+    return "One image" if images == 1 else f"A batch of {images} images"
 
 
 def _prediction_sentence(record: Record) -> str:
@@ -222,7 +284,8 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
     if not guessed:
         return ""
     which = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
-    return f"{which} chosen without measurements: `--tune` measures what could serve, `--results DIR` takes a run's."
+    how = "`--tune` measures the candidates, `--results DIR` uses the times of a run"
+    return f"{which} chosen without measurements: {how}."
 
 
 def _limits_sentence(record: Record) -> str:

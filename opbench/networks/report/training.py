@@ -16,7 +16,7 @@ from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 from opbench.networks.report.phrases import unmeasured_hint
-from opbench.networks.report.training_comparison import opbench_state, peer_rows, peer_text
+from opbench.networks.report.training_comparison import opbench_state, peer_bars, peer_rows, peer_text, speed_text
 from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_text, exchange_totals, over_ranks, pictures
 from opbench.paths import write_atomically
@@ -108,6 +108,8 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         title=f"{record.network} trained on {Path(record.data.name).name}",
         facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *told],
         headline=headline(record),
+        speed=speed_text(record),
+        bars=peer_bars(record),
         notes=record.told,
         chart=drawn["loss"],
         step=drawn.get("step"),
