@@ -117,81 +117,49 @@ OPB_INSTRUCTION void red_global_add_v2_f32(unsigned long long to, float a, float
 OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float b, float c, float d) {
   add_atomically(to, a), add_atomically(to + 4, b), add_atomically(to + 8, c), add_atomically(to + 12, d);
 }
-#define OPB_ATOM(NAME, TYPE, POINTER, WORD, AFTER)                                                            \
+// Each of these defines an instruction in global and in shared memory; `red` returns nothing.
+#define OPB_ATOM_IN(NAME, TYPE, POINTER, WORD, AFTER)                                                         \
   template <class Result>                                                                                     \
   OPB_INSTRUCTION void NAME(Result&& result, unsigned long long to, TYPE value) {                             \
     result = update_atomically<TYPE>(address(POINTER(to)), WORD, [=](TYPE old) -> TYPE { return AFTER; });    \
   }
-#define OPB_RED(NAME, TYPE, POINTER, WORD, AFTER)                                                    \
+#define OPB_RED_IN(NAME, TYPE, POINTER, WORD, AFTER)                                                 \
   OPB_INSTRUCTION void NAME(unsigned long long to, TYPE value) {                                     \
     update_atomically<TYPE>(address(POINTER(to)), WORD, [=](TYPE old) -> TYPE { return AFTER; });    \
   }
-#define OPB_SWAP(NAME, TYPE, POINTER)                                                                         \
+#define OPB_SWAP_IN(NAME, TYPE, POINTER)                                                                      \
   template <class Result>                                                                                     \
   OPB_INSTRUCTION void NAME(Result&& result, unsigned long long to, TYPE compare, TYPE value) {               \
     result = update_atomically<TYPE>(address(POINTER(to)), 0,                                                 \
                                      [=](TYPE old) -> TYPE { return old == compare ? value : old; });         \
   }
-OPB_ATOM(atom_global_add_u32, unsigned, (void*), OPB_COUNTS, old + value)
-OPB_ATOM(atom_global_add_s32, int, (void*), OPB_COUNTS, old + value)
-OPB_ATOM(atom_global_add_u64, unsigned long long, (void*), OPB_COUNTS, old + value)
-OPB_ATOM(atom_global_add_f32, float, (void*), OPB_COUNTS, old + value)
-OPB_ATOM(atom_global_exch_b32, unsigned, (void*), 0, value)
-OPB_ATOM(atom_global_exch_b64, unsigned long long, (void*), 0, value)
-OPB_ATOM(atom_global_min_u32, unsigned, (void*), 0, value < old ? value : old)
-OPB_ATOM(atom_global_min_s32, int, (void*), 0, value < old ? value : old)
-OPB_ATOM(atom_global_max_u32, unsigned, (void*), 0, value > old ? value : old)
-OPB_ATOM(atom_global_max_s32, int, (void*), 0, value > old ? value : old)
-OPB_ATOM(atom_global_and_b32, unsigned, (void*), 0, old & value)
-OPB_ATOM(atom_global_or_b32, unsigned, (void*), 0, old | value)
-OPB_ATOM(atom_global_xor_b32, unsigned, (void*), 0, old ^ value)
-OPB_ATOM(atom_global_inc_u32, unsigned, (void*), OPB_COUNTS, old >= value ? 0u : old + 1)
-OPB_ATOM(atom_global_dec_u32, unsigned, (void*), OPB_COUNTS, old == 0 || old > value ? value : old - 1)
-OPB_RED(red_global_add_u32, unsigned, (void*), OPB_COUNTS, old + value)
-OPB_RED(red_global_add_s32, int, (void*), OPB_COUNTS, old + value)
-OPB_RED(red_global_add_u64, unsigned long long, (void*), OPB_COUNTS, old + value)
-OPB_RED(red_global_add_f32, float, (void*), OPB_COUNTS, old + value)
-OPB_RED(red_global_min_u32, unsigned, (void*), 0, value < old ? value : old)
-OPB_RED(red_global_min_s32, int, (void*), 0, value < old ? value : old)
-OPB_RED(red_global_max_u32, unsigned, (void*), 0, value > old ? value : old)
-OPB_RED(red_global_max_s32, int, (void*), 0, value > old ? value : old)
-OPB_RED(red_global_and_b32, unsigned, (void*), 0, old & value)
-OPB_RED(red_global_or_b32, unsigned, (void*), 0, old | value)
-OPB_RED(red_global_xor_b32, unsigned, (void*), 0, old ^ value)
-OPB_RED(red_global_inc_u32, unsigned, (void*), OPB_COUNTS, old >= value ? 0u : old + 1)
-OPB_RED(red_global_dec_u32, unsigned, (void*), OPB_COUNTS, old == 0 || old > value ? value : old - 1)
-OPB_ATOM(atom_shared_add_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_ATOM(atom_shared_add_s32, int, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_ATOM(atom_shared_add_u64, unsigned long long, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_ATOM(atom_shared_add_f32, float, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_ATOM(atom_shared_exch_b32, unsigned, ::opb_ptx::shared_pointer, 0, value)
-OPB_ATOM(atom_shared_exch_b64, unsigned long long, ::opb_ptx::shared_pointer, 0, value)
-OPB_ATOM(atom_shared_min_u32, unsigned, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
-OPB_ATOM(atom_shared_min_s32, int, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
-OPB_ATOM(atom_shared_max_u32, unsigned, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
-OPB_ATOM(atom_shared_max_s32, int, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
-OPB_ATOM(atom_shared_and_b32, unsigned, ::opb_ptx::shared_pointer, 0, old & value)
-OPB_ATOM(atom_shared_or_b32, unsigned, ::opb_ptx::shared_pointer, 0, old | value)
-OPB_ATOM(atom_shared_xor_b32, unsigned, ::opb_ptx::shared_pointer, 0, old ^ value)
-OPB_ATOM(atom_shared_inc_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old >= value ? 0u : old + 1)
-OPB_ATOM(atom_shared_dec_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old == 0 || old > value ? value : old - 1)
-OPB_RED(red_shared_add_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_RED(red_shared_add_s32, int, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_RED(red_shared_add_u64, unsigned long long, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_RED(red_shared_add_f32, float, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
-OPB_RED(red_shared_min_u32, unsigned, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
-OPB_RED(red_shared_min_s32, int, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
-OPB_RED(red_shared_max_u32, unsigned, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
-OPB_RED(red_shared_max_s32, int, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
-OPB_RED(red_shared_and_b32, unsigned, ::opb_ptx::shared_pointer, 0, old & value)
-OPB_RED(red_shared_or_b32, unsigned, ::opb_ptx::shared_pointer, 0, old | value)
-OPB_RED(red_shared_xor_b32, unsigned, ::opb_ptx::shared_pointer, 0, old ^ value)
-OPB_RED(red_shared_inc_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old >= value ? 0u : old + 1)
-OPB_RED(red_shared_dec_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old == 0 || old > value ? value : old - 1)
-OPB_SWAP(atom_global_cas_b32, unsigned, (void*))
-OPB_SWAP(atom_global_cas_b64, unsigned long long, (void*))
-OPB_SWAP(atom_shared_cas_b32, unsigned, ::opb_ptx::shared_pointer)
-OPB_SWAP(atom_shared_cas_b64, unsigned long long, ::opb_ptx::shared_pointer)
+#define OPB_ATOM(NAME, TYPE, WORD, AFTER)                         \
+  OPB_ATOM_IN(atom_global_##NAME, TYPE, (void*), WORD, AFTER)     \
+  OPB_ATOM_IN(atom_shared_##NAME, TYPE, ::opb_ptx::shared_pointer, WORD, AFTER)
+#define OPB_ATOM_AND_RED(NAME, TYPE, WORD, AFTER)                 \
+  OPB_ATOM(NAME, TYPE, WORD, AFTER)                               \
+  OPB_RED_IN(red_global_##NAME, TYPE, (void*), WORD, AFTER)       \
+  OPB_RED_IN(red_shared_##NAME, TYPE, ::opb_ptx::shared_pointer, WORD, AFTER)
+#define OPB_SWAP(NAME, TYPE)                                      \
+  OPB_SWAP_IN(atom_global_##NAME, TYPE, (void*))                  \
+  OPB_SWAP_IN(atom_shared_##NAME, TYPE, ::opb_ptx::shared_pointer)
+OPB_ATOM_AND_RED(add_u32, unsigned, OPB_COUNTS, old + value)
+OPB_ATOM_AND_RED(add_s32, int, OPB_COUNTS, old + value)
+OPB_ATOM_AND_RED(add_u64, unsigned long long, OPB_COUNTS, old + value)
+OPB_ATOM_AND_RED(add_f32, float, OPB_COUNTS, old + value)
+OPB_ATOM_AND_RED(min_u32, unsigned, 0, value < old ? value : old)
+OPB_ATOM_AND_RED(min_s32, int, 0, value < old ? value : old)
+OPB_ATOM_AND_RED(max_u32, unsigned, 0, value > old ? value : old)
+OPB_ATOM_AND_RED(max_s32, int, 0, value > old ? value : old)
+OPB_ATOM_AND_RED(and_b32, unsigned, 0, old & value)
+OPB_ATOM_AND_RED(or_b32, unsigned, 0, old | value)
+OPB_ATOM_AND_RED(xor_b32, unsigned, 0, old ^ value)
+OPB_ATOM_AND_RED(inc_u32, unsigned, OPB_COUNTS, old >= value ? 0u : old + 1)
+OPB_ATOM_AND_RED(dec_u32, unsigned, OPB_COUNTS, old == 0 || old > value ? value : old - 1)
+OPB_ATOM(exch_b32, unsigned, 0, value)
+OPB_ATOM(exch_b64, unsigned long long, 0, value)
+OPB_SWAP(cas_b32, unsigned)
+OPB_SWAP(cas_b64, unsigned long long)
 template <class T>
 OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, unsigned long long pointer) {
   offset = (T)__cvta_generic_to_shared((const void*)pointer);
@@ -235,26 +203,19 @@ OPB_INSTRUCTION void cp_async_wait_all() {
 OPB_CONVERGENT OPB_INSTRUCTION void bar_warp_sync(unsigned mask, OPB_PTX_SITE) { __syncwarp(mask, file, line); }
 #define OPB_FENCE(NAME, WORD) \
   OPB_INSTRUCTION void NAME() { opb_fence(WORD); }
+#define OPB_FENCES(NAME, WORD)                      \
+  OPB_FENCE(NAME##_gpu, WORD)                       \
+  OPB_FENCE(NAME##_sys, WORD)                       \
+  OPB_FENCE(NAME##_cluster, WORD | OPB_CLUSTER_SCOPE) \
+  OPB_FENCE(NAME##_cta, WORD | OPB_BLOCK_SCOPE)
 constexpr unsigned opb_both_sides = OPB_ACQUIRES | OPB_RELEASES;
 OPB_FENCE(membar_gl, opb_both_sides)
 OPB_FENCE(membar_sys, opb_both_sides)
 OPB_FENCE(membar_cta, opb_both_sides | OPB_BLOCK_SCOPE)
-OPB_FENCE(fence_acq_rel_gpu, opb_both_sides)
-OPB_FENCE(fence_acq_rel_sys, opb_both_sides)
-OPB_FENCE(fence_acq_rel_cluster, opb_both_sides | OPB_CLUSTER_SCOPE)
-OPB_FENCE(fence_acq_rel_cta, opb_both_sides | OPB_BLOCK_SCOPE)
-OPB_FENCE(fence_sc_gpu, opb_both_sides)
-OPB_FENCE(fence_sc_sys, opb_both_sides)
-OPB_FENCE(fence_sc_cluster, opb_both_sides | OPB_CLUSTER_SCOPE)
-OPB_FENCE(fence_sc_cta, opb_both_sides | OPB_BLOCK_SCOPE)
-OPB_FENCE(fence_acquire_gpu, OPB_ACQUIRES)
-OPB_FENCE(fence_acquire_sys, OPB_ACQUIRES)
-OPB_FENCE(fence_acquire_cluster, OPB_ACQUIRES | OPB_CLUSTER_SCOPE)
-OPB_FENCE(fence_acquire_cta, OPB_ACQUIRES | OPB_BLOCK_SCOPE)
-OPB_FENCE(fence_release_gpu, OPB_RELEASES)
-OPB_FENCE(fence_release_sys, OPB_RELEASES)
-OPB_FENCE(fence_release_cluster, OPB_RELEASES | OPB_CLUSTER_SCOPE)
-OPB_FENCE(fence_release_cta, OPB_RELEASES | OPB_BLOCK_SCOPE)
+OPB_FENCES(fence_acq_rel, opb_both_sides)
+OPB_FENCES(fence_sc, opb_both_sides)
+OPB_FENCES(fence_acquire, OPB_ACQUIRES)
+OPB_FENCES(fence_release, OPB_RELEASES)
 OPB_INSTRUCTION void trap(OPB_PTX_SITE) { opb_trap("trap", file, line); }
 OPB_INSTRUCTION void nanosleep_u32(unsigned) { opb_yield(); }
 
