@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from opbench.errors import UsageError
+from opbench.errors import UsageError, unknown
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
@@ -35,13 +35,21 @@ def from_json(kind: type[T], value: object) -> T:
         raise ValueError(_refusal(kind, value, str(error))) from None
 
 
+def with_new_keys(value: Any, **names: str) -> Any:
+    """Return an object whose old keys have their new names, `new = old`; any other value as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    new_names = {old: new for new, old in names.items()}
+    return {new_names.get(key, key): of for key, of in value.items()}
+
+
 def read_json(path: Path, remedy: str) -> Any:
     """Return the JSON value of a file; raises UsageError, ending with `remedy`, if the file is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {remedy}") from None
-    except ValueError as error:  # no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested too deep
         raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
 
 
@@ -58,7 +66,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_record(
     kind: type[T],
     path: Path,
-    version: int,
+    version: int | str,
     remedy: str,
     *,
     key: str = "format",
@@ -113,6 +121,9 @@ def _refusal(kind: Any, value: Any, message: str) -> str:
     place = place.lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
         return f"{place}.{missing[1]} is missing".lstrip(".")
+    if extra := re.fullmatch(r"Object contains unknown field `(.*)`", text):
+        known = [name for option in _options(kind) for name in getattr(option, "__struct_fields__", ())]
+        return str(unknown("key", extra[1], known, where=place))
     if not text.startswith(("Expected `", "Invalid enum value")):
         return f"{place}: {text}" if place else text  # what a dataclass itself refuses
     shown = repr(value)
@@ -128,7 +139,7 @@ def _options(kind: Any) -> tuple[Any, ...]:
 def _part(kind: Any, field: str) -> Any:
     """Return the type of a field of a dataclass, or of the items of a collection."""
     for option in _options(kind):
-        if field and is_dataclass(option):
+        if field and (is_dataclass(option) or hasattr(option, "__struct_fields__")):
             return get_type_hints(option)[field]
         if not field and (inner := [of for of in get_args(option) if of is not Ellipsis]):
             return inner[-1]
