@@ -16,7 +16,7 @@ from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import align_columns
 from opbench.report.template import render_template
-from opbench.results.selftest import FORMAT, Part, Selftest
+from opbench.results.selftest import AS_COMPARE, FORMAT, ORDERS, Part, Selftest, alike_key
 from opbench.timing import stats
 
 FILE = "selftest.json"
@@ -138,13 +138,10 @@ def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
     """Return, by label and slow-down, how many pairs were called different and how many there were."""
     figures: dict[str, Mapping[str, Any]] = {part.name: part.figures for part in outcome.parts}
     lines: dict[str, dict[float, tuple[int, int]]] = {}
-    for label, found in figures.get("aa", {}).items():
-        if label.endswith("as opbench compare"):
-            total = found["all"]
-            lines.setdefault(f"same kernel, {label.partition(',')[0]}", {})[0.0] = (
-                total["faster"] + total["slower"],
-                total["pairs"],
-            )
+    for order in ORDERS:
+        if tallies := figures.get("aa", {}).get(alike_key(order, AS_COMPARE)):
+            total = tallies["all"]
+            lines[f"same kernel, {order}"] = {0.0: (total["faster"] + total["slower"], total["pairs"])}
     for found in figures.get("slowdown", {}).values():
         label = f"{found['samples']} samples each" if found["samples"] else "default stop rule"
         usual = found["usual"]

@@ -67,6 +67,17 @@ class Part:
         self.tables.append(Table(caption, tuple(head), tuple(tuple(row) for row in rows)))
 
 
+ORDERS = ("interleaved", "one after the other")
+"""How the pairs of one kernel are measured."""
+AS_COMPARE, BY_INTERVAL = "as opbench compare", "interval alone"
+"""The rules by which pairs of one kernel are judged: with the default threshold, and without one."""
+
+
+def alike_key(order: str, rule: str) -> str:
+    """Return the key of the figures of one kernel's pairs: one of `ORDERS` and a rule."""
+    return f"{order}, {rule}"
+
+
 @dataclass
 class Selftest:
     """All parts that ran, and the machine."""

@@ -13,7 +13,7 @@ from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
 from opbench.results.header import RecordedTiming, RunHeader
 from opbench.results.result import Result
-from opbench.results.selftest import Part
+from opbench.results.selftest import AS_COMPARE, BY_INTERVAL, ORDERS, Part, alike_key
 from opbench.selftest.device import (
     SelftestClock,
     SelftestDevice,
@@ -36,7 +36,7 @@ LENGTH_S = 100e-6
 SAMPLE_BUDGETS = (10, 20, 40, 80)
 SHARP = 0.005
 """A threshold below the default, for smaller changes."""
-RULES = ((None, "as opbench compare"), (0.0, "interval alone"))
+RULES = ((None, AS_COMPARE), (0.0, BY_INTERVAL))
 """Thresholds (None for the default) by which pairs of one kernel are judged, with their names."""
 
 
@@ -145,7 +145,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         rounds += 1
     environment = device.environment()
     rows: list[tuple[str, ...]] = []
-    for together, label in ((True, "interleaved"), (False, "one after the other")):
+    for together, label in zip((True, False), ORDERS, strict=True):
         for threshold, rule in RULES:
             tallies = {
                 name: Tally.of(verdicts(measured[name, together], options, environment, threshold=threshold))
@@ -153,7 +153,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
             }
             total = Tally(*(sum(getattr(t, key) for t in tallies.values()) for key in Tally.__annotations__))
             rows += [_alike_row(name, label, rule, tally) for name, tally in (*tallies.items(), ("all", total))]
-            part.figures[f"{label}, {rule}"] = {name: asdict(t) for name, t in (*tallies.items(), ("all", total))}
+            part.figures[alike_key(label, rule)] = {name: asdict(t) for name, t in (*tallies.items(), ("all", total))}
             if together and threshold is None:
                 share = total.different / total.pairs
                 part.claim(
@@ -174,7 +174,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 
 def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...]:
     # Without a threshold no interval lies within it, so all other pairs are undecided.
-    undecided = str(tally.undecided) if rule == RULES[0][1] else "–"
+    undecided = str(tally.undecided) if rule == AS_COMPARE else "–"
     return (name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), undecided)
 
 
