@@ -35,7 +35,6 @@ class HostLaunch:
     kernel: str
     template: str
     """Its template arguments as written, with their brackets; empty without."""
-    line: int
     configuration: tuple[tuple[Token, ...], ...]
     arguments: tuple[tuple[Token, ...], ...]
     known: Mapping[str, Sequence[Token]]
@@ -62,6 +61,16 @@ class Parameter:
     def views(self) -> str:
         """ "textures" or "surfaces" of an object by which memory is seen; "" of all else."""
         return "textures" if OBJECTS[0] in self.type else "surfaces" if OBJECTS[1] in self.type else ""
+
+
+QUALIFIERS = frozenset(
+    ("const", "volatile", "static", "struct", "__restrict__", "__restrict", "restrict", "*", "&", "[", "]", "std", "::")
+)
+
+
+def plain_type(written: str) -> str:
+    """A type without qualifiers and without what makes it a pointer or a reference."""
+    return " ".join(word for word in written.split() if word not in QUALIFIERS)
 
 
 def parameter_of(found: Sequence[Token]) -> Parameter:
@@ -119,7 +128,7 @@ def launches_of(
             sizes = tuple(
                 p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
             )
-            found += launches_in(one.tokens, constants, text, max(0, one.body), sizes, one.line)
+            found += launches_in(one.tokens, constants, text, max(0, one.body), sizes)
     return found
 
 
@@ -129,7 +138,6 @@ def launches_in(
     text: str,
     body: int = 0,
     sizes: tuple[str, ...] = (),
-    line: int = 0,
 ) -> list[HostLaunch]:
     """Every launch of a function whose statements begin at `body`, in order."""
     found = []
@@ -146,7 +154,6 @@ def launches_in(
                 HostLaunch(
                     name,
                     template,
-                    line,
                     tuple(tuple(part) for part in configuration),
                     tuple(tuple(part) for part in arguments),
                     {**defined, **definitions(before)},

@@ -15,6 +15,7 @@ from opbench.adopting.host_launches import (
     number_of,
     options_in,
     parameter_of,
+    plain_type,
 )
 from opbench.adopting.host_turns import first_cases, with_pointers_followed, written_out
 from opbench.source.c_expression import SIZES, Unreadable, convert, tokens_of
@@ -379,7 +380,7 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
             elements |= _pointed((Token("mark", ";", 0), *one.tokens))
     for parameter in program.parameters:
         if parameter.is_pointer:
-            found[parameter.name] = HostBuffer(parameter.name, _element(parameter.type), filled="unknown")
+            found[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
     for index, token in enumerate(code[:-1]):
         after = code[index + 1].text
         if token.text in ALLOCATES and after in ("(", "<"):
@@ -483,28 +484,9 @@ def _pointed(code: Sequence[Token]) -> dict[str, str]:
         opens = before < 0 or code[before].text in (";", "{", "}", "(", ",", ">")
         follows = code[index + 2].text if index + 2 < len(code) else ";"
         if words and opens and follows in (";", ",", "=", ")", "["):
-            found.setdefault(code[index + 1].text, _element(" ".join(words)))
+            found.setdefault(code[index + 1].text, plain_type(" ".join(words)))
         elif not words and before >= 0 and code[before].text == "," and follows in (";", ",", "="):
             previous = next((n for n in (t.text for t in reversed(code[:before])) if n in found), "")
             if previous:
                 found.setdefault(code[index + 1].text, found[previous])
     return found
-
-
-def _element(written: str) -> str:
-    """The type that a pointer's declaration points to."""
-    dropped = (
-        "const",
-        "volatile",
-        "__restrict__",
-        "*",
-        "static",
-        "struct",
-        "__restrict",
-        "restrict",
-        "[",
-        "]",
-        "std",
-        "::",
-    )
-    return " ".join(word for word in written.split() if word not in dropped)

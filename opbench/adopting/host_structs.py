@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of
+from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of, plain_type
 from opbench.kernels.pointer_types import C_TYPES
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
@@ -47,7 +47,7 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
         first, *more = split(declared, ",")
         texts = [token.text for token in declared]
         field = parameter_of(first)
-        if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or _plain_type(field.type) in C_TYPES):
+        if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or plain_type(field.type) in C_TYPES):
             return " ".join(texts)
         found.append(field)
         for other in map(parameter_of, more):
@@ -63,15 +63,11 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
             continue
         end, widest = 0, 1
         for one in fields:
-            size = 8 if one.is_pointer else ELEMENT_BYTES[C_TYPES[_plain_type(one.type)]]
+            size = 8 if one.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(one.type)]]
             end += -end % size + size
             widest = max(widest, size)
         found[name] = end + -end % widest
     return found
-
-
-def _plain_type(written: str) -> str:
-    return " ".join(word for word in written.split() if word not in ("const", "volatile"))
 
 
 def grouped(
@@ -82,7 +78,7 @@ def grouped(
     found = []
     for index, parameter in enumerate(parameters):
         argument = given[index] if index < len(given) else ()
-        fields = structs.get(_plain_type(parameter.type).removeprefix("struct "))
+        fields = structs.get(plain_type(parameter.type))
         if fields is None or parameter.is_pointer:
             found.append(GivenParameter(parameter, ((parameter, argument),)))
         elif isinstance(fields, str):
@@ -112,7 +108,7 @@ def _values(
 
 def typed(text: str, written: str) -> str:
     """A field's value in the width that C gives it: what stands alone is an `int` or a `float`."""
-    kind = C_TYPES.get(_plain_type(written), "i32")
+    kind = C_TYPES.get(plain_type(written), "i32")
     if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):
         return text
     return f"{{ {kind} = {text} }}"

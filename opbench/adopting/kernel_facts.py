@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from opbench.adopting.host_launches import Parameter, definitions
+from opbench.adopting.host_launches import Parameter, definitions, plain_type
 from opbench.adopting.stores import ATOMIC, COMPOUND, loads, read_before_stored, statements, stored_index, stores
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing
@@ -86,16 +86,11 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         formula,
         moved,
         *_indices(body, pointers, index_values),
-        {one.name: _element_type(one.type) for one in parameters if one.is_pointer},
+        {one.name: plain_type(one.type) for one in parameters if one.is_pointer},
         loaded_at,
         names & frozenset(factors),
         frozenset(token.text for token in body if token.kind == "number"),
     )
-
-
-def _element_type(written: str) -> str:
-    dropped = {"const", "volatile", "__restrict__", "__restrict", "restrict", "*", "[", "]"}
-    return " ".join(word for word in written.split() if word not in dropped)
 
 
 def _index_values(body: Sequence[Token]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench.adopting.file_facts import FileFacts, KernelRead
-from opbench.adopting.host_launches import Parameter, number_of, parameter_of
+from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_type
 from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, plain_name, product, program_of
 from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.matching import NO_NUMBER
@@ -368,7 +368,7 @@ class _Writer:
             )
         if parameter.is_pointer:
             return self._pointer(read, parameter, given)
-        kind = C_TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "i32")
+        kind = C_TYPES.get(plain_type(parameter.type), "i32")
         words = [token.text for token in given]
         if words in (["true"], ["false"]):
             return "", words[0]
