@@ -16,7 +16,7 @@ from opbench.adopting.memory_plan import MemoryPlans
 from opbench.checking import backends
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of
-from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import CASE_NAME, Case, select
 from opbench.kernels.folders import Catalog
@@ -106,7 +106,7 @@ def run(
         # This process waits while workers measure. Import the report's modules, which take seconds, during that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Peaks]:
         from opbench.running.probes import ceilings_for_run
 
         return ceilings_for_run(folder, tell, devices)

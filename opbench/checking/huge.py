@@ -140,22 +140,22 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
             skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
         if not values.count or (values.mismatch and unfinished):
             return _limit_claim(verdict, "no block came to its end in time")
-        said = f"a sample of blocks, {values.count} elements judged"
+        sample = f"a sample of blocks, {values.count} elements judged"
         return replace(
             verdict,
             right=not values.mismatch,
             reason=values.mismatch,
             worst_error=values.error,
             allowed_error=values.allowed,
-            integers=said,
+            integers=sample,
         )
     finally:
         backend.free(buffers)
 
 
 def _limit_claim(verdict: Verdict, why: Slices | str) -> Verdict:
-    said = f"a sample of blocks, for where they reach only: {why}"
-    return replace(verdict, integers=said) if verdict.right else verdict
+    sample = f"a sample of blocks, for where they reach only: {why}"
+    return replace(verdict, integers=sample) if verdict.right else verdict
 
 
 def _run(

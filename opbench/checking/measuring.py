@@ -82,7 +82,7 @@ class TimedCases:
         own = [launch for turns in self.case_launches.values() for launch in turns.launches.values()]
         return [*own, *self.rotation.launches.values()]
 
-    def described(self, name: str, measurement: Measurement) -> Measurement:
+    def with_actual_mode(self, name: str, measurement: Measurement) -> Measurement:
         """Return a measurement with its actual mode, and with a warning if contents are missing."""
         few = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
         warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
@@ -140,7 +140,7 @@ def _without_faults(
 ) -> MeasureResult:
     """Return the measurements of cases without a fault, and the faults of the others."""
     invalid = timing.invalid | timing.late_refusals()
-    kept = {name: timing.described(name, m) for name, m in measured.items() if name not in invalid}
+    kept = {name: timing.with_actual_mode(name, m) for name, m in measured.items() if name not in invalid}
     wrong = {**timing.faults, **findings}
     if check_again:
         left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from opbench.adopting.memory_plan import MemoryPlan
-    from opbench.gpu.limits.ceilings import Ceilings
+    from opbench.gpu.limits.ceilings import Peaks
     from opbench.gpu.limits.occupancy import DeviceLimits
     from opbench.insight.summary import TrafficSummary
     from opbench.kernels.folders import Catalog
@@ -148,7 +148,7 @@ def _explain_all(
 
 
 def _explain(
-    case: Case, gpu: str, ceilings: Ceilings, limits: DeviceLimits | None, catalog: Catalog, run_folder: Path | None
+    case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog, run_folder: Path | None
 ) -> Explained:
     from opbench.checking.checking import trace_case
     from opbench.gpu.compile.resources import Resources, resources_of
@@ -173,7 +173,7 @@ def _explain(
 
 
 def _explain_launches(
-    plan: MemoryPlan, ceilings: Ceilings, limits: DeviceLimits | None, note: Callable[[str], None]
+    plan: MemoryPlan, ceilings: Peaks, limits: DeviceLimits | None, note: Callable[[str], None]
 ) -> Explained:
     """Explain a file's own launches: no operator says what they must move."""
     from opbench.checking.checking import SEED

@@ -70,7 +70,7 @@ def train_command(
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
     with messages_on_stderr() as (tell, progress):
         record = api.train(graph, data, options, tell=tell, progress=progress)
-    for line in record.told:
+    for line in record.notes:
         click.echo(f"note: {line}", err=True)
     click.echo(f"report: {folder / PAGE}", err=True)
     code = 0 if record.comparison is None or record.comparison.first_step.right else 1

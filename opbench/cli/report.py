@@ -168,7 +168,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     networks = [folder for run in runs for folder in network_folders(run)]
     tables = network_tables(root, networks)
     found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
-    for path, why in found.kept.items():
+    for path, why in found.refusals.items():
         click.echo(f"left {path.relative_to(root)}: {why}", err=True)
     for path, text in found.stale.items():
         if write:
@@ -179,15 +179,15 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
             diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, name, n=1)
             click.echo("".join(diff), nl=False)
         click.echo(f"{'wrote' if write else 'stale'} {path.relative_to(root)}", err=True)
-    if not found.stale and not found.kept:
+    if not found.stale and not found.refusals:
         click.echo("in step: nothing to write", err=True)
     elif not write and found.stale:
         click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
     if as_json:
-        left = {path.relative_to(root).as_posix(): why for path, why in found.kept.items()}
+        left = {path.relative_to(root).as_posix(): why for path, why in found.refusals.items()}
         stale = [path.relative_to(root).as_posix() for path in found.stale]
         click.echo(json.dumps({"stale": stale, "written": write, "left": left}, indent=1))
-    if only_check and (found.stale or found.kept):
+    if only_check and (found.stale or found.refusals):
         click.get_current_context().exit(1)
 
 

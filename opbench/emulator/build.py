@@ -297,10 +297,10 @@ class KernelBuilder:
         final = self.folder / f"runtime-{self._key('')}.so"
         flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
         flags += QUICK if self.toolchain.family == "gcc" else ()
-        if said := self._call_once(final, [*flags, str(RUNTIME)]):
+        if message := self._call_once(final, [*flags, str(RUNTIME)]):
             raise EnvironmentFault(
                 f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
-                f"OPBENCH_CXX names another compiler\n{shortened(said)}"
+                f"OPBENCH_CXX names another compiler\n{shortened(message)}"
             )
         return final
 
@@ -345,7 +345,9 @@ class KernelBuilder:
                 unit = folder / "unit.cpp"
             unit.write_text(text)
             language = self.toolchain.preprocessed_language()
-            said = self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
+            compiler_output = self._run(
+                [*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request
+            )
             self._require_allowed(compiled, request)
             if self.build.traced:
                 elf.widen_arrays(compiled)
@@ -357,7 +359,7 @@ class KernelBuilder:
             link = (*self.toolchain.link_flags(self.build), *needed)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
             write_atomically(constants_of(final), json.dumps(constant_variables(text)).encode())
-            if compiler_warnings := UNINITIALISED_WARNING.findall(said):
+            if compiler_warnings := UNINITIALISED_WARNING.findall(compiler_output):
                 write_atomically(warnings_of(final), json.dumps(compiler_warnings).encode())
             publish(made, final)
 

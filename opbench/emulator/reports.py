@@ -157,9 +157,9 @@ def _divergent_barrier(event: Event) -> Account:
 
 
 def _warp_mask(event: Event) -> Account:
-    report, told = event.report, _text(event)
+    report, text = event.report, _text(event)
     lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
-    return replace(told, message=told.message + lines)
+    return replace(text, message=text.message + lines)
 
 
 def _outside_mask(event: Event) -> Account:
@@ -320,10 +320,10 @@ def _unfinished_copy(event: Event) -> Account:
 def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
     """Use `account` for a report about a location in shared memory, and the runtime's own text for any other."""
 
-    def told(event: Event) -> Account:
+    def text(event: Event) -> Account:
         return account(event) if event.report.text == IN_SHARED else _text(event)
 
-    return told
+    return text
 
 
 def _unfinished_bulk(event: Event) -> Account:

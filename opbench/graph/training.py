@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.micro_batches import with_micro_batches
 from opbench.graph.passes import PASSES, rebuild_graph, to_dtype
 from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
-from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES
+from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES, fuse_gradient_add
 from opbench.graph.training_step import (
     ALIGNMENT,
     CLIP,
@@ -62,7 +63,7 @@ class _Draft:
     recipe: Recipe
     items: int
     catalog: Catalog = field(default_factory=Catalog)
-    said: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list)
+    pass_notes: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
 
     def training(self) -> Training:
@@ -80,12 +81,13 @@ class _Draft:
         graph, seeds = self._with_loss(graph)
         before = {node.name for node in graph.nodes}
         graph, gradients = append_backward(graph, seeds, learned)
-        graph = self._apply_passes(graph, BACKWARD_PASSES)
+        fuse_add = functools.partial(fuse_gradient_add, forward=before)
+        graph = self._apply_passes(graph, BACKWARD_PASSES | {"fuse_gradient_add": fuse_add})
         backward = [node.name for node in graph.nodes if node.name not in before]
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
         graph = self._with_optimizer(graph, sum_of(parameters))
-        return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.said))
+        return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.pass_notes))
 
     def _trainable_weights(self) -> list[str]:
         """Return the network's weights without running statistics."""
@@ -107,7 +109,7 @@ class _Draft:
             words: list[str] = []
             if name not in self.recipe.without:
                 graph, words = rewrite(graph)  # type: ignore[operator]
-            self.said.append((name, name not in self.recipe.without, tuple(words)))
+            self.pass_notes.append((name, name not in self.recipe.without, tuple(words)))
         return graph
 
     def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from opbench import units
@@ -50,11 +51,14 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
-def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the sum of several gradients of one value into the last node that computes one, as in UNet's encoder."""
+def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Graph, list[str]]:
+    """Fuse the sum of several gradients of one value into the last node that computes one, as in UNet's encoder.
+
+    `forward` are the nodes that compute no gradient.
+    """
     done: list[str] = []
     for add in graph.nodes:
-        if add.operator != "elementwise" or add.problem.axes["op"] != "add" or not add.name.startswith("d."):
+        if add.operator != "elementwise" or add.problem.axes["op"] != "add" or add.name in forward:
             continue
         for tensor, other in (("b", "a"), ("a", "b")):
             before = _sole_producer(graph, add, tensor, "add")

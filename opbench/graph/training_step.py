@@ -50,7 +50,7 @@ class Training:
     """For each running statistic of the network: the state that holds it, and its first element there."""
     groups: Mapping[str, str]
     """For each node: data, forward, loss, backward or optimizer."""
-    said: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
+    pass_notes: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
     """Each pass, whether it was on, and what it did."""
     exchange: Exchange | None = None
     """The exchange between micro-batches; None for a step of one micro-batch."""

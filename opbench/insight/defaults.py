@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from opbench.backend.environment import Environment
-from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import MULTIPROCESSORS, product_key
 from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
@@ -49,7 +49,7 @@ ENDLESS = 10**6
 class ChosenFor:
     """The GPU for which cases are ranked."""
 
-    ceilings: Ceilings
+    ceilings: Peaks
     sm_count: int
     capability: tuple[int, int]
     shared_per_block: int
@@ -167,7 +167,7 @@ def _splitting_cost(case: Case, sm_count: int, setup: Setup) -> tuple[float, flo
     every, inputs = case.workspace(sm_count), case.problem.input_tensors()
     workspace = [tensor for tensor in every if tensor.name not in setup.workspaces]
     passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
-    kept = sum(tensor.nbytes for tensor in every if tensor.name in setup.kept)
+    kept = sum(tensor.nbytes for tensor in every if tensor.name in setup.persistent)
     passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in setup.inputs))
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on

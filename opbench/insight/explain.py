@@ -10,7 +10,7 @@ from typing import Any
 
 from opbench.backend.counts import COUNTED, PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.backend.findings import Finding
-from opbench.gpu.limits.ceilings import Ceilings, best_time
+from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.levels import Bound, bounds, levels
@@ -183,7 +183,7 @@ def explain(
     traffic: Traffic,
     findings: Sequence[Finding],
     sources: Mapping[str, str],
-    ceilings: Ceilings | None = None,
+    ceilings: Peaks | None = None,
     resources: Mapping[str, LaunchResources] | None = None,
 ) -> Explanation:
     """Explain launches from their traffic.
@@ -285,7 +285,7 @@ def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
 
 
 def _lower_bounds(
-    subject: Subject, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
+    subject: Subject, traffic: Traffic, ceilings: Peaks | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
     found = levels(traffic, resources)
     if found is None or ceilings is None:
@@ -296,7 +296,7 @@ def _lower_bounds(
     return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
 
 
-def _predicted_figures(subject: Subject, ceilings: Ceilings | None) -> list[Figure]:
+def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]:
     """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
     if ceilings is None or subject.case is None:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opbench.backend.counts import SECTOR_BYTES, Traffic
-from opbench.gpu.limits.ceilings import Ceilings, datasheet
+from opbench.gpu.limits.ceilings import Peaks, datasheet
 from opbench.gpu.limits.resources import LaunchResources
 
 LAUNCH_BYTES = 2400
@@ -78,14 +78,14 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
 
 
 def bounds(
-    found: Levels, flops: int, precision: str, ceilings: Ceilings, compulsory_bytes: int = 0, memory_level: str = "dram"
+    found: Levels, flops: int, precision: str, ceilings: Peaks, compulsory_bytes: int = 0, memory_level: str = "dram"
 ) -> list[Bound]:
     """Return the lower bound of each limit for a case, the tightest first; the first is the case's lower bound.
 
     The problem's own limits are included: a launch, its compulsory bytes at their memory level, and its FLOPs. So no
     case has a lower bound below that of its problem. A rate that was not measured comes from the datasheet.
     """
-    sheet = datasheet(ceilings.gpu) or Ceilings()
+    sheet = datasheet(ceilings.gpu) or Peaks()
     limits = []
     for level, moved in (("dram", found.dram_bytes), ("l2", found.l2_bytes), ("l1", found.l1_bytes)):
         for known in (ceilings, sheet):

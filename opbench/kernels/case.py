@@ -240,13 +240,13 @@ class Case:
             early=self._early_inputs(index, step.early),
             setup=step.setup,
             tensor_maps=tuple(
-                self._describe_at(("tensor_maps", template.name), functools.partial(template.described, scope, shapes))
+                self._describe_at(("tensor_maps", template.name), functools.partial(template.evaluated, scope, shapes))
                 for template in named
             ),
             textures=tuple(
                 self._describe_at(
                     ("surfaces" if template.is_surface else "textures", template.name),
-                    functools.partial(template.described, scope, shapes),
+                    functools.partial(template.evaluated, scope, shapes),
                 )
                 for template in seen
             ),

@@ -17,7 +17,7 @@ class Setup:
     """Inputs that the setup launches read; the workspaces stay valid until one of these changes."""
     workspaces: tuple[str, ...] = ()
     """Workspaces that the setup launches fill. No other launch may write them; a check verifies this."""
-    kept: tuple[str, ...] = ()
+    persistent: tuple[str, ...] = ()
     """Workspaces that other launches read; the rest is not needed after the last setup launch."""
     launches: int = 0
 
@@ -46,5 +46,5 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             (read if name in inputs else filled)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(f"{where}: it names no workspace that it could fill")
-    kept = tuple(name for name in filled if name in others)
-    return Setup(tuple(read), tuple(filled), kept, sum(launch.setup for launch in launches))
+    persistent = tuple(name for name in filled if name in others)
+    return Setup(tuple(read), tuple(filled), persistent, sum(launch.setup for launch in launches))

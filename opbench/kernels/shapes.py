@@ -298,10 +298,10 @@ def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
     named = {name for rule in rules for name in expression.names(rule)}
     if named & variant.define.keys():
         named |= variant.tune.keys()
-    told: dict[tuple[int, ...], Config] = {}
+    configs: dict[tuple[int, ...], Config] = {}
     for config in variant.configs:
-        told.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
-    found = list(told.values())
+        configs.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
+    found = list(configs.values())
     return found[:: -(-len(found) // CONFIGS)] if found else [{}]
 
 

@@ -181,7 +181,7 @@ class TensorMapTemplate:
     channels: str = "0"
     pixels: str = "0"
 
-    def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> TensorMap:
+    def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> TensorMap:
         """Return the map with all numbers evaluated; raise UsageError for an unknown tensor, type or name."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:

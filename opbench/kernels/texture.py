@@ -89,7 +89,7 @@ class TextureTemplate:
     words: tuple[tuple[str, str], ...] = ()
     """The settings of CHOICES that the header states."""
 
-    def described(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
+    def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
         """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""
         found = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in found:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.gpu.limits.ceilings import Ceilings, committed_ceilings, datasheet
+from opbench.gpu.limits.ceilings import Peaks, committed_ceilings, datasheet
 from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
@@ -90,7 +90,7 @@ def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
     return figures
 
 
-def _known_peaks(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
+def _known_peaks(run: Run, gpu: str) -> tuple[Peaks | None, Peaks | None, Peaks | None]:
     """Return the run's measured peaks, its GPU's datasheet and, for a run without a GPU, the peaks used to predict.
 
     Each of the three may be None.
@@ -117,8 +117,8 @@ def report_style() -> Iterator[None]:
 def _charts(
     run: Run,
     parts: Sequence[Section],
-    measured: Ceilings | None,
-    sheet: Ceilings | None,
+    measured: Peaks | None,
+    sheet: Peaks | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Return the charts by operator and problem, and the sections without a chart.
 

@@ -51,18 +51,18 @@ def verdict(agreement: Agreement) -> str:
     apart = [c for c in found if c.held_out]
     held = sum(c.verdict in VERDICTS[:2] for c in apart)
     unseen = f" (of the test set {units.percent(held / len(apart))})" if apart else ""
-    said = (
+    sentence = (
         f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
         f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR:g} %{unseen}; "
         f"{close:,} more to within {100 * CLOSE:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
     )
     off = worst(found)
     if not off:
-        return said
+        return sentence
     first = off[0]
     by = f", off by {units.percent(first.error)}" if first.measured else ""
     return (
-        f"{said} The worst: {first.quantity.replace('_', ' ')} of {first.case}, predicted {first.predicted:,}, "
+        f"{sentence} The worst: {first.quantity.replace('_', ' ')} of {first.case}, predicted {first.predicted:,}, "
         f"measured {first.measured:,.0f}{by}."
     )
 

@@ -56,11 +56,11 @@ def method(found: RunComparison) -> str:
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
     ends = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
-    said = (
+    text = (
         f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{' to ±'.join(ends)}"
     )
     noise = found.noise
-    return said + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
+    return text + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
 
 
 def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
@@ -70,13 +70,13 @@ def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Cha
     the first case. Cases without a change appear only with `everything`.
     """
     shown = [case for case in found.cases if everything or case.change not in QUIET]
-    said: list[tuple[str, Change | None]] = []
+    listed: list[tuple[str, Change | None]] = []
     if shown:
         head, *rows = align_columns(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
-        said += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
-    said += [(line, None) for line in _not_compared(found.left_out, everything)]
-    said += [(f"differs: {difference}", None) for difference in found.differences]
-    return [*said, (method(found), None), (summary(found), found.cases[0].change if found.cases else None)]
+        listed += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
+    listed += [(line, None) for line in _not_compared(found.left_out, everything)]
+    listed += [(f"differs: {difference}", None) for difference in found.differences]
+    return [*listed, (method(found), None), (summary(found), found.cases[0].change if found.cases else None)]
 
 
 NAMED = 2
@@ -90,13 +90,13 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for case, reason in left_out.items():
         kinds.setdefault(_reason_kind(reason), []).append(case)
-    said = []
+    texts = []
     for kind, cases in kinds.items():
         if len(cases) <= NAMED:
-            said += [f"not compared: {case}: {left_out[case]}" for case in cases]
+            texts += [f"not compared: {case}: {left_out[case]}" for case in cases]
         else:
-            said.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
-    return said
+            texts.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
+    return texts
 
 
 def _reason_kind(reason: str) -> str:
@@ -207,12 +207,12 @@ def interval_mark(ratio: stats.Ratio, threshold: float, reach: float, width: int
 
     low, high, middle = place(ratio.low), place(ratio.high), place(ratio.value)
     band = place(1 / (1 + threshold)), place(1 + threshold)
-    said = f"{percent_change(ratio.value)}, from {percent_change(ratio.low)} to {percent_change(ratio.high)}"
+    label = f"{percent_change(ratio.value)}, from {percent_change(ratio.low)} to {percent_change(ratio.high)}"
     beyond = "◂" if ratio.value < 1 / (1 + reach) else "▸" if ratio.value > 1 + reach else ""
     arrow = f'<text x="{middle:.1f}" y="13" text-anchor="middle">{beyond}</text>' if beyond else ""
     dot = "" if beyond else f'<circle cx="{middle:.1f}" cy="9" r="3"/>'
     return Markup(
-        f'<svg class="interval" viewBox="0 0 {width} 18" role="img" aria-label="{said}"><title>{said}</title>'
+        f'<svg class="interval" viewBox="0 0 {width} 18" role="img" aria-label="{label}"><title>{label}</title>'
         f'<rect x="{band[0]:.1f}" y="1" width="{band[1] - band[0]:.1f}" height="16"/>'
         f'<line class="axis" x1="{width / 2}" x2="{width / 2}" y1="0" y2="18"/>'
         f'<line x1="{low:.1f}" x2="{max(high, low + 1):.1f}" y1="9" y2="9"/>{dot}{arrow}</svg>'

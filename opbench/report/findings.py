@@ -22,9 +22,9 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
     path = short_path(file, width // 2) if file else ""
     who = f", {finding.who}" if finding.who else ""
     lines = [f"{place_and_message(finding, path)}{who}", *_excerpts(finding, gutter)]
-    said = [*finding.details, *_header_note(finding), *_repeat_note(finding)]
-    said += [f"remedy: {finding.remedy}"] if finding.remedy else []
-    for text in said:
+    details = [*finding.details, *_header_note(finding), *_repeat_note(finding)]
+    details += [f"remedy: {finding.remedy}"] if finding.remedy else []
+    for text in details:
         lines += _wrap_detail(text, gutter, width)
     whole = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
     lines += [f"{gutter} = {note}" for note in (*whole, *notes)]  # paths and commands, to be copied whole

@@ -32,19 +32,19 @@ def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = T
     """Return a line per case with a time, regressions first, then a summary; 40 lines unless `everything`."""
     timed = sorted((series for series in found if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(found) - len(timed)
-    said = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
-    said.append(summary(found))
-    room = SHOWN_LINES - len(said) - 1
+    texts = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
+    texts.append(summary(found))
+    room = SHOWN_LINES - len(texts) - 1
     if not everything and len(timed) > room:
         trends = Counter(series.trend(threshold) for series in timed[room - 1 :])
         hidden = ", ".join(f"{trends[trend]} {trend}" for trend in ORDER if trends[trend])
         timed = timed[: room - 1]
-        said.insert(0, f"and {sum(trends.values())} more cases ({hidden}): --all lists them, --case and --only choose")
+        texts.insert(0, f"and {sum(trends.values())} more cases ({hidden}): --all lists them, --case and --only choose")
     head: tuple[str, ...] = HEAD
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
         head, rows = (*HEAD, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
-    return [*(align_columns(head, rows, left=(0, 5, 6, 7)) if timed else []), *said]
+    return [*(align_columns(head, rows, left=(0, 5, 6, 7)) if timed else []), *texts]
 
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
@@ -161,8 +161,8 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
 
 def _environment_changes(found: Sequence[Series], run: int) -> str:
     """Return what changed in the environment between a run and the previous run of the same cases."""
-    told = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
-    return "; ".join(told)
+    changes = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
+    return "; ".join(changes)
 
 
 def _total_change(series: Series) -> float:
@@ -265,8 +265,8 @@ def trend(series: Series) -> Markup:
         )
     for point, step in series.steps:
         kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
-        said = escape(f"{percent_change(step.ratio)} from {tooltip_text(point)}")
-        parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{said}</title>{sign}</text>')
+        label = escape(f"{percent_change(step.ratio)} from {tooltip_text(point)}")
+        parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{label}</title>{sign}</text>')
     parts += [_svg_mark(point, x(index), y, height) for index, point in enumerate(series.points)]
     name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
     content = "".join(parts)
@@ -279,11 +279,11 @@ def trend(series: Series) -> Markup:
 def _svg_mark(point: Point, x: str, y: Callable[[float], str], height: float) -> str:
     """Return one run's point as SVG with its numbers as a tooltip."""
     if point.median_s is None:
-        said = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
-        return f'<text class="fallen" x="{x}" y="{height - 1:g}"><title>{said}</title>×</text>'
+        label = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
+        return f'<text class="fallen" x="{x}" y="{height - 1:g}"><title>{label}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
-    said = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
+    label = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (
-        f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
+        f'<g><title>{label}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
         f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
 from opbench.paths import shipped
 from opbench.report.run.sections import chart_name, sections
@@ -276,7 +276,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
 
 
 def _peak_text(run: Run) -> str:
-    ceilings = run.ceilings or Ceilings()
+    ceilings = run.ceilings or Peaks()
     known = [
         f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",
         f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",

@@ -23,7 +23,7 @@ class LadderFiles:
     """The expected text of each document, and the documents that are not changed, with the reason."""
 
     texts: dict[Path, str] = field(default_factory=dict)
-    kept: dict[Path, str] = field(default_factory=dict)
+    refusals: dict[Path, str] = field(default_factory=dict)
 
     @property
     def stale(self) -> dict[Path, str]:
@@ -56,7 +56,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
         own = {(problem, variant) for operator, problem, variant in have if operator == name}
         lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
         if lost:
-            found.kept[path] = _refusal(lost, old, root)
+            found.refusals[path] = _refusal(lost, old, root)
         else:
             found.texts[path] = text
     shown = [name for name in catalog.operator_names() if root / "variants" / name / "README.md" in found.texts]

@@ -72,8 +72,8 @@ def _line(console: Console, text: Text) -> None:
 
 
 def _print_left_out(start: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
-    if said := sentences.left_out(reasons):
-        _line(console, Text(start + said.replace("`", ""), style="dim"))
+    if sentence := sentences.left_out(reasons):
+        _line(console, Text(start + sentence.replace("`", ""), style="dim"))
 
 
 def _print_section(section: Section, console: Console) -> None:
@@ -98,8 +98,8 @@ def _print_section(section: Section, console: Console) -> None:
     if section.groups:
         _print_columns(console, _ranking(section, console))
     for group in section.groups:
-        if said := _lead(group):
-            _line(console, Text(f"    {said}", style="dim"))
+        if lead := _lead(group):
+            _line(console, Text(f"    {lead}", style="dim"))
     for why in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
         _line(console, Text(f"    {why}", style="yellow"))
     if section.unmeasured:
@@ -138,12 +138,12 @@ def above_peak_text(rows: Iterable[Row]) -> list[str]:
     for row in rows:
         if row.above_peak:
             found.setdefault(row.above_peak, []).append(row)
-    said = []
+    texts = []
     for why, above in found.items():
         first = max(above, key=lambda row: row.peak_share or 0.0)
         others = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        said.append(f"{first.name}{others}: {units.percent(first.peak_share)} of peak ({why})")
-    return said
+        texts.append(f"{first.name}{others}: {units.percent(first.peak_share)} of peak ({why})")
+    return texts
 
 
 HIDDEN_FIRST = ("kernel", "rate", "vs prev", "vs lib")

@@ -19,14 +19,14 @@ def head(found: Tuning) -> tuple[str, ...]:
 def lines(found: Tuning, run: Run | None) -> list[str]:
     """Return the finals as lines for a terminal, then what became of all other configs."""
     rows = finals_rows(found, run)
-    said = align_columns(head(found), rows) if rows else []
+    texts = align_columns(head(found), rows) if rows else []
     for result in run.results if run else ():
         if result.status != "right":
-            said.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
-    said.append(summary(found))
+            texts.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
+    texts.append(summary(found))
     if (tie := count_ties(found, run)) > 1:
-        said.append(f"the intervals of the first {tie} overlap: any of them may be the best")
-    return said
+        texts.append(f"the intervals of the first {tie} overlap: any of them may be the best")
+    return texts
 
 
 def finals_rows(found: Tuning, run: Run | None) -> list[list[str]]:
@@ -60,19 +60,19 @@ def verdict(found: Tuning, run: Run | None) -> str:
     best = finals[0]
     named = f"`{result_config(best.config)}`"
     cost = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
-    said = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
+    text = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
     default = next((final for final in finals if final.config == found.default), None)
     tie = count_ties(found, run)
     if tie > 1:
-        said += f"; {tie - 1} more tie with it"
+        text += f"; {tie - 1} more tie with it"
     if default is None:
-        return f"{said}."
+        return f"{text}."
     if default is best:
-        return f"{said}; it is the default."
+        return f"{text}; it is the default."
     if default in finals[:tie]:
-        return f"{said}, among them the default, `{result_config(default.config)}`."
+        return f"{text}, among them the default, `{result_config(default.config)}`."
     gain = units.ratio(default.median / best.median)
-    return f"{said}; the default, `{result_config(default.config)}`, takes {gain} of that."
+    return f"{text}; the default, `{result_config(default.config)}`, takes {gain} of that."
 
 
 def summary(found: Tuning) -> str:
@@ -82,10 +82,10 @@ def summary(found: Tuning) -> str:
         "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
     }  # fmt: skip
     counts = found.counts()
-    told = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)
+    text = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)
     return (
         f"{len(found.trials)} of {found.begun.allowed} configs tried in {units.duration(found.spent_s)} "
-        f"({found.begun.strategy}{', by joules' * (found.begun.unit == 'J')}): {told or 'none'}"
+        f"({found.begun.strategy}{', by joules' * (found.begun.unit == 'J')}): {text or 'none'}"
     )
 
 

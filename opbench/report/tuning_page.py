@@ -142,11 +142,11 @@ def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, 
         axes.tick_params(axis="y", labelsize=7.5)
         axes.set_title(f"{name}: {units.ratio(effects[name])}", fontsize=8.5)
         axes.grid(True)
-    said = (
+    note = (
         "Points: the best config with that value, over the best of all; bars: the middle half of those tried. "
         "The title says how much the best config loses at the worst value. A search tries good places more often."
     )
-    return Chart("each-tunable", figure, "What each tunable does", said, note=said)
+    return Chart("each-tunable", figure, "What each tunable does", note, note=note)
 
 
 def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
@@ -173,8 +173,8 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     axes.set_xlabel(one)
     axes.set_ylabel(other)
     figure.colorbar(image, ax=axes, label="times the best", extend="max" if max(cells.values()) > 4.0 else "neither")
-    said = (
+    note = (
         "The best config of each pair of values, over the best of all, for the two that matter most; "
         f"{'–' if written else 'white'}: not tried."
     )
-    return Chart("heat-map", figure, f"{one} and {other}", said, note=said)
+    return Chart("heat-map", figure, f"{one} and {other}", note, note=note)

@@ -97,7 +97,7 @@ class Book:
     mode: str
     """The timing mode: one of `opbench.timing.clock.MODES`."""
     entries: tuple[BookEntry, ...]
-    said: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
     """Notes on what was excluded and why; not in the file."""
 
     def find(
@@ -158,10 +158,10 @@ class Book:
 
 def read_book(path: Path) -> Book:
     """Return the content of a winners file; raises UsageError, with the location, for a corrupt or foreign file."""
-    return read_record(Book, path, FORMAT, MAKE, key="book", decode=_sensible)
+    return read_record(Book, path, FORMAT, MAKE, key="book", decode=_checked_book)
 
 
-def _sensible(value: Mapping[str, Any]) -> Book:
+def _checked_book(value: Mapping[str, Any]) -> Book:
     """Return the winners of a file's content; raises ValueError for entries with impossible values."""
     book = from_json(Book, value)
     for entry in book.entries:
@@ -202,12 +202,12 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
     Raises UsageError for another kind of file, for a run without times of a GPU, and for times of different modes.
     """
     catalog = catalog or Catalog()
-    said: list[str] = []
+    notes: list[str] = []
     modes: dict[str, Path] = {}
     contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
-        found, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, said)
+        found, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, notes)
         other = next(iter(modes), mode)
         if mode != other:
             raise UsageError(
@@ -220,7 +220,7 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
             if time.case not in of_key or of_key[time.case][0].started <= time.started:
                 of_key[time.case] = time, library
     entries = [_entry(key, capabilities[key[3]], of_key.values()) for key, of_key in sorted(contenders.items())]
-    return Book(next(iter(modes), "cold"), tuple(entry for entry in entries if entry), tuple(dict.fromkeys(said)))
+    return Book(next(iter(modes), "cold"), tuple(entry for entry in entries if entry), tuple(dict.fromkeys(notes)))
 
 
 Contender = tuple[tuple[str, str, str, str], str, BookTime, bool]
@@ -240,7 +240,7 @@ def _of_book(path: Path) -> tuple[list[Contender], str]:
     return found, book.mode
 
 
-def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[list[Contender], str]:
+def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Contender], str]:
     header, environment = run.header, run.header.environment
     gpu = environment.gpu
     if not gpu or header.backend != "cuda":
@@ -248,7 +248,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[li
             f"{path}: a run of the {header.backend or 'unknown'} backend has no times of a GPU; name a run that was "
             "measured on one: opbench run SUITE --backend cuda"
         )
-    said += run.warnings
+    notes += run.warnings
     found: list[Contender] = []
     mode = header.timing.mode or "cold"
     left_out: dict[str, list[str]] = {}
@@ -263,7 +263,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, said: list[str]) -> tuple[li
     for why, cases in left_out.items():
         names = list(dict.fromkeys(cases))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        said.append(f"{path}: left out {', '.join(names[:3])}{more}: {why}")
+        notes.append(f"{path}: left out {', '.join(names[:3])}{more}: {why}")
     return found, mode
 
 

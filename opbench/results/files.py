@@ -22,7 +22,7 @@ import msgspec
 
 from opbench.backend.counts import Traffic
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json
 from opbench.results.header import RunDevice, RunHeader
 from opbench.results.result import Result
@@ -213,8 +213,8 @@ class RunReader:
         for number, value in read_lines(self.path):
             self.take(value, number)
         if not content(self.path).endswith(b"\n"):
-            said = f"{self.path}: the last line is incomplete and was left out; --resume repeats that case"
-            self._run.warnings.append(said)
+            warning = f"{self.path}: the last line is incomplete and was left out; --resume repeats that case"
+            self._run.warnings.append(warning)
 
     def take(self, value: dict[str, Any], number: int = 0) -> None:
         """Add one line; `number` is its line number for error messages."""
@@ -237,7 +237,7 @@ class RunReader:
             result = from_json(Result, value)
             self._results[result.case] = result
         elif kind == "ceilings":
-            run.ceilings = Ceilings.from_json(value)
+            run.ceilings = Peaks.from_json(value)
             self._warn(run.ceilings)
         elif kind == "device":
             device = RunDevice.from_json(value)
@@ -252,10 +252,10 @@ class RunReader:
             run.finished = True
             self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))
 
-    def _warn(self, ceilings: Ceilings | None, device: str = "") -> None:
+    def _warn(self, ceilings: Peaks | None, device: str = "") -> None:
         """Store the result of the check of peaks at the start of the run."""
-        if ceilings and ceilings.canary and ceilings.canary.said:
-            self._run.warnings.append(device + ceilings.canary.said)
+        if ceilings and ceilings.canary and ceilings.canary.text:
+            self._run.warnings.append(device + ceilings.canary.text)
 
     def run(self) -> Run:
         """Return the run read so far; raises UsageError without a header."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opbench.backend.environment import Environment
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json, to_json
 
 LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
@@ -103,12 +103,12 @@ class RunDevice:
     uuid: str
     """The UUID by which results name the device."""
     host: str = ""
-    ceilings: Ceilings | None = None
+    ceilings: Peaks | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RunDevice:
         """Return the device of a line; raises ValueError."""
-        limits = Ceilings.from_json(value["ceilings"]) if value.get("ceilings") else None
+        limits = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
         device = from_json(cls, {**value, "environment": value, "ceilings": None})
         return replace(device, ceilings=limits)
 

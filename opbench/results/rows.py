@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings
 from opbench.gpu.limits.lower_bound import why_above_peak
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Bound, bounds, levels
@@ -194,7 +194,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
 
     `gpu` names the model whose peaks predict for a run without a GPU.
     """
-    limits: dict[str, Ceilings | None] = {}  # of each device, read once
+    limits: dict[str, Peaks | None] = {}  # of each device, read once
     for result in run.results:
         if result.device not in limits:
             limits[result.device] = run.ceilings_of(result)
@@ -331,7 +331,7 @@ def _value(row: Row, path: str) -> object:
     return value
 
 
-def _row(result: Result, ceilings: Ceilings | None) -> Row:
+def _row(result: Result, ceilings: Peaks | None) -> Row:
     row = Row(
         result.operator,
         result.variant,
@@ -423,7 +423,7 @@ def _resources(kernels: Sequence[LaunchResources]) -> CompiledResources | None:
 
 
 def _predicted_traffic(
-    row: Row, traffic: Traffic, resources: Mapping[str, LaunchResources], ceilings: Ceilings | None
+    row: Row, traffic: Traffic, resources: Mapping[str, LaunchResources], ceilings: Peaks | None
 ) -> PredictedTraffic | None:
     """Return the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
     found = levels(traffic, resources)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.results.header import LeftOut, RunDevice, RunHeader
 from opbench.results.result import Result
 
@@ -19,7 +19,7 @@ class RunData:
     folder: Path
     header: RunHeader
     results: list[Result]
-    ceilings: Ceilings | None = None
+    ceilings: Peaks | None = None
     """Measured peaks; None without them."""
     counters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hardware counters by case, from `opbench profile`."""
@@ -43,7 +43,7 @@ class RunData:
         """Return the device of a result; None for a result without a device's UUID, in a run on one device."""
         return self.devices.get(result.device or self.header.environment.uuid)
 
-    def ceilings_of(self, result: Result) -> Ceilings | None:
+    def ceilings_of(self, result: Result) -> Peaks | None:
         """Return the measured peaks of the device of a result."""
         device = self._device_of(result)
         return device.ceilings if device and device.ceilings else self.ceilings

@@ -196,8 +196,8 @@ def ranked_finals(found: Tuning, run: Run | None) -> list[Final]:
     timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
     if found.begun.unit == "s":
         return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
-    told = found.energies.joules if found.energies else ()
-    both = ((j, m) for j in told for config, m in timed if config == j.config)
+    joules = found.energies.joules if found.energies else ()
+    both = ((j, m) for j in joules for config, m in timed if config == j.config)
     finals = [Final(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
     return sorted(finals, key=lambda final: final.median)
 

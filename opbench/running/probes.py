@@ -14,7 +14,7 @@ from typing import Literal
 
 from opbench import paths
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.gpu.limits.ceilings import Ceilings, read_ceilings
+from opbench.gpu.limits.ceilings import Peaks, read_ceilings
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -32,7 +32,7 @@ SUITES = ("ceilings", "sustained")
 """The suites that are measured: bursts, and rates under load. A change to either invalidates stored peaks."""
 
 
-def stored_peaks(device: ChosenGpu | None = None) -> Ceilings | None:
+def stored_peaks(device: ChosenGpu | None = None) -> Peaks | None:
     """Return the stored peaks of a GPU (by default the first) with this driver; None if missing or old."""
     path = _path(device)
     try:
@@ -53,7 +53,7 @@ def _path(device: ChosenGpu | None) -> Path:
 
 def measure_ceilings(
     out: Path, on_progress: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
-) -> tuple[Run, Ceilings]:
+) -> tuple[Run, Peaks]:
     """Run suites/ceilings.toml in `out` and suites/sustained.toml below it; return the run and the peaks.
 
     Raises EnvironmentFault when a probe fails.
@@ -79,7 +79,7 @@ def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGp
     return run
 
 
-def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Ceilings]:
+def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
     """Return each GPU's stored peaks (the first GPU's if none is named), or measure them in `folder`.
 
     GPUs are measured in parallel; an interrupted measurement is completed.
@@ -94,7 +94,7 @@ def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGp
                 raise RunEnded
             on_progress(progress)
 
-    def find(device: ChosenGpu) -> Ceilings:
+    def find(device: ChosenGpu) -> Peaks:
         out = folder / f"ceilings-gpu{device.index}"
         return stored_peaks(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
 
@@ -138,7 +138,7 @@ MATRIX = ("tf32", "bf16", "f16")
 """Keys of `PROBES` that are precision classes of the tensor cores."""
 
 
-def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
+def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
     """Return the peaks with the arithmetic rates that probes reached under load."""
     loaded = from_probes(results)
     cases = {
@@ -153,7 +153,7 @@ def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
     )
 
 
-def from_probes(results: Iterable[Result]) -> Ceilings:
+def from_probes(results: Iterable[Result]) -> Peaks:
     """Return the peaks from right results of the operators in `PROBES`."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
@@ -165,7 +165,7 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
     floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
     rates = {name: found[0] for name, found in best.items() if found}
     matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
-    known = Ceilings(
+    known = Peaks(
         matrix_flops_per_s=matrix,
         launch_floor_s=min(floors, default=None),
         cases={name: found[1] for name, found in best.items() if found},

@@ -11,7 +11,7 @@ from opbench.checking.checking import CheckResult
 from opbench.checking.measuring import MeasureResult
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError, Reason
 from opbench.gpu.compile.resources import Resources
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.results.result import RELAUNCH, Failure, Result, Status
@@ -61,7 +61,7 @@ class WorkerSlot:
     worker: Worker
     device: str = ""
     """The UUID of the GPU; empty if the run has a single device."""
-    ceilings: Ceilings | None = None
+    ceilings: Peaks | None = None
 
 
 class ResultSink(Protocol):

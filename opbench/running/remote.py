@@ -18,7 +18,7 @@ from pathlib import Path
 from opbench._version import __version__
 from opbench.backend.environment import Environment
 from opbench.errors import OpbenchError, UsageError
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.running.gpu_code import GpuCode
@@ -156,7 +156,7 @@ class Introduction:
     variants: str = ""
     """Digest of its variants; empty if it could not be computed."""
     environment: Environment = field(default_factory=Environment)
-    ceilings: Ceilings | None = None
+    ceilings: Peaks | None = None
     fault: str = ""
     """Why the worker cannot take part; empty if it can."""
 

@@ -14,7 +14,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpu.compile.resources import describe
 from opbench.gpu.limits import ceiling_check
-from opbench.gpu.limits.ceilings import CeilingCheck, Ceilings
+from opbench.gpu.limits.ceilings import CeilingCheck, Peaks
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
@@ -49,7 +49,7 @@ CASES_PER_WORKER = 64
 CASE_S, LAUNCHES, SLOW_FLOPS_PER_S, SLOW_BYTES_PER_S, INPUT_BYTES_PER_S = 0.05, 20, 1e12, 1e12, 1e9
 """Estimates that only order problems by their time; observed on an H200 with naive kernels."""
 
-FindCeilings = Callable[[Sequence[ChosenGpu]], list[Ceilings]]
+FindCeilings = Callable[[Sequence[ChosenGpu]], list[Peaks]]
 
 
 class RunEnded(Exception):
@@ -228,7 +228,7 @@ def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
         file.device(RunDevice(environment, index, f"GPU {index}", slot.device, ceilings=looked[number]))
 
 
-def _checked_ceilings(state: _State, slot: WorkerSlot) -> Ceilings | None:
+def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
     """Return a slot's ceilings with the result of a quick measurement; unchanged if nothing can be measured."""
     ceilings = slot.ceilings
     if ceilings is None or not (state.options.measure and state.options.backend == "cuda"):
@@ -242,7 +242,7 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Ceilings | None:
         request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
         medians = slot.worker.ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
-        unknown = CeilingCheck(said=f"the stored peaks could not be verified: {error}")
+        unknown = CeilingCheck(text=f"the stored peaks could not be verified: {error}")
         return replace(ceilings, canary=unknown)
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
     seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}

@@ -37,7 +37,7 @@ class ShipSelection:
     """Cases, one per problem, with the known times and notes on the choice."""
 
     cases: tuple[Case, ...]
-    said: dict[str, str]
+    time_notes: dict[str, str]
     notes: tuple[str, ...] = ()
 
 
@@ -76,13 +76,13 @@ def choose_cases(
     cases of one problem.
     """
     cases: list[Case] = []
-    said: dict[str, str] = {}
+    time_notes: dict[str, str] = {}
     notes: list[str] = []
     for name in names:
         if problem := problem_named(name, catalog):
             choice = _of_problem(problem, catalog, book, gpu, precision)
             cases.append(_fitting(choice.case, gpu))
-            said[choice.case.name] = choice.time
+            time_notes[choice.case.name] = choice.time
             notes.append(choice.note)
             continue
         if "(" in name:
@@ -105,7 +105,7 @@ def choose_cases(
             raise UsageError(f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}")
         for entry in entries:
             cases.append(_fitting(catalog.case(entry.winner.case), gpu))
-            said[entry.winner.case] = _words(entry)
+            time_notes[entry.winner.case] = _words(entry)
     if book is not None:
         edited = set(book.edited(catalog))
         notes += [f"{c.name}: edited since it was measured" for c in cases if c.name in edited]
@@ -114,7 +114,7 @@ def choose_cases(
         other = by_problem.setdefault((case.problem.name, str(case.problem)), case)
         if other.name != case.name:
             raise UsageError(f"{other.name} and {case.name} have the same problem; a library has one case per problem")
-    return ShipSelection(tuple(by_problem.values()), said, tuple(notes))
+    return ShipSelection(tuple(by_problem.values()), time_notes, tuple(notes))
 
 
 def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:

@@ -30,12 +30,12 @@ def require_free(out: Path, replace: bool) -> None:
 def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, object], replace: bool) -> None:
     """Write all files, or none; raises EnvironmentFault if the system refuses."""
     require_free(out, replace)
-    told = json.dumps({"ship": 1, **manifest, "files": sorted(files)}, indent=1).encode() + b"\n"
+    manifest_text = json.dumps({"ship": 1, **manifest, "files": sorted(files)}, indent=1).encode() + b"\n"
     made: Path | None = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        for name, content in {**files, MANIFEST: told}.items():
+        for name, content in {**files, MANIFEST: manifest_text}.items():
             (made / name).parent.mkdir(parents=True, exist_ok=True)
             paths.write_atomically(made / name, content)
         made.chmod(0o755)

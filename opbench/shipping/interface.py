@@ -39,7 +39,7 @@ def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase
     for one in held:
         words = [one.case.name.removesuffix(str(one.case.problem))]
         words += [f"workspace {one.code.workspace_bytes:,} bytes"] if one.code.workspace_bytes else []
-        words += [one.said] if one.said else []
+        words += [one.time_note] if one.time_note else []
         lines += [f"     {one.case.problem}", f"        {', '.join(words)}"]
     lines[-1] += " */"
     lines += ["typedef struct {", *(_field(kind, *axis) for axis in axes_of(kind)), f"}} {n}_{o}_problem;"]

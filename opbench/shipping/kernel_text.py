@@ -122,8 +122,10 @@ def _by_need(common: Mapping[str, Source]) -> list[Source]:
 def _header_text(source: Source) -> str:
     """Return a shared header for shipping: its own includes are removed, because they come before it."""
     needs = ", ".join(_shared_names(source))
-    told = f"// Of opbench (MIT License). Included in each kernel's namespace{', behind ' + needs if needs else ''}.\n"
-    return told + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
+    comment = (
+        f"// Of opbench (MIT License). Included in each kernel's namespace{', behind ' + needs if needs else ''}.\n"
+    )
+    return comment + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
 
 
 def _cut(piece: KernelText) -> Sequence[Source]:

@@ -58,7 +58,7 @@ class LaunchCode:
     once: StepLines
     """The setup launches, which fill workspaces from inputs that need not change."""
     rest: StepLines
-    kept: tuple[str, ...] = ()
+    persistent: tuple[str, ...] = ()
     """Workspaces that the setup launches fill and the other launches read."""
     updates: Mapping[str, str] = field(default_factory=dict)
     """Outputs that start as a copy of an input."""
@@ -134,7 +134,7 @@ def launch_code(
         tuple(case.workspace(sm_count)),
         part(once),
         part(rest),
-        case.setup.kept,
+        case.setup.persistent,
         dict(case.updates),
     )
 

@@ -21,7 +21,7 @@ class LibraryCase:
     function: str
     """Name of the function that launches the case."""
     code: LaunchCode
-    said: str = ""
+    time_note: str = ""
     """A note on its time; empty if it is not known."""
 
     @property
@@ -61,8 +61,10 @@ class Library:
         return [one for cases in self.cases.values() for one in cases]
 
 
-def make_library(cases: Sequence[Case], name: str, gpu: ShipTarget, said: Mapping[str, str], command: str) -> Library:
-    """Return a library of some cases, one per problem; `said` are notes on their times by case."""
+def make_library(
+    cases: Sequence[Case], name: str, gpu: ShipTarget, time_notes: Mapping[str, str], command: str
+) -> Library:
+    """Return a library of some cases, one per problem; `time_notes` are notes on their times by case."""
     by_request = kernel_texts(cases)
     found = tuple(by_request.values())
     text = device_text(found)
@@ -73,7 +75,7 @@ def make_library(cases: Sequence[Case], name: str, gpu: ShipTarget, said: Mappin
         of_operator = held.setdefault(case.problem.name, [])
         code = launch_code(case, by_request[case.request()], gpu.sm_count, compiled.sizes)
         function = f"{safe(case.problem.name)}_{len(of_operator) + 1}"
-        of_operator.append(LibraryCase(function, code, said.get(case.name, "")))
+        of_operator.append(LibraryCase(function, code, time_notes.get(case.name, "")))
     fixed = {operator: tuple(each) for operator, each in held.items()}
     return Library(name, gpu.name, arch, gpu.sm_count, fixed, found, text, compiled, command)
 

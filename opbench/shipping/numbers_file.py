@@ -29,8 +29,8 @@ class Numbers:
         self._told[name] = {"dtype": TYPES[dtype], "shape": list(array.shape), "data_offsets": [begin, self._end]}
         self._parts.append(content)
 
-    def content(self, told: Mapping[str, str]) -> bytes:
-        """Return the content of the file, with `told` as its metadata."""
-        header = json.dumps({"__metadata__": dict(told), **self._told}, separators=(",", ":")).encode()
+    def content(self, comment: Mapping[str, str]) -> bytes:
+        """Return the content of the file, with `comment` as its metadata."""
+        header = json.dumps({"__metadata__": dict(comment), **self._told}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % ALIGNMENT)
         return b"".join((len(header).to_bytes(8, "little"), header, *self._parts))

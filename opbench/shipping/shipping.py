@@ -42,7 +42,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     gpu = target(options.gpu, book)
     choice = choose_cases(options.names, catalog, book, gpu, options.precision)
     tell(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
-    library = make_library(choice.cases, options.name, gpu, choice.said, options.command)
+    library = make_library(choice.cases, options.name, gpu, choice.time_notes, options.command)
     n = library.name
     cubin = f"{n}.{library.arch}.cubin"
     files = {
@@ -94,7 +94,7 @@ def readme(library: Library, cubin: str) -> str:
             f"{one.case.problem.name}{one.case.problem}",
             one.case.name.removesuffix(str(one.case.problem)),
             units.si(one.code.workspace_bytes, "B") if one.code.workspace_bytes else "–",
-            one.said or "–",
+            one.time_note or "–",
         )
         for one in library.all_cases
     ]

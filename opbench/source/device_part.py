@@ -201,9 +201,16 @@ def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Sou
             plain = one.kind == "function" and not one.is_device and "constexpr" not in one.marks
             head = {token.text for token in one.tokens[: one.body]} - {one.name}
             # A macro before its name, or a region of a pragma, may mark the function for the device.
-            told = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
+            is_plain = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
             macro = any(other.kind == "directive" and other.names & head for other in everything)
-            if plain and id(one) in needed and told and not macro and one.name not in marked and one.name not in wanted:
+            if (
+                plain
+                and id(one) in needed
+                and is_plain
+                and not macro
+                and one.name not in marked
+                and one.name not in wanted
+            ):
                 return source, one
     return None
 

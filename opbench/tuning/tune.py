@@ -75,8 +75,8 @@ def tune(
         finals = _finals(search, bench, options, earlier)
         if finals and (earlier is None or finals != earlier.finals):
             writer.write("finals", to_json(finals))
-        told = earlier.energies if earlier else None
-        if finals and options.energy and (told is None or told.folder != finals.folder):
+        energies = earlier.energies if earlier else None
+        if finals and options.energy and (energies is None or energies.folder != finals.folder):
             writer.write("energies", to_json(_energies(search, bench, finals, final_s)))
         worker.end()
         run = _measured(finals, variant, problem, options, final_s, tell) if finals else None
@@ -189,13 +189,13 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
     """Return the joules of the finals' configs, sampled in rounds."""
     numbers = [number for config in finals.configs if (number := search.space.number_of(config)) is not None]
     found = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
-    told = []
+    energies = []
     for number, raced in found.items():
         if isinstance(raced, RaceSamples) and raced.samples:
             interval = raced.interval
             samples = tuple(raced.samples)
-            told.append(Joules(search.space[number], raced.median, interval.low, interval.high, samples))
-    return Energies(finals.folder, tuple(told))
+            energies.append(Joules(search.space[number], raced.median, interval.low, interval.high, samples))
+    return Energies(finals.folder, tuple(energies))
 
 
 def _measured(

@@ -228,4 +228,4 @@ def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: P
     assert {name: choice.source == "default" for name, choice in plan.choices.items()} == {
         n.name: n is not node for n in graph.nodes
     }
-    assert "no result covers pool1" in said[0].said[1] and node.name not in said[0].said[1].split(": ")[0].split()
+    assert "no result covers pool1" in said[0].notes[1] and node.name not in said[0].notes[1].split(": ")[0].split()

@@ -1,4 +1,4 @@
-"""Ceilings: rooflines, probes, datasheets and what is committed."""
+"""Peaks: rooflines, probes, datasheets and what is committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.gpu.limits import ceilings
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings, datasheet, known_gpus
+from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings, datasheet, known_gpus
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.folders import case_named
@@ -26,13 +26,13 @@ from support.builders.runs import run as fabricated_run
 from support.common import CATALOG, ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
-PEAKS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
+PEAKS = Peaks(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
 
 def test_json_round_trip_leaves_out_what_is_unknown() -> None:
-    assert Ceilings.from_json(PEAKS.to_json()) == PEAKS
+    assert Peaks.from_json(PEAKS.to_json()) == PEAKS
     assert "l2_bytes_per_s" not in PEAKS.to_json()
-    assert Ceilings.from_json({"gpu": "x", "later_key": 1, "dram_bytes_per_s": None}) == Ceilings(gpu="x")
+    assert Peaks.from_json({"gpu": "x", "later_key": 1, "dram_bytes_per_s": None}) == Peaks(gpu="x")
 
 
 def test_below_the_ridge_memory_binds_and_above_it_arithmetic() -> None:
@@ -42,9 +42,9 @@ def test_below_the_ridge_memory_binds_and_above_it_arithmetic() -> None:
 
 
 def test_an_unknown_roof_gives_nothing_rather_than_a_guess() -> None:
-    assert best_time(Ceilings(fp32_flops_per_s=1e12), 10, 10) is None
-    assert best_time(Ceilings(dram_bytes_per_s=1e12), 10, 10) is None
-    assert best_time(Ceilings(dram_bytes_per_s=1e12), 0, 10) is not None
+    assert best_time(Peaks(fp32_flops_per_s=1e12), 10, 10) is None
+    assert best_time(Peaks(dram_bytes_per_s=1e12), 10, 10) is None
+    assert best_time(Peaks(dram_bytes_per_s=1e12), 0, 10) is not None
     assert best_time(PEAKS, 0, 0) is None
     assert best_time(PEAKS, 10, 10, "bf16") is None, "an fp32 peak says nothing about bf16 FLOPs"
     assert best_time(SHEETS["h200"], 10**15, 10, "bf16") is not None
@@ -150,7 +150,7 @@ def test_bytes_that_go_one_way_are_judged_by_that_ceiling(problem: str, level: s
 def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     case = case_named("fill/vec4(n=268435456)")
     nbytes = case.problem.bytes()
-    limits = Ceilings(dram_bytes_per_s=4e12, dram_write_bytes_per_s=5e12, l2_bytes_per_s=2e13)
+    limits = Peaks(dram_bytes_per_s=4e12, dram_write_bytes_per_s=5e12, l2_bytes_per_s=2e13)
     least_s, why = lower_bound_s(case, limits)
     assert least_s == pytest.approx(0.95 * nbytes / 5e12) and why == "measured DRAM write bandwidth"
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
@@ -168,7 +168,7 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
 def test_after_a_flush_all_compulsory_bytes_count(gpu: str, mode: str, share: float) -> None:
     """32 MiB read and 32 MiB written by a GPU whose L2 cache holds all of it."""
     case = case_named("relu/vec4(n=8388608)")
-    limits = Ceilings(gpu=gpu, dram_bytes_per_s=1e12, l2_bytes=72 << 20)
+    limits = Peaks(gpu=gpu, dram_bytes_per_s=1e12, l2_bytes=72 << 20)
     whole_s = case.problem.bytes() / 1e12
     assert lower_bound_s(case, limits, mode)[0] == pytest.approx(share * whole_s)
 
@@ -192,7 +192,7 @@ def test_committed_times_are_possible_after_a_flush(name: str) -> None:
 
 
 def test_three_products_of_a_matrix_unit_have_a_third_of_its_rate() -> None:
-    limits = Ceilings(fp32_flops_per_s=60e12, matrix_flops_per_s={"tf32": 360e12})
+    limits = Peaks(fp32_flops_per_s=60e12, matrix_flops_per_s={"tf32": 360e12})
     assert [limits.flops_per_s(unit) for unit in ("f32", "tf32", "tf32/3", "bf16")] == [60e12, 360e12, 120e12, None]
 
 
@@ -221,7 +221,7 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
 def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None:
     case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
     assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
-    limits = Ceilings(fp32_flops_per_s=5e13, matrix_flops_per_s={dtype: 8e14})
+    limits = Peaks(fp32_flops_per_s=5e13, matrix_flops_per_s={dtype: 8e14})
     assert lower_bound_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
     done = result(
         "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision

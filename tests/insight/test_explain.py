@@ -10,7 +10,7 @@ import pytest
 
 from opbench.backend.findings import Finding
 from opbench.checking.checking import trace_case
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.insight.diagnosis import diagnose
 from opbench.insight.explain import AnnotatedLine, explain, operands
 from opbench.insight.remedies import remedies
@@ -88,7 +88,7 @@ def test_what_some_blocks_stand_for_is_marked_predicted_and_scaled() -> None:
 
 
 def test_every_figure_says_where_it_comes_from() -> None:
-    ceilings = Ceilings(gpu="H200", dram_bytes_per_s=4e12, fp32_flops_per_s=5e13, launch_floor_s=3e-6)
+    ceilings = Peaks(gpu="H200", dram_bytes_per_s=4e12, fp32_flops_per_s=5e13, launch_floor_s=3e-6)
     figures = {f.name: f for f in explained(traffic(*TURN), ceilings=ceilings).figures}
     assert figures["lower bound of the problem"].value == 3e-6
     assert figures["lower bound of the problem"].source == "predicted (H200, measured peaks)"

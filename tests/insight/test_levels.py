@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from opbench.backend.counts import CacheTraffic, KernelTraffic, LineTraffic, gather
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import LAUNCH_BYTES, bounds, levels
 
@@ -60,7 +60,7 @@ def test_traffic_with_caches_survives_its_json() -> None:
 def test_the_tightest_limit_comes_first() -> None:
     found = levels(TRAFFIC, CODE)
     assert found is not None
-    ceilings = Ceilings(gpu="H200", dram_bytes_per_s=1e9, l2_bytes_per_s=1e9, fp32_flops_per_s=1e6, launch_floor_s=3e-6)
+    ceilings = Peaks(gpu="H200", dram_bytes_per_s=1e9, l2_bytes_per_s=1e9, fp32_flops_per_s=1e6, launch_floor_s=3e-6)
     limits = bounds(found, 10, "f32", ceilings)
     assert [limit.limit for limit in limits] == ["compute", "dram", "launch", "l2", "l1"]
     assert limits[0].time_s == 10 / 1e6
@@ -72,4 +72,4 @@ def test_the_tightest_limit_comes_first() -> None:
 def test_limits_that_nobody_knows_are_left_out() -> None:
     found = levels(TRAFFIC, CODE)
     assert found is not None
-    assert [limit.limit for limit in bounds(found, 0, "f32", Ceilings(dram_bytes_per_s=1e9))] == ["dram"]
+    assert [limit.limit for limit in bounds(found, 0, "f32", Peaks(dram_bytes_per_s=1e9))] == ["dram"]

@@ -81,9 +81,9 @@ def test_nodes_are_taken_apart_where_that_is_surely_faster(fused_s: float, apart
     graph = convert_layouts(fused(), NetOptions("unet", layout="nchw"), {})[0]
     split, said = split_slow_fusions(graph, OPTIONS, results(fused(), upsample_concat_conv2d=fused_s))
     assert (fused_nodes(split) == []) == apart
-    assert len(said.said) == (2 if apart else 0)
+    assert len(said.notes) == (2 if apart else 0)
     if apart:
-        assert said.said[0] == "up1a: split, because its parts take 2.00 µs, fused they take 2.10 µs"
+        assert said.notes[0] == "up1a: split, because its parts take 2.00 µs, fused they take 2.10 µs"
 
 
 def test_without_results_nothing_is_taken_apart() -> None:
@@ -98,7 +98,7 @@ def test_a_limit_on_memory_keeps_a_node_fused() -> None:
     assert room < max(live_bytes(split_fused(graph, ["up0a"])).values()), "or the test shows nothing"
     split, said = split_slow_fusions(graph, NetOptions("unet", memory_bytes=room), slow)
     assert fused_nodes(split) == ["up0a"]
-    assert said.said[1].startswith("up0a: stays fused, because the memory limit leaves no room")
+    assert said.notes[1].startswith("up0a: stays fused, because the memory limit leaves no room")
 
 
 def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
         if "layout=nhwc" in key[1] and key[0] != "upsample_concat_conv2d":
             chosen[key] = [TimedCase(e.case, e.precision, 1e-7, 1e-7, 1e-7, False, e.source) for e in chosen[key]]
     graph, plan, said = plan_network(fused(), OPTIONS, chosen, "", 132)
-    assert fused_nodes(graph) == [] and any("nodes work in nhwc" in s.said[0] for s in said if s.said)
+    assert fused_nodes(graph) == [] and any("nodes work in nhwc" in s.notes[0] for s in said if s.notes)
     assert any(node.problem.axes.get("layout") == "nhwc" for node in graph.nodes)
     save_plan(plan, tmp_path / "plan.json")
     again, same, _ = plan_network(fused(), NetOptions("unet", SIZES, plan=tmp_path / "plan.json"), {}, "", 132)

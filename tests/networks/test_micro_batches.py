@@ -189,7 +189,7 @@ def test_an_interrupted_training_of_micro_batches_goes_on_to_the_same_bits(
     again = trainer(tmp_path / "cut", make(), loss, accumulate=2, clip=0.1)
     again.options = dataclasses.replace(again.options, resume=True)
     again.run()
-    assert again.told == []
+    assert again.notes == []
     one, other = arrays(tmp_path / "whole"), arrays(tmp_path / "cut")
     assert all(one[name].tobytes() == other[name].tobytes() for name in (*one, *other))
     assert (tmp_path / "whole" / "losses.jsonl").read_bytes() == (tmp_path / "cut" / "losses.jsonl").read_bytes()

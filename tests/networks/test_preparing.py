@@ -98,7 +98,7 @@ def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
     (variant,) = (v for v in CATALOG.variants(node.operator) if v.name == "nhwc_wgmma_four_filters_planes")
     made = Case(variant, variant.configs[0], node.problem).setup
     assert made.launches == 2 and set(made.workspaces) == {"filters", "filter_planes", "filter_exponents"}
-    assert set(made.kept) == {"filter_planes", "filter_exponents"}
+    assert set(made.persistent) == {"filter_planes", "filter_exponents"}
 
 
 def test_what_runs_once_costs_a_choice_nothing() -> None:

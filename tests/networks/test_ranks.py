@@ -79,9 +79,9 @@ def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
         found = read_checkpoint(tmp_path / folder)
         assert found and found.facts.step >= 1 and found.facts.ranks == 2
     same = train(tmp_path / "same", "unet", accumulate=2, resume=True)
-    assert same.told == () and files(tmp_path / "same") == files(tmp_path / "whole")
+    assert same.notes == () and files(tmp_path / "same") == files(tmp_path / "whole")
     other = train(tmp_path / "other", "unet", resume=True)
-    assert [("not to the same bits; for those: --accumulate 2" in line) for line in other.told] == [True]
+    assert [("not to the same bits; for those: --accumulate 2" in line) for line in other.notes] == [True]
     assert len(other.losses) == 4 and np.isfinite(other.losses).all()
 
 
@@ -221,7 +221,7 @@ def test_it_says_where_other_ranks_mean_other_bits(
     identity = TrainingIdentity("lenet", {}, {}, "")
     facts = CheckpointFacts(identity, 1, 0, (), "", "cpu", ranks=before[0], accumulate=before[1])
     checkpoint = Checkpoint(facts, {})
-    trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, told=[])
+    trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, notes=[])
     resuming._say_of_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
-    assert [line for line in trainer.told if said and said in line] == trainer.told
-    assert len(trainer.told) == bool(said)
+    assert [line for line in trainer.notes if said and said in line] == trainer.notes
+    assert len(trainer.notes) == bool(said)

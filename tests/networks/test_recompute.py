@@ -49,17 +49,17 @@ def test_within_three_quarters_of_the_memory_every_bit_is_the_same(accumulate: i
     assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
     page = write_training(second, tmp_path / "tight")[0].read_text()
     assert "computed again" in page and again[0] in page
-    (said,) = (p.said for p in second.passes if p.name == "recompute")
+    (said,) = (p.notes for p in second.passes if p.name == "recompute")
     assert len(said) == len(again) and "recompute" not in [p.name for p in record.passes]
     # It goes on within that memory, its plan serves elsewhere, and with all of the memory it is the same training.
     for options in ({"resume": True}, {"plan": tmp_path / "tight" / PLAN}):
         other = trainer(tmp_path / ("tight" if "resume" in options else "planned"), recipe=recipe, **options)
         assert other.run().memory.activations_bytes <= limit
-        assert other.told == []
+        assert other.notes == []
     (tmp_path / "tight" / PLAN).unlink()
     whole = trainer(tmp_path / "tight", recipe=recipe, resume=True)
     whole.run()
-    assert whole.told == [] and whole.training.graph.nodes == free.training.graph.nodes
+    assert whole.notes == [] and whole.training.graph.nodes == free.training.graph.nodes
 
 
 def test_a_limit_that_cannot_be_met_is_refused_with_the_least_that_can(tmp_path: Path) -> None:

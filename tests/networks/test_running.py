@@ -77,7 +77,7 @@ def test_layouts_are_those_that_cost_least_in_all(conversion_s: float, nhwc: int
             entry = TimedCase(f"{node.operator}/x{node.problem}", "f32", kernel_s, kernel_s, kernel_s, False, "r")
             times[node.operator, str(node.problem)] = [entry]
     laid, said = convert_layouts(graph, options, times)
-    assert said.said == (f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions",)
+    assert said.notes == (f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions",)
     assert laid.node("conv3").problem.scope["layout"] == ("nhwc" if nhwc else "nchw")
 
 

@@ -239,13 +239,13 @@ def test_calls_by_address_are_right_both_ways(
         layer = layer._replace(mine=lambda x, w, b: ours.batchnorm2d(x, None, None, w.float(), b.float(), True))
     unlaunched(monkeypatch, EmulatedRunner)
     looked: list[str] = []
-    pulled = registered.LayerOperator.pulled
+    input_gradients = registered.LayerOperator.input_gradients
 
     def noted(self: registered.LayerOperator, *arguments: object) -> object:
         looked.append(self.name)
-        return pulled(self, *arguments)  # type: ignore[arg-type]
+        return input_gradients(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(registered.LayerOperator, "pulled", noted)
+    monkeypatch.setattr(registered.LayerOperator, "input_gradients", noted)
     torch.manual_seed(5)
     for _ in range(3):
         mine = [torch.randn_like(t, dtype=dtype).requires_grad_() for t in layer.tensors]

@@ -128,7 +128,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
     assert found and found.facts.step == 4
     again = trainer(out, resume=True)
     again.run()
-    assert files(out) == files(undisturbed) and again.told == []
+    assert files(out) == files(undisturbed) and again.notes == []
 
 
 def test_a_last_checkpoint_that_is_cut_gives_way_to_the_one_before(undisturbed: Path, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_loss_that_is_no_number_is_named_with_step_and_node(tmp_path: Path) ->
 def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> None:
     good = trainer(tmp_path / "good", check=True)
     good.run()
-    assert good.told == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
+    assert good.notes == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
     cheat = CATALOG.variant_file(CHEATS / "gradients" / "passes_gradients_at_zero.cu")
     apart = dataclasses.replace(SMALL, without=("fuse_relu_backward",))
     bad = trainer(tmp_path / "bad", check=True, recipe=apart)

@@ -215,7 +215,7 @@ def test_a_resumed_training_goes_on_to_the_same_bits(
     assert f"state.{STORED}" not in found.arrays and all(a.dtype != np.uint16 for a in found.arrays.values())
     again = trainer(out, recipe=recipe, resume=True)
     again.run()
-    assert files(out) == files(tmp_path / "whole") and again.told == []
+    assert files(out) == files(tmp_path / "whole") and again.notes == []
     with pytest.raises(UsageError, match=r'another recipe \({"dtype": "bf16"}; requested: {"dtype": "f32"}\)'):
         trainer(out, recipe=recipe, resume=True, precision="f32").run()
 

@@ -66,12 +66,12 @@ def record(timed: bool) -> dict[str, Any]:
             {
                 "name": "fuse_relu",
                 "on": True,
-                "said": ["relu1: fused into conv1"],
+                "notes": ["relu1: fused into conv1"],
                 "saved": {"nodes": 1, "compulsory_bytes": 2_500_000, "flops": 0},
             }
         ],
         "nodes": nodes,
-        "told": ["the checkpoint is of another device"],
+        "notes": ["the checkpoint is of another device"],
     }
 
 
@@ -148,7 +148,7 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
         "channels_last, CUDA graph": {"cold": took, "hot": took, "peak_bytes": 10**7},
     }
     first = {
-        "right": True, "said": "PyTorch's first step is the same: loss 1e-7, gradients 2e-6, parameters 3e-8 off",
+        "right": True, "text": "PyTorch's first step is the same: loss 1e-7, gradients 2e-6, parameters 3e-8 off",
         "loss": 2.25, "peer_loss": 2.250001, "compared": 10,
         "allowed": {"loss": 1e-5, "gradients": 1e-3, "parameters": 1e-4},
     }  # fmt: skip
@@ -162,13 +162,13 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
     for words in ("not compiled within 60 s", "2.00×", "51,613", "10.0 MB", "over 10 weights", "PyTorch 2.13"):
         assert words in text, words
     said = headline(typed(written))
-    assert said[-3] == f"{first['said']}."
+    assert said[-3] == f"{first['text']}."
     assert said[-2].startswith(
         "Steps back to back: speedup over the fastest PyTorch (channels_last, CUDA graph): 2.00×"
     )
     assert "620 µs" in said[-2]
     assert said[-1] == "A step holds 3.00 MB, 50 % of the least of PyTorch's ways (6.00 MB)."
-    written["comparison"]["first_step"] = {"right": False, "said": "PyTorch's step was not computed: OSError: no"}
+    written["comparison"]["first_step"] = {"right": False, "text": "PyTorch's step was not computed: OSError: no"}
     written["comparison"]["ways"] = {}
     text = write_training(typed(written), tmp_path)[0].read_text()
     assert '<p class="notice">PyTorch&#39;s step was not computed: OSError: no.</p>' in text
@@ -185,3 +185,16 @@ def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text("{")
     with pytest.raises(UsageError, match=r"is no JSON .*a training ends with it: opbench net train --resume"):
         read_training(tmp_path)
+
+
+def test_a_record_with_the_keys_of_older_versions_is_read(tmp_path: Path) -> None:
+    written = record(True)
+    first = {"right": False, "text": "PyTorch's step was not computed", "compared": 0}
+    written["comparison"] = {"first_step": first, "ways": {}, "versions": {}}
+    keep_training(typed(written), tmp_path)
+    content = json.loads((tmp_path / "train.json").read_text())
+    content["told"] = content.pop("notes")
+    content["passes"][0]["said"] = content["passes"][0].pop("notes")
+    content["comparison"]["first_step"]["said"] = content["comparison"]["first_step"].pop("text")
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    assert read_training(tmp_path) == typed(written)

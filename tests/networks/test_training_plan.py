@@ -47,7 +47,7 @@ def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
     # What goes on takes the plan that it began with, as other kernels would give other bits.
     again = trainer(tmp_path / "second", resume=True)
     again.run()
-    assert again.cases["conv.conv2d_wgrad"].name == other and again.told == []
+    assert again.cases["conv.conv2d_wgrad"].name == other and again.notes == []
 
 
 def test_a_plan_of_another_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -160,12 +160,12 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
     assert differences(theirs, theirs, network.weights, "f32").right
     told = differences(theirs, other, network.weights, "f32")
-    assert not told.right and "its times say nothing here: off are the loss by " in told.said
+    assert not told.right and "its times say nothing here: off are the loss by " in told.text
     gradients = {**theirs.gradients, "head.bias": -theirs.gradients["head.bias"]}
     told = differences(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
-    assert told.said.endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told.said
+    assert told.text.endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told.text
     told = differences(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
-    assert told.said.endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
+    assert told.text.endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
 
 
 def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
         return replace(exact, gradients={**exact.gradients, "head.bias": exact.gradients["head.bias"] * (1 + share)})
 
     told = differences(off(0.5), exact, network.weights, "tf32", off(0.3))
-    assert told.right and told.said.endswith("its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off")
+    assert told.right and told.text.endswith("its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off")
     assert not differences(off(0.5), exact, network.weights, "tf32", off(0.2)).right, "more than twice as far"
     assert not differences(off(0.5), exact, network.weights, "tf32").right
 

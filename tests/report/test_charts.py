@@ -11,7 +11,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
 from opbench.report.charts.chart import Chart, ChartFrame, look
@@ -24,7 +24,7 @@ from opbench.results.files import Run
 from opbench.results.rows import rows
 from support.builders.runs import CEILINGS, matmul_run, result, run
 
-MEASURED = Ceilings.from_json(CEILINGS)
+MEASURED = Peaks.from_json(CEILINGS)
 LAYERS = [
     f"(n={n},c={c},h={h},w={h},k={k},r={r},s={r},stride={stride},padding={r // 2})"
     for (n, c, h, k), (r, stride) in itertools.product(

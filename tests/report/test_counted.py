@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.insight.levels import Levels, bounds
 from opbench.report import print_table
 from opbench.report.run import traffic_columns
@@ -202,7 +202,7 @@ def test_no_case_has_a_lower_bound_below_its_problems() -> None:
             assert problems
             assert own.least.time_s >= problems.best_s and own.least_alone.time_s >= problems.without_launch_s
     few = Levels(l1_bytes=320, l2_bytes=320, dram_bytes=32, profiled_dram_bytes=32)
-    peaks = Ceilings(gpu="H200", dram_bytes_per_s=4e12, launch_floor_s=1e-6)
+    peaks = Peaks(gpu="H200", dram_bytes_per_s=4e12, launch_floor_s=1e-6)
     tightest, second, *_ = bounds(few, 0, "f32", peaks, 8_000_000)
     assert (tightest.limit, tightest.time_s) == ("compulsory", 2e-6) and second.limit == "launch"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
@@ -125,7 +125,7 @@ def test_a_share_names_its_peak_where_a_table_has_several(tmp_path: Path) -> Non
     shown = next(r for r in found.results if r.variant == "warp_tiled" and r.config == {"TILE": 16})
     split, found.ceilings = (
         replace(shown, unit="tf32/3"),
-        Ceilings.from_json({**CEILINGS, "matrix_flops_per_s": {"tf32": 400e12}}),
+        Peaks.from_json({**CEILINGS, "matrix_flops_per_s": {"tf32": 400e12}}),
     )
     found.results[:] = [split if r.case == split.case else r for r in found.results]
     page = write_report(found, tmp_path / "several", "h200")[0].read_text()

@@ -135,10 +135,10 @@ def test_a_cpu_run_predicts_and_has_no_time() -> None:
 
 
 def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench.gpu.limits.ceilings import Ceilings
+    from opbench.gpu.limits.ceilings import Peaks
     from opbench.results import rows as module
 
-    monkeypatch.setattr(module, "committed_ceilings", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
+    monkeypatch.setattr(module, "committed_ceilings", lambda gpu: Peaks(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
     row = rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0]
     assert row.predicted and (row.predicted.best_s, row.bound) == (2e-6, "launch")
 

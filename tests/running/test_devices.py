@@ -18,7 +18,7 @@ from opbench.backend.base import Gpu
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.folders import case_named
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
@@ -109,7 +109,7 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
     )
     suite = read_suite(folder / "s.toml", CATALOG, "cuda")
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Peaks]:
         return [replace(PEAKS, dram_bytes_per_s=4e12 / (1 + d.index), launch_floor_s=1e-6) for d in devices]
 
     found = RunSetup("cuda", folder / "out", devices=TWO, **options)
@@ -122,14 +122,14 @@ def test_ceilings_of_all_devices_are_measured_beside_each_other(
 ) -> None:
     both = threading.Barrier(2, timeout=20)
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Ceilings]:
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
         both.wait()
-        return None, Ceilings(device.uuid, origin=out.name)
+        return None, Peaks(device.uuid, origin=out.name)
 
     monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
     found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
-    assert found == [Ceilings(d.uuid, origin=f"ceilings-gpu{d.index}") for d in TWO]
+    assert found == [Peaks(d.uuid, origin=f"ceilings-gpu{d.index}") for d in TWO]
 
 
 def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
@@ -137,7 +137,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
 ) -> None:
     ended, begun = threading.Event(), threading.Event()
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Ceilings]:
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
         if device.index == 0:
             assert begun.wait(20)
             raise EnvironmentFault("a probe failed")
@@ -149,7 +149,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
         except RunEnded:
             ended.set()
             raise
-        return None, Ceilings()
+        return None, Peaks()
 
     monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)

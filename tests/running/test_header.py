@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opbench.errors import UsageError
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.results import files
 from opbench.results.files import FILE, RunWriter, read_run
 from opbench.running.devices import ChosenGpu
@@ -27,14 +27,14 @@ NONE = Suite("none", "none", (), TimingOptions())
 def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path) -> None:
     asked = []
 
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[Ceilings]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[Peaks]:
         with pytest.raises(UsageError, match="another opbench writes this run now"):
             RunWriter(tmp_path)
         asked.append(1)
-        return [Ceilings()]
+        return [Peaks()]
 
     run = run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
-    assert run == read_run(tmp_path) and run.ceilings == Ceilings()
+    assert run == read_run(tmp_path) and run.ceilings == Peaks()
     with pytest.raises(UsageError, match="holds a run already; add --resume"):
         run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
     with refuses_setting("seed", 20260, 1):

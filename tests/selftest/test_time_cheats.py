@@ -17,7 +17,7 @@ from opbench.checking.checking import Session
 from opbench.checking.measuring import measure_cases
 from opbench.cli.selftest import time_cheats
 from opbench.gpu.driver import CudaBackend, why_missing
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
@@ -120,7 +120,7 @@ def test_a_patched_event_undercuts_the_floor(
     honest_s = backend.clock().sample(lambda: None).seconds
     options = TimingOptions(max_samples=10, warmup_s=0.0)
     found = measure_cases(session, [case], options, backend.clock()).measurements[case.name]
-    ceilings = Ceilings(fp32_flops_per_s=case.problem.flops() / (honest_s / 10))
+    ceilings = Peaks(fp32_flops_per_s=case.problem.flops() / (honest_s / 10))
     least_s, bound = lower_bound_s(case, ceilings)
     assert found.median_s < least_s < honest_s and bound == "measured fp32 rate", asdict(found)
 

@@ -20,7 +20,7 @@ def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
     quick = read_run(ROOT / "reports" / "h200" / "quick")
     own = [r for r in quick.results if r.case.endswith(MEASURED.removeprefix("conv2d")) and r.operator == "conv2d"]
     times = {r.variant: r.measurement.median_s for r in own if r.measurement and not r.library}
-    assert case.variant.name in times and "H200" in found.said[case.name]
+    assert case.variant.name in times and "H200" in found.time_notes[case.name]
     (note,) = found.notes
     assert case.variant.name in note and "reports/h200/" in note and "committed runs" in note
 
@@ -28,7 +28,7 @@ def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
 def test_a_problem_that_no_run_measured_gets_what_is_ranked_first() -> None:
     found = choose_cases([UNMEASURED], CATALOG, None, target("sm_90"), "f32")
     (case,) = found.cases
-    assert f"conv2d{case.problem}" == UNMEASURED and not case.variant.is_library and found.said[case.name] == ""
+    assert f"conv2d{case.problem}" == UNMEASURED and not case.variant.is_library and found.time_notes[case.name] == ""
     assert "no committed run measured it" in found.notes[0] and "opbench book" in found.notes[0]
 
 

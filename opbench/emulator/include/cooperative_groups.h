@@ -107,16 +107,16 @@ class opb_large_tile {
  private:
   // The address of each thread's value; valid until the next barrier of the tile.
   OPB_CONVERGENT void* const* tell(const void* value, const char* file, unsigned line) const {
-    void* const* told = opb_share_pointers(const_cast<void*>(value), file, line);
+    void* const* pointers = opb_share_pointers(const_cast<void*>(value), file, line);
     sync();
-    return told - thread_rank() / 32 * 32;
+    return pointers - thread_rank() / 32 * 32;
   }
-  OPB_UNSEEN static void opb_take(void* to, void* const* told, unsigned rank, size_t bytes) {
-    __builtin_memcpy(to, told[rank], bytes);
+  OPB_UNSEEN static void opb_take(void* to, void* const* pointers, unsigned rank, size_t bytes) {
+    __builtin_memcpy(to, pointers[rank], bytes);
   }
-  OPB_UNSEEN static unsigned opb_sum(void* const* told) {
+  OPB_UNSEEN static unsigned opb_sum(void* const* pointers) {
     unsigned sum = 0;
-    for (unsigned rank = 0; rank < Size; ++rank) sum += *(const unsigned*)told[rank];
+    for (unsigned rank = 0; rank < Size; ++rank) sum += *(const unsigned*)pointers[rank];
     return sum;
   }
   OPB_CONVERGENT unsigned count(unsigned one, const char* file, unsigned line) const {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opbench import units
-from opbench.gpu.limits.ceilings import CeilingCheck, Ceilings, CheckedLimit
+from opbench.gpu.limits.ceilings import CeilingCheck, CheckedLimit, Peaks
 from opbench.timing.sampling import TimingOptions
 
 CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
@@ -15,12 +15,12 @@ DEVIATION = 0.03
 TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
 
-def probes(ceilings: Ceilings) -> dict[str, str]:
+def probes(ceilings: Peaks) -> dict[str, str]:
     """Return the case that reached each checked limit; only of measured ceilings."""
     return {n: ceilings.cases[n] for n in CHECKED_LIMITS if getattr(ceilings, n) and n in ceilings.cases}
 
 
-def judge(ceilings: Ceilings, seen: Mapping[str, float]) -> CeilingCheck:
+def judge(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
     """Compare the measured rates with the stored ones, for the run's file."""
     checked = tuple(
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)

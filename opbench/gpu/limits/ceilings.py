@@ -11,7 +11,7 @@ from typing import Any, Literal
 from opbench.errors import UsageError
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.paths import shipped
-from opbench.records import from_json, read_json, to_json
+from opbench.records import from_json, read_json, to_json, with_new_keys
 
 BoundBy = Literal["memory", "compute"]
 
@@ -32,7 +32,7 @@ class CeilingCheck:
     """Whether stored peaks still hold."""
 
     checked: tuple[CheckedLimit, ...] = ()
-    said: str = ""
+    text: str = ""
     """A message if one of them does not hold or could not be checked; else empty."""
 
 
@@ -43,7 +43,7 @@ LEVELS = {
 
 
 @dataclass(frozen=True)
-class Ceilings:
+class Peaks:
     """Peak rates of one GPU; None for a peak that is not known."""
 
     gpu: str = ""
@@ -72,15 +72,16 @@ class Ceilings:
     """The check of stored peaks at the start of a run; None for others."""
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Ceilings:
+    def from_json(cls, value: Mapping[str, Any]) -> Peaks:
         """Return ceilings from their JSON, in which a limit that is not known may be null; raises ValueError."""
-        return from_json(cls, {key: of for key, of in value.items() if of is not None})
+        own = {key: of for key, of in value.items() if of is not None}
+        return from_json(cls, own | ({"canary": with_new_keys(own["canary"], text="said")} if "canary" in own else {}))
 
     def to_json(self) -> dict[str, Any]:
         """Return every limit that is known."""
         return {key: of for key, of in to_json(self).items() if of not in (None, "", {})}
 
-    def at_level(self, level: str) -> Ceilings:
+    def at_level(self, level: str) -> Peaks:
         """Return the same limits with another bandwidth in place of DRAM's copy bandwidth.
 
         `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; if a one-way bandwidth is not known, as in a
@@ -105,7 +106,7 @@ memory sets the lower bound."""
 
 
 def best_time(
-    ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
+    ceilings: Peaks, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
     """Return the lower bound from a cold cache and what sets it; None if a peak that it needs is not known."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
@@ -119,13 +120,13 @@ def best_time(
     return (compute, "compute") if compute > memory else (memory, "memory")
 
 
-def datasheet(gpu: str) -> Ceilings | None:
+def datasheet(gpu: str) -> Peaks | None:
     """Return the datasheet's figures of a device by any name that `product` knows, else None."""
     known = product(gpu)
     if known is None:
         return None
     half = known.half_flops_per_s
-    return Ceilings(
+    return Peaks(
         gpu=known.name,
         source="datasheet",
         origin=known.origin,
@@ -137,7 +138,7 @@ def datasheet(gpu: str) -> Ceilings | None:
     )
 
 
-def committed_ceilings(name: str) -> Ceilings:
+def committed_ceilings(name: str) -> Peaks:
     """Return the ceilings of a named GPU measured under reports/, else its datasheet's (see `source`).
 
     Raise UsageError if neither has the name.
@@ -151,11 +152,11 @@ def committed_ceilings(name: str) -> Ceilings:
     return sheet
 
 
-def read_ceilings(path: Path, remedy: str) -> Ceilings:
+def read_ceilings(path: Path, remedy: str) -> Peaks:
     """Return the ceilings of a JSON file; raise UsageError, ending with `remedy`, if the file has none."""
     value = read_json(path, remedy)
     try:
-        return Ceilings.from_json(value)
+        return Peaks.from_json(value)
     except (AttributeError, ValueError) as error:
         raise UsageError(f"{path}: contains no peaks ({error}); {remedy}") from None
 

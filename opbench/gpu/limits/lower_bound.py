@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from opbench import units
-from opbench.gpu.limits.ceilings import LEVELS, Ceilings, datasheet
+from opbench.gpu.limits.ceilings import LEVELS, Peaks, datasheet
 from opbench.kernels.case import Case
 
 BOUND_MARGIN = 0.95
@@ -30,7 +30,7 @@ def bytes_left_in_l2(written: int, gpu: str, l2_bytes: int | None) -> int:
     return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
 
 
-def lower_bound_s(case: Case, limits: Ceilings | None, mode: str = "cold") -> tuple[float, str]:
+def lower_bound_s(case: Case, limits: Peaks | None, mode: str = "cold") -> tuple[float, str]:
     """Return the lower bound of a case's time, and the peak that sets it; 0 if no peak is known.
 
     After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_left_in_l2`. In
@@ -87,7 +87,7 @@ def why_above_peak(
     level: str,
     nbytes: int,
     flops_are_a_floor: bool,
-    ceilings: Ceilings,
+    ceilings: Peaks,
     mode: str,
     written: int | None,
 ) -> AbovePeak | None:

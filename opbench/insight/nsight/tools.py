@@ -202,7 +202,7 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], with
 
 def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], without: str) -> OpbenchError:
     own = [line for line in output if line.strip() and not line.startswith("==")]
-    said = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it printed nothing")
+    message = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it printed nothing")
     kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
     check = f"; without it: {without}" if without else ""
-    return kind(f"{case}: under {tool} it ended with code {code}: {said}{check}")
+    return kind(f"{case}: under {tool} it ended with code {code}: {message}{check}")

@@ -51,7 +51,7 @@ class Rewrite:
 
     name: str
     on: bool
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     """Notes on what the transformation changed."""
 
 
@@ -60,16 +60,16 @@ def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE)):
             raise UsageError(unknown("pass", name, known, where="--disable"))
-    said = []
+    rewrites = []
     for name, apply in PASSES.items():
         words: list[str] = []
         if name not in options.without:
             graph, words = apply(graph)
-        said.append(Rewrite(name, name not in options.without, tuple(words)))
+        rewrites.append(Rewrite(name, name not in options.without, tuple(words)))
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
-        said.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
-    return graph, said
+        rewrites.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
+    return graph, rewrites
 
 
 def plan_network(
@@ -86,9 +86,9 @@ def plan_network(
     """
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
-        graph, said = _follow_plan(graph, options, plan)
-        return graph, plan, [said]
-    graph, said = convert_layouts(graph, options, results, device)
+        graph, rewrite = _follow_plan(graph, options, plan)
+        return graph, plan, [rewrite]
+    graph, rewrite = convert_layouts(graph, options, results, device)
     graph, apart = split_slow_fusions(graph, options, results)
     wanted = PlanOptions(
         options.precision,
@@ -101,7 +101,7 @@ def plan_network(
         prepare=PREPARE not in options.without,
     )
     plan = choose(graph, results, wanted, catalog)
-    return graph, plan, [said, apart]
+    return graph, plan, [rewrite, apart]
 
 
 # Layouts and fusion -----------------------------------------------------------------------------------------------
@@ -124,9 +124,9 @@ def convert_layouts(
         else:
             chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
-            laid, said = _in_layouts(graph, chosen)
+            laid, rewrite = _in_layouts(graph, chosen)
             words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
-            return laid, replace(said, said=(*said.said, words))
+            return laid, replace(rewrite, notes=(*rewrite.notes, words))
     else:
         raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
     return _in_layouts(graph, chosen)
@@ -178,8 +178,8 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     cases = {name: choice.case for name, choice in plan.choices.items()}
     chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
-    laid, said = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
-    return split_fused(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
+    laid, rewrite = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
+    return split_fused(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), rewrite
 
 
 def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
@@ -187,7 +187,7 @@ def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> t
 
     The parts need memory for the values between them; a node stays fused if the memory limit leaves no room.
     """
-    said: list[str] = []
+    notes: list[str] = []
     apart: list[str] = []
     for name in fused_nodes(graph):
         problem = graph.node(name).problem
@@ -199,13 +199,13 @@ def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> t
         times += f", fused they take {units.time(fused.kernel_s)}" if fused else ", fused they were not measured"
         trial = split_fused(graph, [*apart, name])
         if options.memory_bytes is not None and max(live_bytes(trial).values()) > options.memory_bytes:
-            said.append(
+            notes.append(
                 f"{name}: stays fused, because the memory limit leaves no room for the intermediate values: {times}"
             )
             continue
         apart.append(name)
-        said.append(f"{name}: split, because {times}")
-    return split_fused(graph, apart), Rewrite("split_up", True, tuple(said))
+        notes.append(f"{name}: split, because {times}")
+    return split_fused(graph, apart), Rewrite("split_up", True, tuple(notes))
 
 
 def _fastest_case(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:

@@ -93,8 +93,8 @@ class Network:
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
         """Return the buffers that hold the results of setup launches; the network owns them, as it owns the weights."""
-        kept = self.preparation(node).kept
-        return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in kept]
+        persistent = self.preparation(node).persistent
+        return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in persistent]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
         """Return the results of a node's setup launches, run at the first call.
@@ -114,7 +114,7 @@ class Network:
         if not self._prepared[node.name]:
             return
         case, made = self.cases[node.name], self.preparation(node)
-        between = set(made.workspaces) - set(made.kept)
+        between = set(made.workspaces) - set(made.persistent)
         scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in between])
         buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in made.inputs}
         try:

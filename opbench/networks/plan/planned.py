@@ -93,4 +93,4 @@ def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) ->
     except BaseException:
         made.close()
         raise
-    return PlannedNetwork(chosen, made, context, tuple(note for step in (*passes, *decided) for note in step.said))
+    return PlannedNetwork(chosen, made, context, tuple(note for step in (*passes, *decided) for note in step.notes))

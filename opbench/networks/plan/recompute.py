@@ -220,17 +220,17 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
                     values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
         nodes.append(replace(reader, inputs=inputs))
     nodes.insert(number, second)
-    said = next((lines for name, _, lines in training.said if name == RECOMPUTE), ())
+    notes = next((lines for name, _, lines in training.pass_notes if name == RECOMPUTE), ())
     words = (
         f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
         f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
-    others = tuple(entry for entry in training.said if entry[0] != RECOMPUTE)
+    others = tuple(entry for entry in training.pass_notes if entry[0] != RECOMPUTE)
     return replace(
         training,
         graph=replace(graph, values=values, nodes=tuple(nodes)),
         groups={**training.groups, second.name: training.groups.get(graph.nodes[number].name, "backward")},
-        said=(*others, (RECOMPUTE, True, (*said, words))),
+        pass_notes=(*others, (RECOMPUTE, True, (*notes, words))),
     )
 
 

@@ -15,7 +15,7 @@ from opbench.backend.base import Backend, Libraries, Timed
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
-from opbench.gpu.limits.ceilings import Ceilings, best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
 from opbench.graph.saving import load
@@ -84,7 +84,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     if options.compare:
         _require_comparable(options, original)
     catalog = Catalog(options.variants)
-    graph, said = apply_enabled_passes(original, options)
+    graph, rewrites = apply_enabled_passes(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, tell, catalog)
@@ -107,7 +107,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         network.close()
     record = replace(
         record,
-        passes=tuple(PassRecord(step.name, step.on, tuple(step.said)) for step in (*said, *decided)),
+        passes=tuple(PassRecord(step.name, step.on, tuple(step.notes)) for step in (*rewrites, *decided)),
         nodes=tuple(_with_choice(node, plan) for node in record.nodes),
     )
     keep_network(record, options.out)
@@ -197,7 +197,7 @@ def _measure_network(
     total, between_s = None, None
     samples_s: dict[str, list[float]] = {}
     host: HostTime | None = None
-    told: dict[str, PeerRecord] = {}
+    peers: dict[str, PeerRecord] = {}
     fault = ""
     try:
         number = len(graph.nodes)
@@ -216,7 +216,7 @@ def _measure_network(
                 if not left_out:
                     facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
                     both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
-                    total, host, told = both.total, both.host, both.peers
+                    total, host, peers = both.total, both.host, both.peers
                 between_s = clock.between
                 samples_s = node_samples(context, clock, turns)
             fault = turns.fault
@@ -265,19 +265,19 @@ def _measure_network(
         between_s=between_s,
         classes=_recognised_classes(outputs, options.labels),
         check=_network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
-        peers=told,
+        peers=peers,
     )
 
 
 def prepared_text(network: Network) -> Rewrite:
     """Return notes on the setup launches, node by node."""
-    said = []
+    notes = []
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
             kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
             what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
-            said.append(f"{node.name}: {what} run only once, when weights are loaded; {kept} stay in memory")
-    return Rewrite(PREPARE, network.prepare, tuple(said))
+            notes.append(f"{node.name}: {what} run only once, when weights are loaded; {kept} stay in memory")
+    return Rewrite(PREPARE, network.prepare, tuple(notes))
 
 
 def _require_comparable(options: NetOptions, original: Graph) -> None:
@@ -300,7 +300,7 @@ def _prepared_peers(
         yield found, versions_of(gpu.torch)
 
 
-def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Ceilings | None:
+def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Peaks | None:
     """Return the GPU's stored measured peaks, or those committed for its model or for the GPU named."""
     if not isinstance(backend, Timed):
         return committed_ceilings(gpu)
@@ -315,7 +315,7 @@ def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Cei
 def _node_record(
     node: Node,
     network: Network,
-    ceilings: Ceilings | None,
+    ceilings: Peaks | None,
     times: Mapping[str, float],
     samples: Mapping[str, list[float]],
     checks: Mapping[str, NodeCheck],

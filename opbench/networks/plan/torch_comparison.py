@@ -173,7 +173,7 @@ def time_both(
     """
     graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in found.items() if peer.call}
-    told = {name: facts[name] for name in found}
+    peers = {name: facts[name] for name in found}
     renewed = {OWN: turns} if turns else {}
     try:
         measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed)
@@ -182,14 +182,14 @@ def time_both(
         if not found:
             raise
         for name in found:
-            told[name] = replace(told[name], error=told[name].error or on_one_line(error))
-        return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, told)
+            peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
+        return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, peers)
     for name in found:
         if name in measured:
-            told[name] = replace(told[name], captured=True, times=measured[name])
+            peers[name] = replace(peers[name], captured=True, times=measured[name])
         if name in host:
-            told[name] = replace(told[name], host=host[name])
-    return BothTimes(measured[OWN], host.get(OWN), told)
+            peers[name] = replace(peers[name], host=host[name])
+    return BothTimes(measured[OWN], host.get(OWN), peers)
 
 
 def facts_of(

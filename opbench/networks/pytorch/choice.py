@@ -235,8 +235,8 @@ def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]
 def _tf32(operator: str) -> bool:
     """Return whether PyTorch may round float32 operands to TF32 in such a problem."""
     switch = torch.backends.cudnn.conv if operator.startswith("conv2d") else torch.backends.cuda.matmul
-    said = getattr(switch, "fp32_precision", None)
-    if said is not None:
-        return str(said) == "tf32"
+    precision = getattr(switch, "fp32_precision", None)
+    if precision is not None:
+        return str(precision) == "tf32"
     old = torch.backends.cudnn if operator.startswith("conv2d") else torch.backends.cuda.matmul
     return bool(old.allow_tf32)

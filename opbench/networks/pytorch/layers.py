@@ -43,7 +43,7 @@ class LayerOperator:
     outputs: int = 1
     differentiable: int = 1
     """Number of differentiable outputs, which come first."""
-    is_pulled_by_kernels: ClassVar[bool] = True
+    has_backward_kernels: ClassVar[bool] = True
     """Whether kernels compute its gradients."""
     updated: tuple[int, ...] = ()
     """Positions of the tensors that its last outputs overwrite when it is called as a layer."""
@@ -138,7 +138,7 @@ class LayerOperator:
                 known = [*given, *outputs]
                 for place, tensor in filled:
                     known[place] = tensor
-                ctx.save_for_backward(*kept(known))
+                ctx.save_for_backward(*select_saved(known))
                 return outputs[0]
 
             @staticmethod
@@ -147,14 +147,14 @@ class LayerOperator:
                 if not (_compiling() or _differentiating() or _modes() or _functions() or _profiling()):
                     for fits, straight in known:
                         if fits(*saved, gradient):
-                            pulled = straight(saved, gradient) if straight is not None else None
-                            if pulled is not None:
-                                return pulled
+                            gradients = straight(saved, gradient) if straight is not None else None
+                            if gradients is not None:
+                                return gradients
                             break
-                return operator.pulled_back(backward, saved, gradient, known)
+                return operator.gradients_and_cache(backward, saved, gradient, known)
 
         known: list[KnownBack] = []
-        run, kept = plan.__call__, _select_positions(self.kept(backward))
+        run, select_saved = plan.__call__, _select_positions(self.saved_positions(backward))
         found = plan.differentiated[needs] = apply_function(DifferentiableFunction)
         return found
 
@@ -177,18 +177,18 @@ class LayerOperator:
         if described and any(t is None for t in given):
             for place, tensor in fillings(described, given):
                 known[place] = tensor
-        ctx.save_for_backward(*[known[place] for place in self.kept(backward)])
+        ctx.save_for_backward(*[known[place] for place in self.saved_positions(backward)])
 
-    def kept(self, backward: Backward) -> Sequence[int]:
+    def saved_positions(self, backward: Backward) -> Sequence[int]:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
-        return backward.kept
+        return backward.saved_positions
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
         """Return the gradients of all arguments of a traced call; None for its numbers."""
-        found = self.pulled(ctx.backward_of, ctx.saved_tensors, gradients[0])
+        found = self.input_gradients(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
 
-    def pulled_back(
+    def gradients_and_cache(
         self,
         backward: Backward,
         saved: Sequence[Tensor],
@@ -199,17 +199,19 @@ class LayerOperator:
 
         If they can be computed by a cached launch next time, add it to `known`.
         """
-        found = tuple(self.pulled(backward, saved, gradient))
-        if self.is_pulled_by_kernels and backward.way is not None and gradient is not None:
+        found = tuple(self.input_gradients(backward, saved, gradient))
+        if self.has_backward_kernels and backward.way is not None and gradient is not None:
             cache_backward(known, backward.way, saved, gradient, found)
         return found
 
-    def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
+    def input_gradients(
+        self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
+    ) -> Sequence[Tensor | None]:
         """Return the gradients of the tensors, from the gradient of the first output."""
         like, way = backward.like, backward.way
         found: list[Tensor | None] = [None] * len(like)
         if out is not None and way is not None:
-            for place, gradient in way.pulled(saved, (out,)):
+            for place, gradient in way.input_gradients(saved, (out,)):
                 shape, dtype = like[place]  # type: ignore[misc]
                 seen = gradient if gradient.shape == shape else gradient.reshape(shape)
                 found[place] = seen if seen.dtype == dtype else seen.to(dtype)
@@ -231,13 +233,15 @@ def _select_positions(places: Sequence[int]) -> Callable[[list[Tensor | None]], 
 class LossOperator(LayerOperator):
     """A loss that computes its gradient together with its value."""
 
-    is_pulled_by_kernels = False
+    has_backward_kernels = False
 
-    def kept(self, backward: Backward) -> Sequence[int]:
+    def saved_positions(self, backward: Backward) -> Sequence[int]:
         """Return the position of the gradient, which the backward pass reads."""
         return (self.tensors + 1,)
 
-    def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
+    def input_gradients(
+        self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
+    ) -> Sequence[Tensor | None]:
         """Return the stored gradient times the gradient of the loss; the target's gradient is its negative."""
         if out is None:
             return None, None

@@ -48,9 +48,9 @@ class Backward:
         return BackwardPass(signature(self.call.operator, self.call.text).problem, wanted)
 
     @property
-    def kept(self) -> list[int]:
+    def saved_positions(self) -> list[int]:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
-        return [place if own else len(self.like) + place for place, own in self.way.kept] if self.way else []
+        return [place if own else len(self.like) + place for place, own in self.way.saved] if self.way else []
 
 
 class CallPlan:

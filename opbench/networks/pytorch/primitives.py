@@ -197,7 +197,7 @@ class BackwardPass:
         inputs, outputs = list(problem.inputs), list(problem.outputs)
         forward = {*inputs, *outputs}
         names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
-        self.kept = [(inputs.index(n), True) if n in inputs else (outputs.index(n), False) for n in names]
+        self.saved = [(inputs.index(n), True) if n in inputs else (outputs.index(n), False) for n in names]
         """For each saved tensor, its position among the inputs (True) or the outputs (False)."""
         nhwc = logical and problem.axes.get("layout") == "nhwc"
         shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
@@ -229,7 +229,7 @@ class BackwardPass:
         """Return for each gradient its position among the inputs, its name, and whether it is an image to permute."""
         return self._found
 
-    def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+    def input_gradients(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
         """Return the requested gradients with their positions among the inputs, from those of the outputs; None means
         zeros.
 
@@ -286,7 +286,7 @@ def _save_tensors(
     except UsageError as error:
         ctx.error = str(error)
         return
-    ctx.save_for_backward(*((given if own else output)[place] for place, own in way.kept))
+    ctx.save_for_backward(*((given if own else output)[place] for place, own in way.saved))
 
 
 def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -297,7 +297,7 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
     found: list[Tensor | None] = [None] * len(known.inputs)
     if all(gradient is None for gradient in gradients):
         return found
-    for place, tensor in ctx.way.pulled(ctx.saved_tensors, gradients):
+    for place, tensor in ctx.way.input_gradients(ctx.saved_tensors, gradients):
         dtype = known.inputs[place][2]
         found[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return found

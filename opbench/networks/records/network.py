@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.paths import write_atomically
-from opbench.records import from_json, read_record, to_json
+from opbench.records import from_json, read_record, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.host import HostTime
 from opbench.timing.measurement import Measurement
@@ -190,7 +190,7 @@ class PassRecord:
 
     name: str
     on: bool
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Record:
     command: tuple[str, ...] = ()
     batch: int | None = None
     environment: Environment = field(default_factory=Environment)
-    ceilings: Ceilings | None = None
+    ceilings: Peaks | None = None
     options: OptionsRecord = OptionsRecord()
     weights: tuple[str, ...] = ()
     conversions: tuple[str, ...] = ()
@@ -234,12 +234,14 @@ class Record:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Record:
         """Return the record of a file's content; raises ValueError."""
-        ceilings = Ceilings.from_json(value["ceilings"]) if value.get("ceilings") else None
+        ceilings = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
         peers = {
             name: {**peer, "times": peer if peer.get("median_s") else None} if isinstance(peer, dict) else peer
             for name, peer in (value.get("peers") or {}).items()
         }
-        return replace(from_json(cls, {**value, "ceilings": None, "peers": peers}), ceilings=ceilings)
+        passes = [with_new_keys(one, notes="said") for one in value.get("passes", ())]
+        own = {**value, "ceilings": None, "peers": peers, "passes": passes}
+        return replace(from_json(cls, own), ceilings=ceilings)
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""

@@ -12,7 +12,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.networks.records.network import ValueRecord, WorkspaceRecord
 from opbench.paths import write_atomically
-from opbench.records import read_record, to_json
+from opbench.records import from_json, read_record, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.measurement import Measurement
 
@@ -62,7 +62,7 @@ class TrainingPass:
 
     name: str
     on: bool
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     saved: PassSaving | None = None
 
 
@@ -100,7 +100,7 @@ class FirstStepRecord:
     """The distance of opbench's first step from PyTorch's eager one, with the same weights on the same batch."""
 
     right: bool
-    said: str
+    text: str
     loss: float | None = None
     peer_loss: float | None = None
     errors: dict[str, float] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class TrainingRecord:
     memory: StepMemory
     passes: tuple[TrainingPass, ...]
     nodes: tuple[TrainingNode, ...]
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
     revision: Revision | None = None
     """Commit of the user's project, at the beginning."""
     values: dict[str, ValueRecord] = field(default_factory=dict)
@@ -237,4 +237,15 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
 def read_training(folder: Path) -> TrainingRecord:
     """Return a training's record; raises UsageError for any other file."""
     path = folder / FILE if folder.is_dir() else folder
-    return read_record(TrainingRecord, path, FORMAT, "a training ends with it: opbench net train --resume")
+    remedy = "a training ends with it: opbench net train --resume"
+    return read_record(TrainingRecord, path, FORMAT, remedy, decode=_training_from_json)
+
+
+def _training_from_json(value: Mapping[str, Any]) -> TrainingRecord:
+    """Return the record of a file's content, also one with the keys of older versions; raises ValueError."""
+    own = dict(with_new_keys(value, notes="told"))
+    if isinstance(passes := own.get("passes"), list):
+        own["passes"] = [with_new_keys(one, notes="said") for one in passes]
+    if isinstance(comparison := own.get("comparison"), Mapping):
+        own["comparison"] = {**comparison, "first_step": with_new_keys(comparison.get("first_step"), text="said")}
+    return from_json(TrainingRecord, own)

@@ -114,8 +114,8 @@ def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value:
     box = layout.boxes[source]
     way = -1 if box.upward else 1
     y = box.y + way * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
-    said = shape_text(record.values.get(value, ValueRecord()))
-    axes.text(box.x + 6, y, said, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
+    shape = shape_text(record.values.get(value, ValueRecord()))
+    axes.text(box.x + 6, y, shape, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
 
 
 def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
@@ -169,10 +169,10 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height
     time = units.time(node.kernel_s) if node.kernel_s is not None else ""
     share, peak = node.share, node.roof_share
-    told = [units.percent(share)] if share is not None else []
-    told += [f"{units.percent(peak)} of peak"] if peak is not None else []
-    told += ["WRONG"] if wrong else []
-    below = " · ".join(told)
+    parts = [units.percent(share)] if share is not None else []
+    parts += [f"{units.percent(peak)} of peak"] if peak is not None else []
+    parts += ["WRONG"] if wrong else []
+    below = " · ".join(parts)
     room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
     words: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
     operator = f"{node.operator} {node.precision}".rstrip()

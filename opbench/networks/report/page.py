@@ -102,9 +102,9 @@ def _header_facts(record: Record) -> list[str]:
     """Return the facts for the line above the title."""
     version = f"opbench {record.opbench}" if record.opbench else ""
     commit = short_revision(record.revision)
-    told = f"commit {commit}" if commit else ""
+    revision = f"commit {commit}" if commit else ""
     sizes = ", ".join(f"{key} {value}" for key, value in record.sizes.items() if key != "batch")
-    facts = ["network", sizes, f"backend {record.backend}", record.environment.place, record.started, version, told]
+    facts = ["network", sizes, f"backend {record.backend}", record.environment.place, record.started, version, revision]
     return [fact for fact in facts if fact]
 
 
@@ -121,7 +121,7 @@ def _everyone(record: Record) -> list[phrases.PeerTime]:
     if not found or not total:
         return []
     outputs = record.check.outputs.values() if record.check else ()
-    worst = max((told.norm_error for told in outputs if told.norm_error is not None), default=None)
+    worst = max((output.norm_error for output in outputs if output.norm_error is not None), default=None)
     peak = record.memory.peak_bytes
     own = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
     ordered = sorted(found, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
@@ -148,8 +148,8 @@ def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JS
 
 def _versions(record: Record) -> str:
     named = [peer.versions for peer in record.peers.values() if peer.versions]
-    told = record.peer_versions or (named[0] if named else {})
-    return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
+    versions = record.peer_versions or (named[0] if named else {})
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions unknown"
 
 
 def _gap_note(record: Record) -> str:
@@ -207,14 +207,14 @@ def _node_row(node: NodeRecord, number: int, record: Record, largest: float) -> 
 
 def _memory_rows(record: Record) -> list[tuple[str, str]]:
     memory = record.memory
-    told = {
+    sizes = {
         "activations at the peak": memory.peak_bytes,
         "the most that is alive at once, which no plan can go below": memory.lower_bound_bytes,
         "a buffer for each value": memory.naive_bytes,
         "weights": memory.weights_bytes,
         "prepared once of weights": memory.prepared_bytes or None,
     }
-    return [(label, phrases.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
+    return [(label, phrases.size(nbytes)) for label, nbytes in sizes.items() if nbytes is not None]
 
 
 def _repeat_commands(record: Record) -> list[tuple[str, str]]:

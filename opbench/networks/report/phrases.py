@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.networks.records.network import (
     NodeRecord,
     Record,
@@ -55,9 +55,9 @@ def size(nbytes: float | None) -> str:
 
 def shape_text(value: ValueRecord) -> str:
     """Return such as "1×256×54×54 nchw f32"; a row of features has no layout."""
-    said = "×".join(map(str, value.shape))
+    shape = "×".join(map(str, value.shape))
     layout = f" {value.layout}" if len(value.shape) == 4 and value.layout else ""
-    return f"{said}{layout} {value.dtype}".rstrip()
+    return f"{shape}{layout} {value.dtype}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ def peers(record: Record) -> list[PeerTime]:
     """Return PyTorch's ways as recorded, each compared with opbench; in older records their times include launches."""
     own = record.total
     found = []
-    for name, told in record.peers.items():
-        ratio = time_ratio(told.times, own) if told.captured else None
-        error = told.error or ("" if told.times else "not measured")
-        found.append(PeerTime(name, told.times, ratio, told.peak_bytes, told.norm_error, error, told.host))
+    for name, peer in record.peers.items():
+        ratio = time_ratio(peer.times, own) if peer.captured else None
+        error = peer.error or ("" if peer.times else "not measured")
+        found.append(PeerTime(name, peer.times, ratio, peer.peak_bytes, peer.norm_error, error, peer.host))
     return found
 
 
@@ -115,10 +115,10 @@ def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
 
 def speedup(best: PeerTime) -> str:
     """Return such as "speedup over the fastest PyTorch (torch.compile): 1.96× [1.95×, 1.97×]"."""
-    told = f"speedup over the fastest PyTorch ({best.name}): {best.times}"
+    text = f"speedup over the fastest PyTorch ({best.name}): {best.times}"
     if best.verdict == "tie":
-        return f"{told}, a tie: the 95 % intervals overlap"
-    return told if best.ratio and best.ratio.value > 1 else f"{told}, so opbench is slower"
+        return f"{text}, a tie: the 95 % intervals overlap"
+    return text if best.ratio and best.ratio.value > 1 else f"{text}, so opbench is slower"
 
 
 def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
@@ -131,7 +131,7 @@ def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
 
 def headline(record: Record) -> list[str]:
     """Return the run in a few sentences, the most important first."""
-    told = [
+    sentences = [
         _speedup_sentence(record),
         _time_sentence(record),
         _host_sentence(record),
@@ -142,7 +142,7 @@ def headline(record: Record) -> list[str]:
         _correctness_sentence(record),
         _recognition_sentence(record),
     ]
-    return [sentence for sentence in told if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def answer(record: Record) -> list[str]:
@@ -202,8 +202,8 @@ def _time_sentence(record: Record) -> str:
     if not total and record.backend != "cpu":
         return ""  # something is wrong, which another sentence says
     if not total:
-        said = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
-        return " ".join(part for part in (said, _prediction_sentence(record)) if part)
+        sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)
     images = batch(record)
     an_image = f", {units.time(total.median_s / images)} an image" if images > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
@@ -220,7 +220,7 @@ def _work_text(record: Record) -> str:
 
 def _prediction_sentence(record: Record) -> str:
     """Return the lower bound of a GPU whose peaks are known."""
-    least, known = least_time(record), record.ceilings or Ceilings()
+    least, known = least_time(record), record.ceilings or Peaks()
     if least is None:
         return ""
     by = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
@@ -240,11 +240,11 @@ def _speedup_sentence(record: Record) -> str:
     best, total = fastest(peers(record)), record.total
     if not best or not best.measured or not total:
         return ""
-    told = speedup(best)
+    text = speedup(best)
     graphs = record.options.graph
     how = "both as one CUDA graph" if graphs else "PyTorch as one CUDA graph, opbench launched node by node"
     times = f"{units.time(total.median_s)} and {units.time(best.measured.median_s)}"
-    return f"{told[:1].upper()}{told[1:]}. GPU time, cold L2, {how}: {times}."
+    return f"{text[:1].upper()}{text[1:]}. GPU time, cold L2, {how}: {times}."
 
 
 def _host_sentence(record: Record) -> str:
@@ -259,15 +259,15 @@ def _host_sentence(record: Record) -> str:
 
 def _not_compared(record: Record) -> str:
     """Return which of PyTorch's ways have no speedup, and why."""
-    told = peers(record)
-    failed = [f"{peer.name} ({peer.error})" for peer in told if peer.error]
-    said = [f"Not compared: {'; '.join(failed)}."] if failed else []
-    if any(peer.measured and not peer.ratio for peer in told) and not fastest(told):
-        said.append(
+    compared = peers(record)
+    failed = [f"{peer.name} ({peer.error})" for peer in compared if peer.error]
+    sentences = [f"Not compared: {'; '.join(failed)}."] if failed else []
+    if any(peer.measured and not peer.ratio for peer in compared) and not fastest(compared):
+        sentences.append(
             "PyTorch's times in this older record include launches from the host and opbench's do not, so no speedup "
             "follows from them: run it again with `--compare torch`."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _unmeasured_sentence(record: Record) -> str:
@@ -291,10 +291,10 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
 def _limits_sentence(record: Record) -> str:
     """Return the distance of the whole from its lower bound, and the nodes that take most of the time."""
     least, total = least_time(record), record.total
-    said = []
+    sentences = []
     if least and total:
         share = least / (total.kernel_s or total.median_s)
-        said.append(
+        sentences.append(
             f"The lower bound by the measured peaks is {units.time(least)}, {units.percent(share)} of the time."
         )
     costly: list[str] = []
@@ -306,8 +306,8 @@ def _limits_sentence(record: Record) -> str:
         reached += part
         costly.append(f"{code(node.name)} ({units.percent(part)})")
     if costly:
-        said.append(f"Most of the time is in {join_words(costly)}.")
-    return " ".join(said)
+        sentences.append(f"Most of the time is in {join_words(costly)}.")
+    return " ".join(sentences)
 
 
 def _memory_sentence(record: Record) -> str:
@@ -317,20 +317,20 @@ def _memory_sentence(record: Record) -> str:
         return ""
     what = "Activations and workspaces" if memory.workspaces else "Activations"
     limit = record.options.memory_bytes
-    said = f"{what} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
+    sentence = f"{what} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
     if naive:
-        said += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
+        sentence += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
     if least:
-        said += (
+        sentence += (
             ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
         )
     if (peer := smallest_peer(record)) and peer.peak_bytes:
         ours = units.percent(peak / peer.peak_bytes)
-        said += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {ours})"
+        sentence += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {ours})"
     weights = memory.weights_bytes
     prepared = memory.prepared_bytes
     more = f", the results of setup launches {size(prepared)}" if prepared else ""
-    return said + (f". Weights take {size(weights)}{more}." if weights else ".")
+    return sentence + (f". Weights take {size(weights)}{more}." if weights else ".")
 
 
 def _correctness_sentence(record: Record) -> str:
@@ -338,26 +338,26 @@ def _correctness_sentence(record: Record) -> str:
     wrong = [n.name for n in record.nodes if n.is_wrong]
     checked = sum(bool(n.check) for n in record.nodes)
     outputs = record.check.outputs if record.check else {}
-    off = [name for name, told in outputs.items() if not told.right]
+    off = [name for name, output in outputs.items() if not output.right]
     if wrong or off:
-        told = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
+        output = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
         missing = record.check and record.check.missing
-        return f"Wrong: {join_words(told)}.{' The network was not run as a whole.' if missing else ''}"
+        return f"Wrong: {join_words(output)}.{' The network was not run as a whole.' if missing else ''}"
     if record.check and record.check.timed:
         return f"Wrong: {record.check.timed}. The network has no time."
     if not checked and not outputs:
         return "No result was checked."
-    worst = max((told.norm_error or 0.0 for told in outputs.values()), default=None)
+    worst = max((output.norm_error or 0.0 for output in outputs.values()), default=None)
     error = f", the outputs within {worst:.1e} of it in norm" if worst is not None else ""
     return f"All {count_noun(checked, 'node')} agree with the float64 reference{error}."
 
 
 def _recognition_sentence(record: Record) -> str:
     """Return how many pictures of known class were recognised, and which were not."""
-    told = record.classes
-    if not told:
+    classes = record.classes
+    if not classes:
         return ""
-    pairs = list(zip(told.found, told.labels, strict=True))
+    pairs = list(zip(classes.found, classes.labels, strict=True))
     missed = [f"a {label} is recognised as a {found}" for found, label in pairs if found != label]
     if len(pairs) == 1:
         return f"{missed[0].capitalize()}." if missed else f"Recognised as a {pairs[0][0]}, which is right."
@@ -389,25 +389,25 @@ def fault(node: NodeRecord) -> str:
 
 def node_sentence(node: NodeRecord) -> str:
     """Return the tooltip of a node."""
-    said = [f"{node.name}: {node.operator}/{''.join(variant_of(node))}{node.problem}"]
+    parts = [f"{node.name}: {node.operator}/{''.join(variant_of(node))}{node.problem}"]
     if node.kernel_s is not None:
-        said.append(f"{units.time(node.kernel_s)}, {units.percent(node.share)} of the time")
+        parts.append(f"{units.time(node.kernel_s)}, {units.percent(node.share)} of the time")
     if node.bound_s is not None:
-        said.append(f"lower bound {units.time(node.bound_s)} ({node.bound})")
+        parts.append(f"lower bound {units.time(node.bound_s)} ({node.bound})")
     if once := node.launches_once:
-        said.append(f"{count_noun(once, 'kernel')} ran once, when the weights were written")
+        parts.append(f"{count_noun(once, 'kernel')} ran once, when the weights were written")
     if node.check and node.is_wrong:
-        said.append(f"{fault(node)}: {node.check.reason}")
-    return "; ".join(said)
+        parts.append(f"{fault(node)}: {node.check.reason}")
+    return "; ".join(parts)
 
 
 def source_text_of(node: NodeRecord) -> str:
     """Return why this variant was chosen, and whether others were tied with it."""
     alone = node.alone_s
-    said = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]
+    parts = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]
     if ties := node.tied_with:
         names = [case.partition("(")[0].partition("/")[2] for case in ties]
-        said.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+        parts.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
     elif node.lead:
-        said.append(f"the next best takes {units.ratio(node.lead)}")
-    return "; ".join(said)
+        parts.append(f"the next best takes {units.ratio(node.lead)}")
+    return "; ".join(parts)

@@ -102,15 +102,15 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         for name, chart in charts.items()
     }
     commit = short_revision(record.revision)
-    told = [f"commit {commit}"] if commit else []
+    revision = [f"commit {commit}"] if commit else []
     return render_template(
         "training.html.j2",
         title=f"{record.network} trained on {Path(record.data.name).name}",
-        facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *told],
+        facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *revision],
         headline=headline(record),
         speed=speed_text(record),
         bars=peer_bars(record),
-        notes=record.told,
+        notes=record.notes,
         chart=drawn["loss"],
         step=drawn.get("step"),
         memory_map=drawn.get("training-memory"),
@@ -157,8 +157,8 @@ def _step_text(record: TrainingRecord) -> list[str]:
         return []
     back_to_back = f"{units.time(hot.median_s)} back to back ({units.interval(hot.low_s, hot.high_s)})"
     guessed = sum(node.source == "default" for node in record.nodes)
-    said = [f"A step takes {back_to_back}, {units.time(cold.median_s)} from a cold L2."]
-    return [*said, unmeasured_hint(guessed, len(record.nodes))] if guessed else said
+    sentences = [f"A step takes {back_to_back}, {units.time(cold.median_s)} from a cold L2."]
+    return [*sentences, unmeasured_hint(guessed, len(record.nodes))] if guessed else sentences
 
 
 def _saving_text(item: TrainingPass) -> str:

@@ -27,18 +27,18 @@ def peer_text(record: TrainingRecord) -> list[str]:
     """Return whether the peer computes the same step, and which one is faster, in sentences."""
     if not (comparison := record.comparison):
         return []
-    said = [f"{comparison.first_step.said}."]
-    everyone = [_peer_time(record, name, told) for name, told in comparison.ways.items()]
+    sentences = [f"{comparison.first_step.text}."]
+    everyone = [_peer_time(record, name, peer_record) for name, peer_record in comparison.ways.items()]
     if best := phrases.fastest(everyone):
         steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
-        said.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
+        sentences.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in everyone if peer.peak_bytes]:
         own, least = opbench_bytes(record), min(peaks)
         share = units.percent(own / least)
-        said.append(
+        sentences.append(
             f"A step holds {phrases.size(own)}, {share} of the least of PyTorch's ways ({phrases.size(least)})."
         )
-    return said
+    return sentences
 
 
 def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
@@ -68,21 +68,21 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     return [_row(record, OWN, own), *(_row(record, name, ways[name]) for name in ordered)]
 
 
-def _peer_time(record: TrainingRecord, name: str, told: StepPeer) -> phrases.PeerTime:
+def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
     """Return the back-to-back time of a way compared with opbench's."""
-    ratio = phrases.time_ratio(told.hot, record.times.hot)
-    return phrases.PeerTime(name, told.hot, ratio, told.peak_bytes, None, told.error)
+    ratio = phrases.time_ratio(step.hot, record.times.hot)
+    return phrases.PeerTime(name, step.hot, ratio, step.peak_bytes, None, step.error)
 
 
-def _row(record: TrainingRecord, name: str, told: StepPeer) -> dict[str, JSON]:
-    hot, own = told.hot, name == OWN
-    peer = _peer_time(record, name, told)
+def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
+    hot, own = step.hot, name == OWN
+    peer = _peer_time(record, name, step)
     ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")
     return {
         "own": own,
         "name": name,
         "hot": _interval_cells(hot),
-        "cold": _interval_cells(told.cold),
+        "cold": _interval_cells(step.cold),
         "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",
         "ratio": ratio,
         "ratio_ends": ends,

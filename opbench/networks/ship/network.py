@@ -28,7 +28,7 @@ class NodeCode:
 
     node: Node
     code: LaunchCode
-    kept: tuple[Tensor, ...] = ()
+    persistent: tuple[Tensor, ...] = ()
     """Buffers that the setup launches fill and that the other launches read."""
     scratch: tuple[Tensor, ...] = ()
     """Buffers that only the setup launches need."""
@@ -96,9 +96,9 @@ def _node_code(
     piece = by_request[case.request()]
     code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(made.launches))
     every = case.workspace(sm_count)
-    kept = tuple(t for t in every if t.name in made.kept)
-    scratch = tuple(t for t in every if t.name in set(made.workspaces) - set(made.kept))
-    return NodeCode(node, code, kept, scratch, tuple(workspace_of(graph, node, case, sm_count)))
+    persistent = tuple(t for t in every if t.name in made.persistent)
+    scratch = tuple(t for t in every if t.name in set(made.workspaces) - set(made.persistent))
+    return NodeCode(node, code, persistent, scratch, tuple(workspace_of(graph, node, case, sm_count)))
 
 
 def _names(graph: Graph) -> dict[str, str]:
@@ -160,19 +160,19 @@ def _layer_function(one: NodeCode) -> str:
     """Return the function of a layer, and that of its setup launches if there are any."""
     code, name = one.code, one.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
-    words = {t.name for t in one.kept}
+    words = {t.name for t in one.persistent}
     functions = []
     if code.once.lines:
         given = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
-        given += [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.scratch else [])
+        given += [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.scratch else [])
         lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
         lines += _c_function(
             f"prepare_{name}", given, [*_tensor_declarations(one.scratch), *(f"    {x}" for x in code.once.lines)]
         )
         functions.append("\n".join(lines))
-    given = tensors + [f"void* {safe(t.name)}" for t in one.kept] + (["void* workspace"] if one.workspace else [])
+    given = tensors + [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.workspace else [])
     named = {*code.rest.reads, *code.updates, *code.updates.values()}
-    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.kept) if t.name not in named]
+    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.persistent) if t.name not in named]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
         name,
@@ -225,7 +225,7 @@ def _main_program(program: NetworkProgram) -> str:
     lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
     for one in program.nodes:
         given = [names[value] for _, value in one.node.tensors()]
-        given += [_setup_buffer(one, tensor) for tensor in one.kept]
+        given += [_setup_buffer(one, tensor) for tensor in one.persistent]
         if one.workspace:
             given.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
         lines.append(f"        TRY(layer::{one.function}({', '.join([*given, 'stream'])}));")
@@ -274,11 +274,14 @@ def _memory_of(program: NetworkProgram, name: str) -> str:
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.place(name)
     if base == name:
-        place, told = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
+        place, comment = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
     else:
         of = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
-        place, told = f"at({of}, {start * DTYPES[value.dtype].itemsize})", f"{_tensor_comment(graph, name)}, of {base}"
-    return f"    void* const {program.names[name]} = {place};  // {told}"
+        place, comment = (
+            f"at({of}, {start * DTYPES[value.dtype].itemsize})",
+            f"{_tensor_comment(graph, name)}, of {base}",
+        )
+    return f"    void* const {program.names[name]} = {place};  // {comment}"
 
 
 def _setup_buffer(one: NodeCode, tensor: Tensor) -> str:
@@ -291,10 +294,10 @@ def _setup_code(program: NetworkProgram) -> list[str]:
     for one in program.nodes:
         if not one.code.once.lines:
             continue
-        lines += [f"    const Memory {_setup_buffer(one, tensor)}({tensor.nbytes});" for tensor in one.kept]
+        lines += [f"    const Memory {_setup_buffer(one, tensor)}({tensor.nbytes});" for tensor in one.persistent]
         values = {tensor.name: program.names[value] for tensor, value in one.node.tensors()}
         given = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
-        given += [_setup_buffer(one, tensor) for tensor in one.kept]
+        given += [_setup_buffer(one, tensor) for tensor in one.persistent]
         call = f"layer::prepare_{one.function}({', '.join([*given, *(['scratch'] if one.scratch else []), 'nullptr'])})"
         line = f'check_launched({call}, "prepare_{one.function}");'
         if one.scratch:

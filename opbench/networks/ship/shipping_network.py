@@ -92,12 +92,12 @@ def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[s
     for name in graph.outputs:
         if name in reference:
             example.add(f"{name}.reference", reference[name].astype(np.float64), "f64")
-    told = {"made by": program.command, "network": graph.name}
+    facts = {"made by": program.command, "network": graph.name}
     cubin = f"{n}.{program.arch}.cubin"
     files = {
         f"{n}.cu": program_text(program).encode(),
-        f"{n}_weights.safetensors": weights.content(told),
-        f"{n}_example.safetensors": example.content({**told, "reference": "float64, NumPy"}),
+        f"{n}_weights.safetensors": weights.content(facts),
+        f"{n}_example.safetensors": example.content({**facts, "reference": "float64, NumPy"}),
         "Makefile": makefile(n, program.arch, "network", cubin).encode(),
         "CMakeLists.txt": cmakelists(n, program.arch, "network").encode(),
         "README.md": _readme(program, cubin).encode(),

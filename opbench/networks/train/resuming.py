@@ -91,7 +91,7 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
             )
     alike = math.prod(micro_batches(found)) != training.recipe.micro or facts.plan == plan_sha256(training)
     if not alike or facts.backend != training.name:
-        training.told.append(
+        training.notes.append(
             "the checkpoint was made with other kernels or on another device: training continues, but not "
             "bit-identically"
         )
@@ -119,17 +119,17 @@ def _say_of_micro_batches(training: TrainingState, found: Checkpoint) -> None:
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
     )
     if ranks * accumulate != recipe.micro:
-        training.told.append(
+        training.notes.append(
             f"the checkpoint's steps are of {before}, and now of {now}: it goes on to step {recipe.steps}, not to "
             f"the same bits; for those: --accumulate {ranks * accumulate}"
         )
     elif before != now and training.name == "cuda" and max(ranks, recipe.ranks) > 2:
-        training.told.append(
+        training.notes.append(
             f"the checkpoint's steps add {before}, now {now}; of more than two GPUs the library adds in an "
             "order of its own: not to the same bits"
         )
     elif before != now and (min(ranks, accumulate), min(recipe.ranks, recipe.accumulate)) != (1, 1):
-        training.told.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
+        training.notes.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
 
 
 def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str, np.ndarray]:

@@ -38,7 +38,7 @@ class TrainingState:
     """Micro-batches of all ranks so far."""
     repeated: list[float] = field(default_factory=list, init=False)
     """Losses of steps that an earlier attempt ran after its last checkpoint."""
-    told: list[str] = field(default_factory=list, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
     """Notes for the user, in the record."""
     batch: int = field(init=False)
     pictures: int = field(init=False)

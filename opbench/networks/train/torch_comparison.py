@@ -113,10 +113,10 @@ class TorchComparison:
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
             theirs = first_step(self.problem, device)
             own, before = self._opbench_first_step(network, step), self.problem.network.weights
-            told = differences(own, exact, before, precision, theirs)
+            first = differences(own, exact, before, precision, theirs)
         except Exception as error:  # the training is done, and its record must be saved
-            told = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
-        return Comparison(told, {}, versions_of(find_torch(gpu=False)))
+            first = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
+        return Comparison(first, {}, versions_of(find_torch(gpu=False)))
 
     def _opbench_first_step(self, network: Network, step: Step) -> FirstStep:
         """Return the first step from the network's initial weights, whatever was trained since."""
@@ -182,7 +182,7 @@ def differences(
         words = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
     return FirstStepRecord(
         right=not wrong,
-        said=words,
+        text=words,
         loss=own.loss,
         peer_loss=(rounded or exact).loss,
         errors={"loss": found[0], "gradients": found[1], "parameters": found[2]},

@@ -259,12 +259,12 @@ class Trainer(TrainingState):
             name, check = next(iter(wrong.items()))
             more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
             raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
-        self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
+        self.notes.append(f"all {len(found)} nodes of the first step are right on its own data")
 
     def _run_steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
-        began = told = self.step
+        began = reported = self.step
         ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
         spent_s = 0.0  # on scores of the test set and on checkpoints
@@ -275,11 +275,11 @@ class Trainer(TrainingState):
                 self.seen += self.recipe.micro
                 now_s = time.perf_counter()
                 looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
-                if self.step - told >= ahead or looks:
+                if self.step - reported >= ahead or looks:
                     self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
-                    ahead = max(1, int(EVERY_S * (self.step - told) / (collected_s - told_s)))
-                    told = self.step
+                    ahead = max(1, int(EVERY_S * (self.step - reported) / (collected_s - told_s)))
+                    reported = self.step
                     if looks:
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
                         spent_s += time.perf_counter() - collected_s
@@ -316,7 +316,7 @@ class Trainer(TrainingState):
             if not math.isfinite(loss):
                 raise NotFinite(first_not_finite(self, network, step, number))
             if number < len(self.repeated) and self.repeated[number] != loss:
-                self.told.append(
+                self.notes.append(
                     f"step {number + 1} gave {loss!r}, and {self.repeated[number]!r} before the interruption: the "
                     "same bits need the same plan, GPU and version"
                 )

@@ -79,7 +79,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
             )
             for node in graph.nodes
         ),
-        told=tuple(training.told),
+        notes=tuple(training.notes),
     )
 
 
@@ -87,9 +87,9 @@ def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Return each pass with its saving: the difference from the step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
     own, found = _graph_work(training_graph(network, recipe, items).graph), []
-    for name, on, said in training.training.said:
-        found.append(TrainingPass(name, on, tuple(said)))
-        if not (on and said and name in TRAINING_PASSES):
+    for name, on, notes in training.training.pass_notes:
+        found.append(TrainingPass(name, on, tuple(notes)))
+        if not (on and notes and name in TRAINING_PASSES):
             continue
         without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
         nodes, nbytes, flops = (more - fewer for more, fewer in zip(_graph_work(without), own, strict=True))

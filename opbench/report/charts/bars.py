@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from opbench import units
-from opbench.gpu.limits.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, distance_to_peak, row_sentence, shorten
 from opbench.report.charts.roofline_axes import OFFSET, line_style, points_wide
 from opbench.report.charts.svg import INK, MUTED
@@ -194,7 +194,7 @@ def _shared_peak(
         _draw_gap(axes, place, own, by_bytes, right)
 
 
-def _rate_of(ceilings: Ceilings, row: Row, by_bytes: bool) -> float | None:
+def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
     """Return the rate that these peaks allow for the problem, in GB/s or TFLOP/s; None when unknown."""
     bandwidth = ceilings.dram_bytes_per_s
     if row.bound == "memory":

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.gpu.limits.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.records import JSON
 from opbench.report.charts.svg import to_svg
 from opbench.results.rows import Row
@@ -50,8 +50,8 @@ def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
 class ChartFrame:
     """The data that all charts of one operator share: peaks, counters, and the look of each variant."""
 
-    measured: Ceilings | None
-    sheet: Ceilings | None
+    measured: Peaks | None
+    sheet: Peaks | None
     counters: Mapping[str, Mapping[str, object]]
     """Hardware counters by case."""
     looks: Mapping[str, tuple[str, str]]

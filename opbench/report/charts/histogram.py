@@ -36,9 +36,9 @@ def histogram(samples_s: Sequence[float]) -> str:
     )
     middle = f"{1 + (statistics.median(samples_s) - low) * across:.1f}"
     first, last = axis_text(low, high)
-    said = f"histogram of {len(samples_s)} samples from {first} to {last}"
+    label = f"histogram of {len(samples_s)} samples from {first} to {last}"
     return (
-        f'<svg class="samples" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}"><path d="{bars}"/>'
+        f'<svg class="samples" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}"><path d="{bars}"/>'
         f'<path class="axis" d="M1 {FLOOR + 3}V{FLOOR}H{WIDTH - 1}v3"/>'
         f'<path class="median" d="M{middle} 0V{FLOOR + 3}"/>'
         f'<text x="0" y="{HEIGHT - 1}">{first}</text>'

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shorten
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.above_peak import above_peak_sentences
@@ -31,7 +31,7 @@ NAMED = (
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
-def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Ceilings | None) -> Chart | None:
+def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Peaks | None) -> Chart | None:
     """Draw the percentage of peak of each variant's best config, problem by problem; None with fewer than two problems.
 
     Where a peak is unknown, the chart shows the speed relative to the fastest variant.
@@ -90,11 +90,11 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_peak: bool, p
         )  # fmt: skip
         points[gid] = f"{row.problem}: {row_sentence(row)}"
     first = ordered[0]
-    said = f" {units.percent(first.peak_share) if of_peak else units.time(first.time_s)}"
-    said += " ^" if first.above_peak else ""
-    name = shorten(first.variant, min(20, RIGHT - len(said)))
+    value = f" {units.percent(first.peak_share) if of_peak else units.time(first.time_s)}"
+    value += " ^" if first.above_peak else ""
+    name = shorten(first.variant, min(20, RIGHT - len(value)))
     axes.annotate(
-        name + said, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
+        name + value, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
         textcoords="offset points", va="center", ha="left", fontsize=8.5, annotation_clip=False, parse_math=False,
         fontweight="normal" if first.library else "bold",
     )  # fmt: skip
@@ -142,8 +142,8 @@ def _draw_labels(axes: dict[str, str]) -> str:
             words[-1][0].append(key)
         else:
             words.append(([key], value))
-    said = ["=".join([*keys, value]) for keys, value in words]
-    if len(" ".join(said)) <= LINE:
-        return " ".join(said) or "default"
-    middle = min(range(1, len(said) + 1), key=lambda i: abs(len(" ".join(said[:i])) - len(" ".join(said[i:]))))
-    return "\n".join(filter(None, (" ".join(said[:middle]), " ".join(said[middle:]))))
+    parts = ["=".join([*keys, value]) for keys, value in words]
+    if len(" ".join(parts)) <= LINE:
+        return " ".join(parts) or "default"
+    middle = min(range(1, len(parts) + 1), key=lambda i: abs(len(" ".join(parts[:i])) - len(" ".join(parts[i:]))))
+    return "\n".join(filter(None, (" ".join(parts[:middle]), " ".join(parts[middle:]))))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.report.charts.chart import Chart, ChartFrame, distance_to_peak, per_byte, row_sentence, shorten
 from opbench.report.charts.roofline_axes import (
     OFFSET,
@@ -111,7 +111,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
     return points
 
 
-def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Ceilings], scene: ChartFrame) -> None:
+def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], scene: ChartFrame) -> None:
     """Draw an arrow from the best own (non-library) variant up to its peak, labelled with the ratio."""
     words = distance_to_peak(row)
     if not words or row.peak_share is None:

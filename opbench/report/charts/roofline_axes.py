@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
-from opbench.gpu.limits.ceilings import LEVELS, Ceilings
+from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread
 
@@ -55,7 +55,7 @@ class Label:
 
 
 def new_axes(
-    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Ceilings]
+    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
 ) -> tuple[Figure, Axes]:
     """Return a figure with logarithmic axes that contain all points, ridges and labels, and room for a legend above."""
     height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
@@ -86,24 +86,24 @@ def _decades(left: float, x: float, width: float) -> float:
     return math.log10(x / left) / max(0.25, 1 - width / _WIDTH_POINTS)
 
 
-def ridge(ceilings: Ceilings) -> float:
+def ridge(ceilings: Peaks) -> float:
     """Return the arithmetic intensity (FLOP per byte) at which the memory and fp32 limits meet."""
     return (ceilings.fp32_flops_per_s or 1.0) / (ceilings.dram_bytes_per_s or 1.0)
 
 
-def peak_rate(ceilings: Ceilings, intensity: float) -> float:
+def peak_rate(ceilings: Peaks, intensity: float) -> float:
     """Return the FLOP/s that the memory and fp32 limits allow at an intensity."""
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
-def line_style(ceilings: Ceilings) -> dict[str, Any]:
+def line_style(ceilings: Peaks) -> dict[str, Any]:
     """Return the line style of a limit: solid for measured, dashed for a datasheet's."""
     if ceilings.source == "measured":
         return {"linestyle": "-", "color": INK, "linewidth": 1.8}
     return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
 
 
-def draw_rooflines(axes: Axes, peaks: Sequence[Ceilings], level: str, *, slope_from: float, busy_above: bool) -> None:
+def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from: float, busy_above: bool) -> None:
     """Draw the rooflines with their legend; label both limits of the first one on its lines.
 
     The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its right
@@ -138,7 +138,7 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Ceilings], level: str, *, slope_f
     _legend(axes, peaks, memory)
 
 
-def _legend(axes: Axes, peaks: Sequence[Ceilings], memory: str) -> None:
+def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
     """Draw a legend of every roofline above the axes, where nothing else is drawn."""
     handles = [Line2D([], [], **line_style(c)) for c in peaks]
     words = [
@@ -163,7 +163,7 @@ class OffsetText(TypedDict):
 OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
 
 
-def draw_matrix_peaks(axes: Axes, peaks: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
+def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], used: Iterable[str], points_x: float) -> None:
     """Draw the flat limits of the matrix units that some variant uses.
 
     Their names are left of the points where possible, because the variants' names are right of the points.
@@ -191,7 +191,7 @@ def _slope(axes: Axes) -> float:
     return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
 
 
-def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequence[Ceilings]) -> None:
+def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequence[Peaks]) -> None:
     """Place labels right of their points without overlaps, each with a line to its point; none crosses a roofline."""
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi

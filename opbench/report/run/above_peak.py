@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.results.rows import Row
 
@@ -13,7 +13,7 @@ NAMED = 3
 """Most rows named under one reason; for more, only their number is shown."""
 
 
-def above_peak_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> dict[AbovePeak, str]:
+def above_peak_sentences(rows: Iterable[Row], ceilings: Peaks | None) -> dict[AbovePeak, str]:
     """Return a sentence for each reason, with the rows that it applies to; the highest percentage comes first."""
     found: dict[AbovePeak, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.peak_share or 0.0)):
@@ -30,13 +30,13 @@ def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
 def _names(above: list[Row]) -> str:
     """Return such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest percentage."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
-    said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:NAMED]]
+    shares = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:NAMED]]
     more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""
-    return f"{', '.join(said)}{more} of peak"
+    return f"{', '.join(shares)}{more} of peak"
 
 
-def _why(reason: AbovePeak, row: Row, ceilings: Ceilings | None) -> str:
-    known = ceilings or Ceilings()
+def _why(reason: AbovePeak, row: Row, ceilings: Peaks | None) -> str:
+    known = ceilings or Peaks()
     if reason is AbovePeak.FEWER_FLOPS:
         return (
             "FLOPs are counted by the textbook algorithm, and an algorithm with fewer FLOPs, such as Winograd or FFT, "

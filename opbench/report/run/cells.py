@@ -159,6 +159,6 @@ def _range(samples: Sequence[float], row: Row) -> str:
     if len(samples) < 2 or not row.time_s:
         return ""
     share = (max(samples) - min(samples)) / row.time_s
-    said = f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
+    text = f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
     outside = beyond(samples)
-    return f"{said}, {outside} beyond" if outside else said
+    return f"{text}, {outside} beyond" if outside else text

@@ -170,12 +170,12 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
     def shown(size: float) -> str:
         return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
 
-    said = []
+    sentences = []
     for zone in zones:
         where = f"from {shown(zone.begin)} to {shown(zone.end)}"
         names = ", ".join(zone.variants[:4]) + (" and others" if len(zone.variants) > 4 else "")
-        said.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} tie.")
-    return said
+        sentences.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} tie.")
+    return sentences
 
 
 # Drawing ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import JSON
 from opbench.report.run.sections import Section
 from opbench.results.files import Run
@@ -87,7 +87,7 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
 )
 
 
-class CeilingsTable(TypedDict):
+class PeaksTable(TypedDict):
     """The peaks of a GPU for a page and for the terminal."""
 
     gpu: str
@@ -98,7 +98,7 @@ class CeilingsTable(TypedDict):
     sustained: bool
 
 
-def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> CeilingsTable:
+def ceilings_table(used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
     """Return each peak as measured and as in the datasheet, with the case that reached it."""
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
@@ -112,7 +112,7 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> CeilingsTab
         body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
     body += _matrix_rows(measured, sheet)
     return {
-        "gpu": (used or sheet or Ceilings()).gpu,
+        "gpu": (used or sheet or Peaks()).gpu,
         "body": body,
         "origin": sheet.origin if sheet else "",
         "measured": measured is not None,
@@ -120,7 +120,7 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> CeilingsTab
     }
 
 
-def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list[str]]:
+def _matrix_rows(measured: Peaks | None, sheet: Peaks | None) -> list[list[str]]:
     """Return the tensor cores' rates by precision class, each with the datasheet's."""
     body = []
     ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
@@ -144,7 +144,7 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
     head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
     body = []
     for device in run.devices.values():
-        known, environment = device.ceilings or Ceilings(), device.environment
+        known, environment = device.ceilings or Peaks(), device.environment
         own = [result for result in run.results if run.device_name(result) == device.name]
         problems = {(result.operator, result.problem) for result in own}
         facts = [fact or "–" for fact in (device.name, environment.gpu, device.uuid, environment.driver)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import JSON
 from opbench.report.charts.chart import per_byte
 from opbench.report.run.predicted_bound import predicted_text
@@ -13,7 +13,7 @@ from opbench.report.terminal import rate
 from opbench.results.rows import Row
 
 
-def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, JSON | CountedFigure]:
+def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
     """Return one line of the table."""
     winner, own = part.winner, part.best_own
     sectors, conflicts = _worst_accesses(part)
@@ -66,7 +66,7 @@ def _worst_accesses(part: Section) -> tuple[CountedFigure, CountedFigure]:
     return (worst_sectors(rows), worst_conflicts(rows)) if rows else (CountedFigure(), CountedFigure())
 
 
-def times_at_peak(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
+def times_at_peak(row: Row | None, ceilings: Peaks | None) -> tuple[float | None, float | None]:
     """Return the least times in seconds that compulsory bytes and FLOPs need on a GPU, each alone, without the launch.
 
     A time is None when unknown.
@@ -100,7 +100,7 @@ def intensity(row: Row) -> str:
     return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
-def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
+def problem_facts(part: Section, predicting: Peaks | None) -> list[str]:
     """Return a problem's work, its arithmetic intensity and, without a GPU, its predicted lower bound."""
     row = part.rows[0]
     facts = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
@@ -58,9 +58,9 @@ class PageContext:
     """The data that all sections share."""
 
     run: Run
-    measured: Ceilings | None
-    sheet: Ceilings | None
-    predicting: Ceilings | None
+    measured: Peaks | None
+    sheet: Peaks | None
+    predicting: Peaks | None
     """The peaks used to predict; None for a run with a GPU."""
     charts: Mapping[tuple[str, str], Chart]
     """Charts by operator and problem; the chart over all problems of an operator is under ("operator", "")."""
@@ -124,7 +124,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
     return page
 
 
-def _launch(predicting: Ceilings | None) -> str:
+def _launch(predicting: Peaks | None) -> str:
     """Return a sentence on what a launch adds to the predictions of the first table; "" when unknown."""
     floor = predicting.launch_floor_s if predicting else None
     return f". No kernel takes less than the launch of an empty one, {units.time(floor)}" if floor else ""
@@ -251,8 +251,8 @@ def _own_variants(context: PageContext, part: Section) -> list[str]:
 
 def _traffic(part: Section) -> list[str]:
     """Return a sentence on the counted traffic of the right variants."""
-    told = traffic_columns.traffic_sentence([row for row in part.rows if row.status == "right"])
-    return [told] if told else []
+    sentence = traffic_columns.traffic_sentence([row for row in part.rows if row.status == "right"])
+    return [sentence] if sentence else []
 
 
 @dataclass(frozen=True)

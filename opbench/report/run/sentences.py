@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs, own_and_library
 from opbench.report.run.winner_lead import first_and_next, ratio_text
@@ -32,7 +32,7 @@ def code(text: str) -> str:
     return f"`{text.replace('`', chr(39))}`"
 
 
-def summary(run: Run, predicting: Ceilings | None = None) -> str:
+def summary(run: Run, predicting: Peaks | None = None) -> str:
     """Summarise the run in one line; `predicting` has the peaks for a run without a GPU."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
@@ -56,9 +56,9 @@ def against_libraries(parts: Iterable[Section]) -> str:
         counts["tie" if tied(first, second) else "library" if first.library else "own"] += 1
     if sum(counts.values()) < 2:
         return ""
-    told = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
+    text = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
     apart = f"; {counts['tie']} tie" if counts["tie"] else ""
-    return f"Of {sum(counts.values())} problems with a library's time, {told}{apart}."
+    return f"Of {sum(counts.values())} problems with a library's time, {text}{apart}."
 
 
 def failing(run: Run) -> str:
@@ -71,7 +71,7 @@ def failing(run: Run) -> str:
     return f"{bad:,} of {count_noun(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
 
 
-def outlook(predicting: Ceilings) -> str:
+def outlook(predicting: Peaks) -> str:
     """Explain the lower bound of a page without times."""
     kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
@@ -111,18 +111,18 @@ def incomplete(run: Run) -> str:
     return f"This run did not finish: {held}. Complete it with the same command and --resume."
 
 
-def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | None) -> list[str]:
+def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) -> list[str]:
     """Return a section's sentences, the most important first."""
     if predicting is not None and not section.groups:
-        said = [_untimed(section)]
+        sentences = [_untimed(section)]
     elif section.groups:
-        said = [_fastest(section, group) for group in section.groups]
-        said += [s for s in (_launch_bound(section, ceilings),) if s]
+        sentences = [_fastest(section, group) for group in section.groups]
+        sentences += [s for s in (_launch_bound(section, ceilings),) if s]
     elif section.unmeasured:
-        said = [f"{_how_many_right(section)}; nothing was measured."]
+        sentences = [f"{_how_many_right(section)}; nothing was measured."]
     else:
-        said = [f"No variant is right: {_fallen(section)}."]
-    return said
+        sentences = [f"No variant is right: {_fallen(section)}."]
+    return sentences
 
 
 def fault(section: Section) -> str:
@@ -158,12 +158,12 @@ def _untimed(section: Section) -> str:
     return f"{_how_many_right(section)}; times need a GPU" + (f"; {bound}" if bound else "") + "."
 
 
-def gpu_name(ceilings: Ceilings) -> str:
+def gpu_name(ceilings: Peaks) -> str:
     """Return a GPU's name without the vendor."""
     return ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
 
 
-def gpu_phrase(ceilings: Ceilings) -> str:
+def gpu_phrase(ceilings: Peaks) -> str:
     """Return a GPU's name with its article, without the vendor."""
     name = gpu_name(ceilings)
     return name if name.startswith("that") else with_article(name)
@@ -189,8 +189,8 @@ def _fastest(section: Section, group: Group) -> str:
     over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
     facts = [fact for fact in (_over_first(section, winner), _share(winner), over_library) if fact]
     separator = ", " if alone else ": "
-    said = start[0].upper() + start[1:] if start.startswith("the library") else start
-    return said + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
+    text = start[0].upper() + start[1:] if start.startswith("the library") else start
+    return text + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
 
 
 def _called(row: Row) -> str:
@@ -238,7 +238,7 @@ def _over_library(section: Section, winner: Row) -> str:
     return f"{units.ratio(winner.speedups.over_library)} the library {code(libraries[0].variant)}"
 
 
-def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
+def _launch_bound(section: Section, ceilings: Peaks | None) -> str:
     winner = section.winner
     floor = ceilings.launch_floor_s if ceilings else None
     if winner is None or not winner.time_s or not floor or winner.time_s >= LAUNCH_FACTOR * floor:

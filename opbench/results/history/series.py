@@ -78,8 +78,8 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     )
     found = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        told = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
-        points = tuple(Point(*row) for row in told)
+        row_facts = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
+        points = tuple(Point(*row) for row in row_facts)
         if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))
             steps = tuple(_steps(points, changes, threshold))

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from opbench.gpu.limits.ceilings import Ceilings, best_time
+from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.networks.records.network import Record
@@ -25,7 +25,7 @@ def typed(told: dict[str, Any]) -> Record:
 def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -> dict[str, Any]:
     """A record of a run of a graph; without `timed` as the cpu backend leaves it."""
     draw = random.Random(seed)
-    ceilings = Ceilings.from_json(CEILINGS)
+    ceilings = Peaks.from_json(CEILINGS)
     nodes = [_node(node, ceilings if timed else None, draw) for node in graph.nodes]
     total = sum(node["kernel_s"] or 0.0 for node in nodes)
     for node in nodes:
@@ -82,7 +82,7 @@ def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -
     return {**made, **changed}
 
 
-def _node(node: Node, ceilings: Ceilings | None, draw: random.Random) -> dict[str, Any]:
+def _node(node: Node, ceilings: Peaks | None, draw: random.Random) -> dict[str, Any]:
     """A node that takes between 1.1 and 3 times as long as its peaks allow, and never less than 1.5 µs."""
     problem = node.problem
     least = best_time(ceilings, problem.flops(), problem.bytes()) if ceilings else None

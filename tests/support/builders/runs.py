@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json, to_json
 from opbench.results.files import Run, RunWriter
 from opbench.results.header import RunHeader
@@ -139,7 +139,7 @@ def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any
     }
     found = Run(Path("unused"), from_json(RunHeader, values | header), results, finished=True)
     known = ceilings if ceilings is not None else CEILINGS if backend == "cuda" else {}
-    found.ceilings = Ceilings.from_json(known) if known else None
+    found.ceilings = Peaks.from_json(known) if known else None
     return found
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
 from opbench.backend.findings import Finding
 from opbench.cli.explain import print_explanation
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
@@ -71,7 +71,7 @@ def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Diagnosi
     )
 
 
-def explained(counts: Traffic, *findings: Finding, ceilings: Ceilings | None = None) -> Explanation:
+def explained(counts: Traffic, *findings: Finding, ceilings: Peaks | None = None) -> Explanation:
     """The explanation of `SHARED` with these counts."""
     return explain(
         Subject.of_case(case_named(SHARED), CATALOG.variants("transpose")), counts, findings, {FILE: SOURCE}, ceilings

@@ -12,7 +12,7 @@ from opbench.backend.environment import Environment
 from opbench.checking.checking import CheckResult
 from opbench.checking.measuring import MeasureResult
 from opbench.errors import LaunchError, Location, Reason
-from opbench.gpu.limits.ceilings import Ceilings
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.results.result import Result, Verdict
@@ -113,7 +113,7 @@ class FakeWorker(Worker):
         """Nothing to stop."""
 
 
-def run_fake(folder: Path, ceilings: Ceilings | None = None, **options: Any) -> dict[str, Result]:
+def run_fake(folder: Path, ceilings: Peaks | None = None, **options: Any) -> dict[str, Result]:
     """Run relu's default configs on 2^26 elements on the fake GPU; results by variant."""
     text = '[timing]\nbudget_s = 0.05\n[[run]]\noperator = "relu"\nconfigs = "default"\nproblems = [{ n = 67108864 }]\n'
     (folder / "s.toml").write_text(text)
@@ -124,4 +124,4 @@ def run_fake(folder: Path, ceilings: Ceilings | None = None, **options: Any) -> 
     return {r.variant: r for r in run.results}
 
 
-PEAKS = Ceilings("Fake GPU", dram_bytes_per_s=4e12, l2_bytes=60 << 20, fp32_flops_per_s=5e13)
+PEAKS = Peaks("Fake GPU", dram_bytes_per_s=4e12, l2_bytes=60 << 20, fp32_flops_per_s=5e13)

@@ -41,15 +41,15 @@ OPB_TEXEL(unsigned char, uchar)
 OPB_UNSEEN static opb_texture opb_texture_of(unsigned long long object, bool surface, unsigned dimensions,
                                                 unsigned memory, const char* what, const char* file, unsigned line) {
   const opb_texture* texture = (const opb_texture*)object;
-  char said[160] = "";
+  char message[160] = "";
   if (!texture || texture->magic != opb_texture_magic) {
-    snprintf(said, sizeof said, "%s: no texture or surface of the header's textures or surfaces", what);
+    snprintf(message, sizeof message, "%s: no texture or surface of the header's textures or surfaces", what);
   } else if (texture->surface != surface || texture->dimensions != dimensions || texture->memory != memory) {
-    snprintf(said, sizeof said, "%s reads a %s %s of %u dimension%s, this is a %s %s of %u", what,
+    snprintf(message, sizeof message, "%s reads a %s %s of %u dimension%s, this is a %s %s of %u", what,
              memory ? "linear" : "plain", surface ? "surface" : "texture", dimensions, dimensions > 1 ? "s" : "",
              texture->memory ? "linear" : "plain", texture->surface ? "surface" : "texture", texture->dimensions);
   }
-  if (said[0]) opb_trap(said, file, line);
+  if (message[0]) opb_trap(message, file, line);
   return *texture;
 }
 
@@ -150,18 +150,18 @@ static inline T* opb_surface_place(cudaSurfaceObject_t object, int x, int y, uns
   const opb_texture surface = opb_texture_of(object, true, dimensions, 0, what, file, line);
   const unsigned scalars[] = {4, 4, 1, 2}, bytes = scalars[surface.type] * surface.channels;
   const int row_bytes = (int)(surface.width * bytes), rows = (int)surface.height;
-  char said[200];
+  char message[200];
   if (sizeof(T) != bytes || x % (int)bytes) {
-    snprintf(said, sizeof said, "%s: %u bytes at byte %d of a row; texels have %u bytes, and x counts bytes", what,
+    snprintf(message, sizeof message, "%s: %u bytes at byte %d of a row; texels have %u bytes, and x counts bytes", what,
              (unsigned)sizeof(T), x, bytes);
-    opb_trap(said, file, line);
+    opb_trap(message, file, line);
   }
   if (x < 0 || y < 0 || x >= row_bytes || y >= rows) {
     if (mode == cudaBoundaryModeZero) return nullptr;
     if (mode == cudaBoundaryModeTrap) {
-      snprintf(said, sizeof said, "%s: out of bounds: byte %d of row %d of a surface of %d bytes and %d rows", what, x, y,
+      snprintf(message, sizeof message, "%s: out of bounds: byte %d of row %d of a surface of %d bytes and %d rows", what, x, y,
                row_bytes, rows);
-      opb_trap(said, file, line);
+      opb_trap(message, file, line);
     }
     x = x < 0 ? 0 : x >= row_bytes ? row_bytes - (int)bytes : x;
     y = y < 0 ? 0 : y >= rows ? rows - 1 : y;
