@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,29 +12,9 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays, to_storage
-from opbench.results.result import Status
+from opbench.networks.records.network import NodeVerdict
 from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Notification, Unsupported, pack
 from opbench.running.worker import Worker, WorkerLost
-
-
-@dataclass(frozen=True)
-class NodeCheck:
-    """The check of one node on its real inputs."""
-
-    status: Status
-    reason: str = ""
-    """Why it is not right; empty if it is."""
-    worst_error: float | None = None
-    allowed_error: float | None = None
-    norm_error: float | None = None
-    allowed_norm_error: float | None = None
-    integers: str = ""
-    """"exact" on small whole numbers, or why that run was skipped."""
-
-    @property
-    def right(self) -> bool:
-        """Return whether the network may launch the node."""
-        return self.status == "right"
 
 
 def check_nodes(
@@ -45,7 +24,7 @@ def check_nodes(
     worker: Worker,
     limit_s: float,
     on_start: Callable[[str], None] = lambda node: None,
-) -> dict[str, NodeCheck]:
+) -> dict[str, NodeVerdict]:
     """Return the checks of all nodes by name, each on the outputs of the nodes before it.
 
     For a node that is not right the reference supplies the outputs, so that later nodes are judged on their own. A node
@@ -64,7 +43,7 @@ def check_nodes(
         case = cases[node.name]
         outputs: Arrays = {}
         if case.name in broken:
-            found[node.name] = NodeCheck("failed", broken[case.name])
+            found[node.name] = NodeVerdict(False, "failed", broken[case.name])
         else:
             found[node.name], outputs = _check_node(case, given, worker, limit_s)
         if not found[node.name].right:
@@ -91,16 +70,17 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     return broken
 
 
-def _check_node(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
+def _check_node(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
     """Return the check of one node and, if it is right, its outputs."""
     try:
         checked = worker.ask(Check(pack(case), given), limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:
-        return NodeCheck("failed", str(error)), {}
+        return NodeVerdict(False, "failed", str(error)), {}
     verdict = checked.verdict
-    check = NodeCheck(
+    check = NodeVerdict(
+        verdict.right,
         "right" if verdict.right else "wrong",
         verdict.reason,
         verdict.worst_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
 from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
-from opbench.networks.plan.nodes import NodeCheck, check_nodes
+from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE
@@ -165,7 +165,7 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
 
 def _check_all_nodes(
     graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: Tell
-) -> dict[str, NodeCheck]:
+) -> dict[str, NodeVerdict]:
     number = {node.name: place for place, node in enumerate(graph.nodes)}
     tell(Progress("build", "the nodes' variants", 0, len(number)))
 
@@ -181,7 +181,7 @@ def _measure_network(
     original: Graph,
     inputs: Arrays,
     environment: Environment,
-    checks: Mapping[str, NodeCheck],
+    checks: Mapping[str, NodeVerdict],
     tell: Tell,
 ) -> Record:
     """Return the record: verdicts, times and memory of one context.
@@ -318,7 +318,7 @@ def _node_record(
     ceilings: Peaks | None,
     times: Mapping[str, float],
     samples: Mapping[str, list[float]],
-    checks: Mapping[str, NodeCheck],
+    checks: Mapping[str, NodeVerdict],
 ) -> NodeRecord:
     problem, case = node.problem, network.cases[node.name]
     limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
@@ -347,7 +347,7 @@ def _node_record(
         bound=bound[1] if bound else None,
         memory_level=problem.bandwidth(),
         roof_share=bound[0] / kernel_s if bound and kernel_s else None,
-        check=NodeVerdict(check.right, **asdict(check)) if check else None,
+        check=check,
     )
 
 
@@ -390,7 +390,7 @@ def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised 
 
 
 def _network_verdict(
-    checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
+    checks: Mapping[str, NodeVerdict], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
 ) -> NetworkVerdict:
     right = all(c.right for c in checks.values()) and all(e.right for e in ends.values()) and not fault
     return NetworkVerdict(right, dict(ends), tuple(missing), fault)

@@ -56,17 +56,20 @@ class PeerRecord:
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """The comparison of a node with its reference."""
+    """The comparison of a node with its reference, on its real inputs."""
 
     right: bool
+    """Whether the network may launch the node."""
     status: str = ""
     """"right", "wrong" or "failed"; empty in older records."""
     reason: str = ""
+    """Why it is not right; empty if it is."""
     worst_error: float | None = None
     allowed_error: float | None = None
     norm_error: float | None = None
     allowed_norm_error: float | None = None
     integers: str = ""
+    """"exact" on small whole numbers, or why that run was skipped."""
 
 
 @dataclass(frozen=True)
