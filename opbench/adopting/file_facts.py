@@ -79,11 +79,11 @@ class FileFacts:
     @cached_property
     def launches(self) -> list[HostLaunch]:
         """The launches in the order of the text, each with what its own function defines."""
-        return launches_of(self.declarations, self.sources[0].text, self.constants)
+        return launches_of(self.declarations, self.constants)
 
     def program(self, in_order: bool = False) -> HostProgram:
         """Return what the host does from `main` on; see `program_of`."""
-        return program_of(self.declarations, self.sources[0].text, self.constants, in_order)
+        return program_of(self.declarations, self.constants, in_order)
 
     def read(self, name: str, launch: HostLaunch | None) -> KernelRead:
         """Read a kernel's parameters and body together with a launch of it."""

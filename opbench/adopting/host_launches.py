@@ -63,6 +63,15 @@ class Parameter:
         return "textures" if OBJECTS[0] in self.type else "surfaces" if OBJECTS[1] in self.type else ""
 
 
+RENAMED = re.compile(r"\$\d+")
+"""What the names of a function's variables end with where the function is put in place of its call."""
+
+
+def plain_name(name: str) -> str:
+    """A variable's name as the file has it."""
+    return RENAMED.sub("", name)
+
+
 QUALIFIERS = frozenset(
     ("const", "volatile", "static", "struct", "__restrict__", "__restrict", "restrict", "*", "&", "[", "]", "std", "::")
 )
@@ -118,9 +127,7 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     return found
 
 
-def launches_of(
-    everything: Sequence[Declaration], text: str, constants: Mapping[str, Sequence[Token]]
-) -> list[HostLaunch]:
+def launches_of(everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]]) -> list[HostLaunch]:
     """Every launch of a file, in order; `constants` are the names that have a value outside of functions."""
     found = []
     for one in everything:
@@ -128,14 +135,13 @@ def launches_of(
             sizes = tuple(
                 p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
             )
-            found += launches_in(one.tokens, constants, text, max(0, one.body), sizes)
+            found += launches_in(one.tokens, constants, max(0, one.body), sizes)
     return found
 
 
 def launches_in(
     code: Sequence[Token],
     defined: Mapping[str, Sequence[Token]],
-    text: str,
     body: int = 0,
     sizes: tuple[str, ...] = (),
 ) -> list[HostLaunch]:
@@ -147,7 +153,7 @@ def launches_in(
         if parts is None:
             continue
         kernel, configuration, arguments = parts
-        name, template = _named(kernel, text)
+        name, template = _named(kernel)
         if name:
             before = code[body:index]
             found.append(
@@ -261,7 +267,7 @@ def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
     return []
 
 
-def _named(kernel: Sequence[Token], text: str) -> tuple[str, str]:
+def _named(kernel: Sequence[Token]) -> tuple[str, str]:
     """The name and the template arguments, as written, of the kernel that ends these tokens; "" where it has none."""
     if not kernel:
         return "", ""
@@ -270,9 +276,21 @@ def _named(kernel: Sequence[Token], text: str) -> tuple[str, str]:
         opened = next((i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle(kernel, i) == at), -1)
         if opened < 1:
             return "", ""
-        template = text[kernel[opened].start : kernel[at].end] if kernel[at].end <= len(text) else ""
+        template = text_of(kernel[opened : at + 1])
         at = opened - 1
-    return kernel[at].text, " ".join(template.split())
+    return kernel[at].text, template
+
+
+def text_of(code: Sequence[Token]) -> str:
+    """Code as the file has it, with one space for any, and variables by their own names."""
+    parts: list[str] = []
+    end = code[0].start if code else 0
+    for token in code:
+        written = plain_name(token.text)
+        parts += [" "] if token.start > end else []
+        parts.append(written)
+        end = token.start + len(written)
+    return "".join(parts)
 
 
 FROM_OUTSIDE = re.compile(

@@ -36,8 +36,6 @@ NEVER_FILLS = re.compile(r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|pr
 TYPENAMES = ("typename", "class")
 DEEPEST = 8
 """Calls within calls that are put where they are called."""
-RENAMED = re.compile(r"\$\d+")
-"""What the names of a function's variables end with where the function is put in place of its call."""
 
 
 @dataclass(frozen=True)
@@ -216,13 +214,8 @@ def device_values(code: Sequence[Token]) -> dict[str, str]:
     return found
 
 
-def plain_name(name: str) -> str:
-    """A variable's name as the file has it."""
-    return RENAMED.sub("", name)
-
-
 def program_of(
-    everything: Sequence[Declaration], text: str, constants: Mapping[str, Sequence[Token]], in_order: bool = False
+    everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
 ) -> HostProgram:
     """The file's host side from `main`, or from the first function that launches; empty where nothing launches.
 
@@ -246,7 +239,7 @@ def program_of(
         program = HostProgram(
             code,
             known,
-            launches_in(code, known, text),
+            launches_in(code, known),
             {},
             () if root == "main" else tuple(map(parameter_of, one.parameters())),
             options_in(code),
@@ -255,7 +248,7 @@ def program_of(
         )
         program.buffers = _buffers(program, everything)
         if in_order:
-            program.launches = launches_in(with_pointers_followed(code, program.buffers), known, text)
+            program.launches = launches_in(with_pointers_followed(code, program.buffers), known)
         if program.launches:
             return program
         found = found or program

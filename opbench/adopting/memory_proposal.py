@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench.adopting.file_facts import FileFacts, KernelRead
-from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_type
-from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, plain_name, product, program_of
+from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_name, plain_type
+from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, product, program_of
 from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.matching import NO_NUMBER
 from opbench.adopting.proposal import (
@@ -65,7 +65,7 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     if is_unlaunched:
         text = assumed_host(list(kernels.values()))
         others = [one for one in file.declarations if one.kind != "function" or one.is_device]
-        program = program_of([*others, *declarations(text)], text, file.constants)
+        program = program_of([*others, *declarations(text)], file.constants)
         if not program.launches:
             raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
         synchronised = {name for name, one in kernels.items() if "this_grid" in one.uses}

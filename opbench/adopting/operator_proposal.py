@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from opbench.adopting.file_facts import FileFacts, KernelRead
-from opbench.adopting.host_launches import HostLaunch, Parameter, definitions, number_of
-from opbench.adopting.host_program import plain_name
+from opbench.adopting.host_launches import HostLaunch, Parameter, definitions, number_of, plain_name
 from opbench.adopting.host_structs import GivenParameter, typed
 from opbench.adopting.host_textures import HostTexture, textures_of
 from opbench.adopting.matching import PLAIN, Match, tensor_axes

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opbench.adopting.file_facts import KernelRead
-from opbench.adopting.host_launches import HostLaunch, Parameter, number_of
-from opbench.adopting.host_program import HostProgram, plain_name, product
+from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, plain_name
+from opbench.adopting.host_program import HostProgram, product
 from opbench.adopting.matching import NO_NUMBER, Match, fields_with_defaults, tensor_axes
 from opbench.adopting.proposal import Proposal, launch_parts
 from opbench.kernels.pointer_types import dtype_of

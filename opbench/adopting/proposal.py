@@ -91,7 +91,7 @@ def written_template(read: KernelRead, known: Mapping[str, Sequence[Token] | str
     given = read.launch.template if read.launch else ""
     parts = []
     constants = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is none
-    for part in split(tokens_of(given)[1:-1], ","):
+    for part in filter(None, split(tokens_of(given)[1:-1], ",")):
         text = given[part[0].start : part[-1].end]
         value = constants.get(text, ())
         if len(value) == 1 and value[0].kind == "name":

@@ -971,3 +971,12 @@ def test_a_kernel_that_is_launched_with_two_sizes_is_given_neither(tmp_path: Pat
     assert [(one.kind, one.name) for one in propose(read_file(path), ALL_OPERATORS).contradictions] == [
         ("launch", "cols")
     ]
+
+
+def test_a_template_is_launched_from_a_header_as_written(tmp_path: Path) -> None:
+    launch = "void run(float* a, float* b, float* c, int n) { sum_of<int, 4><<<n / 64, 64>>>(a, b, c, n); }\n"
+    (tmp_path / "run.h").write_text("#pragma once\n" + "// a line that makes the header longer\n" * 9 + launch)
+    kernel = "template <typename Index, int Wide>\n__global__ void sum_of(float* a, float* b, float* c, int n) {}\n"
+    (tmp_path / "mine.cu").write_text(kernel + '#include "run.h"\n')
+    found = propose(read_file(tmp_path / "mine.cu"), OPERATORS, operator="add")
+    assert 'kernel = "sum_of<int, 4>"' in found.text
