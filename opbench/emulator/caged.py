@@ -55,7 +55,8 @@ from opbench.source.sources import closure
 IMPORTED_LATE = ("elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe")
 MOST_PROCESSES = 4
 """Kernels' processes that wait for their next launch at the same time."""
-LEAST_MEMORY_BYTES = 1 << 30
+LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 1 << 30, 16 << 30
+"""Limits of one kernel's process: half of the available memory, but not less and not more than these."""
 CPU_LIMIT_S = 3600
 """A last limit on CPU time, summed over the threads of one kernel's process; the time limit of a case is shorter."""
 ERRORS: Mapping[str, type[OpbenchError]] = {
@@ -178,7 +179,7 @@ class KernelProcess:
             reply = msgspec.json.decode(receive(self._channel), type=Reply)
         except (EOFError, ConnectionError):
             raise LaunchError(self._obituary()) from None
-        except (ValueError, msgspec.MsgspecError, KeyError) as error:
+        except (ValueError, msgspec.MsgspecError, KeyError, RecursionError) as error:
             self._child.kill()
             raise LaunchError(f"{self.source}: the kernel's process answered with no valid report ({error})") from None
         if reply.error:
@@ -284,7 +285,7 @@ class CagedBackend(CpuBackend):
             reply = process.run(message, memory)
         try:
             traffic = Traffic.from_json(msgspec.json.decode(reply.traffic))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OpbenchError) as error:
             raise LaunchError(f"{request.source}: the kernel's process reported no valid counts ({error})") from None
         return Trace(reply.findings, traffic, reply.completed, reply.accesses, notes=reply.notes)
 
@@ -341,7 +342,7 @@ class CagedBackend(CpuBackend):
                 self._drop(old)
             sources = tuple(source.path.absolute() for source in closure(request.source, request.include))
             free = available_memory() or 2 * LEAST_MEMORY_BYTES
-            limits = max(LEAST_MEMORY_BYTES, free // 2), CPU_LIMIT_S
+            limits = min(max(LEAST_MEMORY_BYTES, free // 2), MOST_MEMORY_BYTES), CPU_LIMIT_S
             _ = self._preloaded
             process = KernelProcess(self._server, Module(path, request, sources, self._workers, *limits))
         self._processes[path] = process

@@ -85,11 +85,10 @@ class CagedBuilder(KernelBuilder):
         read = [source.path for source in closure(request.source, request.include)]
         flags = (*arguments, *self._parsed_shim)
         read += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
-        home = Path(program).resolve().parent.parent
         confinement = Confinement(
             (*read, INCLUDE, *map(Path, SYSTEM_FILES)),
             (scratch, Path("/dev/null")),
-            (*map(Path, SYSTEM_FOLDERS), home),
+            (*map(Path, SYSTEM_FOLDERS), _installation(Path(program))),
             COMPILE_LIMITS,
         )
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(scratch)}
@@ -101,3 +100,9 @@ class CagedBuilder(KernelBuilder):
                 "make the kernel smaller"
             )
         return subprocess.CompletedProcess(command, ended.code, "", ended.messages)
+
+
+def _installation(program: Path) -> Path:
+    """Return the folder with a compiler's own files, such as /opt/gcc for /opt/gcc/bin/g++; never the user's home."""
+    folder = program.resolve().parent
+    return folder if folder.parent in (Path.home(), *Path.home().parents) else folder.parent

@@ -7,6 +7,7 @@ the worker's log, whose last line is quoted when the worker dies.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -22,6 +23,9 @@ from opbench.checking.backends import prepare
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
 from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
 
+SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
+"""Environment variables of a worker that runs strangers' kernels: their processes inherit its memory, and others may
+hold secrets."""
 A = TypeVar("A")
 Listen = Callable[[Notification], None]
 
@@ -56,6 +60,8 @@ class Worker:
             confined = [CONFINED] if self.opening.untrusted else []
             command = paths.python("-m", "opbench.running.server", str(theirs.fileno()), *confined)
             env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
+            if confined:
+                env = {name: value for name, value in env.items() if SHARED_VARIABLE.fullmatch(name)}
             with self._life, self.log.open("ab") as log:
                 if self._ended:
                     raise WorkerLost("not started: the run has ended")

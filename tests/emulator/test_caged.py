@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from opbench import api
 from opbench.cage import facts
-from opbench.emulator import untrusted
-from opbench.errors import CompileError, UsageError
+from opbench.cage.fork_server import Child
+from opbench.emulator import caged, caged_build, kernel_process, untrusted
+from opbench.errors import CompileError, LaunchError, UsageError
 from opbench.kernels.launch import BuildRequest
+from opbench.running.protocol import Open
+from opbench.running.worker import Worker
 from opbench.source.sources import Source, closure
 from support.common import CHEATS, RELU, WRONG, Cli, kernel_variants
 
@@ -108,3 +113,33 @@ def test_a_line_that_reads_other_files_or_misleads_is_refused(line: str, tmp_pat
     with pytest.raises(CompileError) as refused:
         untrusted.require_own_files(request, sources_of(path))
     assert refused.value.location is not None and refused.value.location.line == RELU.count("\n") + 2
+
+
+def test_a_worker_of_strangers_has_no_secret_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret-5ec2e7")
+    worker = Worker(Open("cpu", untrusted=True), tmp_path / "worker.log")
+    try:
+        worker.start()
+        assert worker._process is not None
+        environment = Path(f"/proc/{worker._process.pid}/environ").read_bytes()
+    finally:
+        worker.end()
+    assert b"secret-5ec2e7" not in environment and b"PATH=" in environment
+
+
+def test_the_compilers_folder_is_never_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert caged_build._installation(tmp_path / "me" / "bin" / "g++") == tmp_path / "me" / "bin"
+    assert caged_build._installation(tmp_path / "opt" / "gcc" / "bin" / "g++") == tmp_path / "opt" / "gcc"
+
+
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"kind":5}', b"null", b"\xff"])
+def test_an_answer_of_another_form_is_an_error_of_the_kernel(answer: bytes) -> None:
+    """A kernel that can write to the channel can send anything."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        kernel_process.send(theirs, answer)
+    process = object.__new__(caged.KernelProcess)
+    process._channel, process.source, process._child = ours, Path("x.cu"), Child(2**22 + 1, os.open(os.devnull, 0))
+    with ours, pytest.raises(LaunchError, match=r"x\.cu"):
+        process._reply()
