@@ -523,7 +523,7 @@ def _summary_cells(s: Summary) -> list[str]:
 
 def _comparison_cells(c: CountComparison) -> list[str]:
     upper = "–" if c.upper is None else str(c.upper)
-    note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
+    note = ", ".join(words for words, true in (("in bounds", c.bounded), ("test set", c.held_out)) if true)
     return [
         c.case,
         c.quantity,

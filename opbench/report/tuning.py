@@ -12,7 +12,7 @@ from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 def head(found: Tuning) -> tuple[str, ...]:
     """Return the column headings of the finals."""
-    columns = ("config", "median", "95 % interval", "to the best")
+    columns = ("config", "median", "95 % interval", "vs best")
     return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
@@ -71,8 +71,8 @@ def verdict(found: Tuning, run: Run | None) -> str:
         return f"{text}; it is the default."
     if default in finals[:tie]:
         return f"{text}, among them the default, `{result_config(default.config)}`."
-    gain = units.ratio(default.median / best.median)
-    return f"{text}; the default, `{result_config(default.config)}`, takes {gain} of that."
+    gain, measure = units.ratio(default.median / best.median), "much" if unit == "J" else "long"
+    return f"{text}; the default, `{result_config(default.config)}`, takes {gain} as {measure}."
 
 
 def summary(found: Tuning) -> str:

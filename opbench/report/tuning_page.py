@@ -89,9 +89,11 @@ def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
     axes.step([at for at, _ in steps], [score for _, score in steps], where="post", color=COLOURS[0], linewidth=1.8)
     _logarithmic(axes, max((t.score or 0) / best for t in ranked))
     axes.set_xlabel("time of the search (s)")
-    axes.set_ylabel("joules, the best is 1" if found.begun.unit == "J" else "times the best")
+    axes.set_ylabel("energy / best energy" if found.begun.unit == "J" else "time / best time")
     axes.grid(True)
-    description = "Each point a config; the line is the best so far. Logarithmic, the best is 1."
+    description = (
+        "Each point is a config; the line is the best config so far. The scale is logarithmic, and the best is 1."
+    )
     return Chart("over-time", figure, "Best so far", description, note=description)
 
 
@@ -172,7 +174,7 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     axes.set_yticks(list(down), [str(rows[at]) for at in down], fontsize=8)
     axes.set_xlabel(one)
     axes.set_ylabel(other)
-    figure.colorbar(image, ax=axes, label="times the best", extend="max" if max(cells.values()) > 4.0 else "neither")
+    figure.colorbar(image, ax=axes, label="ratio to the best", extend="max" if max(cells.values()) > 4.0 else "neither")
     note = (
         "The best config of each pair of values, over the best of all, for the two that matter most; "
         f"{'–' if written else 'white'}: not tried."

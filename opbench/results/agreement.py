@@ -124,7 +124,7 @@ class Agreement:
         """Return the summaries per group, for the cases that the model was tuned on and for the others."""
         found = []
         for group in GROUPS:
-            for held_out, words in ((False, "seen"), (True, "held out")):
+            for held_out, words in ((False, "model set"), (True, "test set")):
                 chosen = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
                 found.append(summarise(f"{group}, {words}", chosen))
         return found

@@ -139,17 +139,17 @@ def test_two_runs(runs: tuple[Path, Path]) -> None:
     }
     by_name = {s.name: s for s in found.summaries()}
     assert list(by_name) == [
-        "global, seen",
-        "global, held out",
-        "shared, seen",
-        "shared, held out",
-        "caches, seen",
-        "caches, held out",
+        "global, model set",
+        "global, test set",
+        "shared, model set",
+        "shared, test set",
+        "caches, model set",
+        "caches, test set",
     ]
-    seen, held = by_name["global, seen"], by_name["global, held out"]
+    seen, held = by_name["global, model set"], by_name["global, test set"]
     assert (seen.total, seen.equal, seen.cases, seen.cases_equal) == (4, 4, 2, 2)
     assert (held.total, held.equal, held.near, held.cases_equal) == (4, 3, 1, 1)
-    assert (by_name["shared, seen"].equal, by_name["shared, seen"].total) == (3, 4)
+    assert (by_name["shared, model set"].equal, by_name["shared, model set"].total) == (3, 4)
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, runs: tuple[Path, Path]) -> None:
@@ -196,7 +196,7 @@ def test_the_page_begins_with_the_result_and_where_it_comes_from(runs: tuple[Pat
 def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:
     done = cli("agreement", *runs, "--out", tmp_path / "page")
     assert done.returncode == 0, done.stderr
-    assert "global, held out" in done.stdout and "test set, selected by a hash of the name (2 cases):" in done.stdout
+    assert "global, test set" in done.stdout and "test set, selected by a hash of the name (2 cases):" in done.stdout
     assert "op/v(n=2)  global_load_sectors" in done.stdout and "2.6 %" in done.stdout
     assert (tmp_path / "page" / "agreement.html").exists()
     value = json.loads(cli("agreement", *runs, "--json").stdout)

@@ -44,13 +44,13 @@ class DataSet:
 
     def __post_init__(self) -> None:
         for what, images, targets in (
-            ("trained", self.images, self.targets),
-            ("held out", self.held_images, self.held_targets),
+            ("training set", self.images, self.targets),
+            ("test set", self.held_images, self.held_targets),
         ):
             if len(images) != len(targets) or not len(images):
-                raise UsageError(f"--data {self.name}: {len(images)} images {what} and {len(targets)} targets of them")
+                raise UsageError(f"--data {self.name}: {len(images)} images in the {what} and {len(targets)} targets")
             if not np.isfinite(images).all():
-                raise UsageError(f"--data {self.name}: an image {what} has numbers that are not finite")
+                raise UsageError(f"--data {self.name}: an image of the {what} has numbers that are not finite")
 
     @property
     def items(self) -> int:
@@ -90,12 +90,12 @@ class DataSet:
                     f"--data {self.name}: it has one class for each picture, and the output of {whose} is "
                     f"{list(shape[1:])}, not a row of scores{fits}"
                 )
-            for what, classes in (("trained with", self.targets), ("held out", self.held_targets)):
+            for what, classes in (("training set", self.targets), ("test set", self.held_targets)):
                 bad = classes[(classes < 0) | (classes >= shape[1])]
                 if bad.size:
                     raise UsageError(
-                        f"--data {self.name}: a picture {what} has class {int(bad[0])}; the network has the classes "
-                        f"0 to {shape[1] - 1}"
+                        f"--data {self.name}: a picture of the {what} has class {int(bad[0])}; the network has the "
+                        f"classes 0 to {shape[1] - 1}"
                     )
             return
         if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:

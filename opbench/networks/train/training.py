@@ -344,7 +344,7 @@ class Trainer(TrainingState):
             (self.recipe.steps - self.step) * self.pictures / rate,
         )
 
-    # What is held out ---------------------------------------------------------------------------------------------
+    # The test set ----------------------------------------------------------------------------------------------
 
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
         """Return the score of the network for inference on the test set: see `judged`."""
