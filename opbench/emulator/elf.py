@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import functools
-import io
 import re
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import Symbol, SymbolTableSection
+import numpy as np
 
 from opbench.backend.symbols import plain_name
 
-UNDEFINED = "SHN_UNDEF"
-SIZE_OFFSET = 32
-"""Offset in bytes of `sh_size` in a section header of a 64-bit ELF file."""
+SECTIONS_AT, SECTION_COUNT_AT = 40, 60
+"""Offsets in bytes of `e_shoff` and `e_shnum` in the header of a 64-bit ELF file."""
+SECTION = np.dtype(
+    {
+        "names": ["name", "type", "flags", "address", "offset", "size", "link", "info", "align", "entry"],
+        "formats": ["<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u8", "<u8"],
+    }
+)
+SYMBOL = np.dtype(
+    {
+        "names": ["name", "info", "other", "section", "value", "size"],
+        "formats": ["<u4", "u1", "u1", "<u2", "<u8", "<u8"],
+    }
+)
+SYMBOL_TABLE, NO_BITS = 2, 8
+"""Types of sections: of symbols, and of zeros that have no content in the file."""
+WRITTEN, THREAD_LOCAL = 0x3, 0x400
+"""Flags of sections: writable and in memory; one instance per thread."""
+OBJECT, THREAD_OBJECT = 1, 6
+"""Types of symbols: a variable; a thread-local variable."""
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined thread-local symbols that are no `__shared__` arrays: the runtime or the linker defines them."""
 EVERYWHERE = re.compile(
@@ -29,6 +44,20 @@ PROBE = "opb_probe"
 DYNAMIC = "opb_dynamic"
 GAP = 1024
 """Bytes that a traced build leaves after each array, so that an index past its end does not land in the next one."""
+
+
+class Symbol(NamedTuple):
+    """Describe a symbol of an ELF file; `section` is 0 if the file does not define the symbol."""
+
+    name: str
+    kind: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_thread_local(self) -> bool:
+        return self.kind == THREAD_OBJECT
 
 
 @dataclass(frozen=True)
@@ -53,7 +82,7 @@ class SharedArray:
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Return the names of the `extern __shared__` arrays that an object file refers to."""
-    names = [one.name for one in _symbols(_read(object_file), "STT_TLS") if one["st_shndx"] == UNDEFINED]
+    names = (one.name for one in _symbols(object_file.read_bytes()) if one.is_thread_local and not one.section)
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
@@ -72,11 +101,9 @@ def imported_symbols(module: Path) -> frozenset[str]:
 def shared_arrays(module: Path) -> list[SharedArray]:
     """Return the `__shared__` arrays that a linked module defines; the dynamic array has size 0."""
     arrays = {
-        (one["st_value"], one["st_size"]): SharedArray(
-            plain_name(one.name), one["st_value"], one["st_size"], owner_of(one.name)
-        )
-        for one in _symbols(_read(module), "STT_TLS")
-        if one["st_shndx"] != UNDEFINED and not one.name.endswith(PROBE) and (one["st_size"] or one.name == DYNAMIC)
+        (one.value, one.size): SharedArray(plain_name(one.name), one.value, one.size, owner_of(one.name))
+        for one in _symbols(module.read_bytes())
+        if one.is_thread_local and one.section and not one.name.endswith(PROBE) and (one.size or one.name == DYNAMIC)
     }
     return sorted(arrays.values(), key=lambda array: array.offset)
 
@@ -84,45 +111,38 @@ def shared_arrays(module: Path) -> list[SharedArray]:
 @functools.lru_cache(64)
 def module_variables(module: Path) -> list[SharedArray]:
     """Return the `__device__` and `__constant__` variables of a linked module, sorted by offset; no two overlap."""
-    elf = _read(module)
+    content = module.read_bytes()
     # Sections that are only read contain constants of the compiler, too; thread-local ones contain shared arrays.
-    wanted = SH_FLAGS.SHF_WRITE | SH_FLAGS.SHF_ALLOC
-    writable = {
-        index
-        for index, section in enumerate(elf.iter_sections())
-        if section["sh_flags"] & (wanted | SH_FLAGS.SHF_TLS) == wanted
-    }
+    flags = _sections(content)["flags"]
     variables: list[SharedArray] = []
-    for one in sorted(_symbols(elf, "STT_OBJECT"), key=lambda symbol: int(symbol["st_value"])):
-        offset, size = one["st_value"], one["st_size"]
-        overlaps = variables and offset < variables[-1].offset + variables[-1].bytes
-        if one["st_shndx"] in writable and size and not overlaps:
-            variables.append(SharedArray(plain_name(one.name), offset, size))
+    for one in sorted(_symbols(content), key=lambda symbol: symbol.value):
+        overlaps = variables and one.value < variables[-1].offset + variables[-1].bytes
+        if one.kind != OBJECT or not one.size or overlaps or not 0 < one.section < len(flags):
+            continue
+        if int(flags[one.section]) & (WRITTEN | THREAD_LOCAL) == WRITTEN:
+            variables.append(SharedArray(plain_name(one.name), one.value, one.size))
     return variables
 
 
 def symbol_offset(module: Path, wanted: str) -> int:
     """Return the offset in bytes of a symbol from the start of its linked module; raise ValueError if undefined."""
-    for one in _symbols(_read(module)):
-        if one.name == wanted and one["st_shndx"] != UNDEFINED:
-            return int(one["st_value"])
+    for one in _symbols(module.read_bytes()):
+        if one.name == wanted and one.section:
+            return one.value
     raise ValueError(f"{module.name} has no symbol {wanted}")
 
 
 def widen_arrays(object_file: Path) -> None:
     """Add a gap after every zero-initialised array, so that an index past its end does not reach the next array.
 
-    A section of zeros has no content in the file, so only the size in its header changes; pyelftools does not write.
-    Initialised variables get no gap: an index past the end of one may reach another variable undetected.
+    A section of zeros has no content in the file, so only the size in its header changes. Initialised variables get no
+    gap: an index past the end of one may reach another variable undetected.
     """
-    elf = _read(object_file)
-    data = bytearray(object_file.read_bytes())
-    wanted = SH_FLAGS.SHF_WRITE | SH_FLAGS.SHF_ALLOC
-    for index, section in enumerate(elf.iter_sections()):
-        size = section["sh_size"]
-        if section["sh_type"] == "SHT_NOBITS" and section["sh_flags"] & wanted == wanted and size:
-            struct.pack_into("<Q", data, elf["e_shoff"] + index * elf["e_shentsize"] + SIZE_OFFSET, size + GAP)
-    object_file.write_bytes(data)
+    content = bytearray(object_file.read_bytes())
+    sections = _sections(content)
+    zeros = (sections["type"] == NO_BITS) & (sections["flags"] & WRITTEN == WRITTEN) & (sections["size"] > 0)
+    sections["size"][zeros] += GAP
+    object_file.write_bytes(content)
 
 
 def owner_of(symbol: str) -> str:
@@ -133,17 +153,26 @@ def owner_of(symbol: str) -> str:
     return symbol[match.end() : match.end() + int(match[1])]
 
 
-def _read(path: Path) -> ELFFile:
-    return ELFFile(io.BytesIO(path.read_bytes()))
+def _sections(content: bytes | bytearray) -> np.ndarray:
+    """Return the section headers of a 64-bit ELF file, as a view of its content."""
+    (offset,) = struct.unpack_from("<Q", content, SECTIONS_AT)
+    (count,) = struct.unpack_from("<H", content, SECTION_COUNT_AT)
+    # A file with too many sections for 16 bits has the number in the first section's size.
+    count = count or int(np.frombuffer(content, SECTION, 1, offset)["size"][0])
+    return np.frombuffer(content, SECTION, count, offset)
 
 
-def _symbols(elf: ELFFile, kind: str = "") -> Iterator[Symbol]:
-    """Yield the symbols of a type such as STT_TLS, or of every type."""
-    table = elf.get_section_by_name(".symtab")
-    assert isinstance(table, SymbolTableSection)
-    return (symbol for symbol in table.iter_symbols() if not kind or symbol["st_info"]["type"] == kind)
+def _symbols(content: bytes) -> Iterator[Symbol]:
+    """Yield the symbols of an ELF file."""
+    sections = _sections(content)
+    (table,) = sections[sections["type"] == SYMBOL_TABLE]
+    names = int(sections[table["link"]]["offset"])
+    rows = np.frombuffer(content, SYMBOL, int(table["size"]) // SYMBOL.itemsize, int(table["offset"]))
+    for name, info, _, section, value, size in rows.tolist():
+        begin = names + name
+        yield Symbol(content[begin : content.index(0, begin)].decode(), info & 0xF, section, value, size)
 
 
 def _undefined(path: Path) -> list[str]:
     """Return the names of the symbols that a file refers to and does not define."""
-    return [one.name for one in _symbols(_read(path)) if one["st_shndx"] == UNDEFINED and one.name]
+    return [one.name for one in _symbols(path.read_bytes()) if not one.section and one.name]

@@ -17,10 +17,11 @@ STATIC_SHARED_BYTES = 48 << 10
 BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)")
 CONSTANT = r"(?:#\s*define\s+{0}\s+|\b(?:constexpr|const)\s+(?:static\s+)?\w+\s+{0}\s*=\s*)([^;\n]+)"
 SPIN = re.compile(
-    r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic(?:CAS|Exch|Add|Or)\w*\s*\(|__nanosleep|atomic_ref"
-    r"|ld\.(?:volatile|acquire|relaxed)"
+    r"volatile\b(?<!\wvolatile)(?<!asm volatile)(?<!__asm__ volatile)|atomic(?<!\watomic)(?:CAS|Exch|Add|Or)\w*\s*\("
+    r"|__nanosleep|atomic_ref|ld\.(?:volatile|acquire|relaxed)"
 )
-"""Source text that any kernel with a spin-wait loop contains."""
+"""Source text that any kernel with a spin-wait loop contains. Each word stands before its condition, so that the
+search skips to the word's first letter."""
 
 
 @functools.lru_cache(64)
@@ -37,7 +38,12 @@ def _code(request: BuildRequest) -> str:
 
 def waits_in_loops(request: BuildRequest) -> bool:
     """Return whether threads of the module may wait for each other in a loop, without a barrier."""
-    return bool(SPIN.search(_code(request)))
+    return _spins(_code(request))
+
+
+@functools.lru_cache(64)
+def _spins(code: str) -> bool:
+    return bool(SPIN.search(code))
 
 
 def is_interpreted(request: BuildRequest) -> bool:

@@ -14,7 +14,6 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Symbol, SymbolTableSection
 
-from opbench.emulator.elf import UNDEFINED
 from opbench.emulator.ptx import LINE_MARKER, LITERAL
 from opbench.errors import CompileError, Location
 from opbench.kernels.launch import BuildRequest
@@ -97,6 +96,7 @@ HOST_SECTION = re.compile(r"\.(?:preinit_array|fini_array|ctors|dtors|init|fini)
 TRACER_START = (".init_array.00099", 8)
 """g++'s only constructor in a traced build calls __tsan_init: the name and the size in bytes of its section."""
 ALLOCATED, EXECUTABLE = SH_FLAGS.SHF_ALLOC, SH_FLAGS.SHF_EXECINSTR
+UNDEFINED = "SHN_UNDEF"
 DEFINED_ELSEWHERE = frozenset(("SHN_ABS", "SHN_COMMON", UNDEFINED))
 
 
