@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path, PurePath
 
+from opbench.errors import EnvironmentFault
+
 PACKAGE = Path(__file__).parent
 
 
@@ -36,6 +38,14 @@ def pip_install(extra: str) -> str:
     if root is None:
         return f"pip install 'opbench[{extra}]'"
     return f"pip install -e '{'.' if root == Path.cwd() else root}[{extra}]'"
+
+
+class MissingExtra(EnvironmentFault):
+    """A package that an extra of opbench installs is missing; the message ends with the command that installs it."""
+
+    def __init__(self, problem: str, extra: str, otherwise: str = "") -> None:
+        super().__init__(f"{problem}; {pip_install(extra)}{otherwise}")
+        self.extra = extra
 
 
 def portable(path: str) -> str:

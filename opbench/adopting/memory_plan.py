@@ -148,10 +148,10 @@ def plans_of(header: MemoryHeader, given: Collection[str] = ()) -> MemoryPlans:
 def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
     """The header with other numbers for sizes, and for elements of buffers."""
     names = {buffer.name for buffer in header.buffers}
-    for name, value in given.items():
+    for name in given:
         if name not in header.sizes and name not in names:
-            known = ", ".join([*header.sizes, *names]) or "none"
-            raise UsageError(f"{header.path}: --size {name}={value}: the header has no such size; known: {known}")
+            known = {*header.sizes, *names}
+            raise UsageError(unknown("size of the header", name, known, where=f"{header.path}: --size"))
     sizes = {name: given.get(name, value) for name, value in header.sizes.items()}
     buffers = tuple(
         replace(one, elements=str(given[one.name])) if one.name in given and one.name not in sizes else one

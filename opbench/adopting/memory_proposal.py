@@ -21,7 +21,7 @@ from opbench.adopting.proposal import (
     plain_quotient,
     template_arguments,
 )
-from opbench.errors import UsageError
+from opbench.errors import UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.memory_header import (
     NO_OPERATOR,
@@ -152,10 +152,7 @@ class _Writer:
             names[plain_name(name)].append(name)
         for name, value in self.given.items():
             if name not in names:
-                known = ", ".join(sorted(names)) or "none"
-                raise UsageError(
-                    f"{self.path}: --size {name}={value}: the host's code has no such variable; known: {known}"
-                )
+                raise UsageError(unknown("variable of the host's code", name, names, where=f"{self.path}: --size"))
             self.values |= dict.fromkeys(names[name], str(value))
 
     def _host_names(self) -> list[str]:

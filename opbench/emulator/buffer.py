@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opbench.emulator.abi import GUARD_BYTES
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.kernels.scalar import element
 
 FENCE = 1 << 30
@@ -149,7 +149,7 @@ class CpuBuffer(CpuArray):
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         if dtype not in DTYPES:
-            raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
+            raise UsageError(unknown("dtype", dtype, DTYPES))
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         self._inner = 2 * GUARD_BYTES + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fence = FENCE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from opbench.errors import EnvironmentFault
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 from opbench.results.files import Run
 from opbench.results.rows import frame
 
@@ -23,7 +22,7 @@ def parquet_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise EnvironmentFault(f"pyarrow is not installed; {pip_install('parquet')}") from None
+        raise MissingExtra("pyarrow is not installed", "parquet") from None
     table = frame(run, gpu)
     table["warnings"] = table["warnings"].map(list)
     content = io.BytesIO()

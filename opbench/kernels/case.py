@@ -140,7 +140,7 @@ class Case:
         for place, name in enumerate(names):
             if name not in self.problem.inputs:
                 raise UsageError(
-                    f"early = '{name}' names no input; known: {', '.join(self.problem.inputs)}",
+                    unknown("input", name, self.problem.inputs, where="early"),
                     self.variant.location("launch", index, "early", place),
                 )
         return names
@@ -195,7 +195,7 @@ class Case:
         if step.zero:
             with self._located(*here):
                 if step.zero not in tensors:
-                    raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
+                    raise UsageError(unknown("buffer", step.zero, tensors, where="zero"))
                 value = float(Scalar("f64", step.value).bound(scope).value)
             return KernelLaunch(
                 "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, here)

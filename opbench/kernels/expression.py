@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opbench.errors import UsageError
+from opbench.errors import UsageError, unknown
 
 ExpressionValue = int | float | str | bool
 Compiled = Callable[[Mapping[str, ExpressionValue]], object]
@@ -115,8 +115,7 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
     try:
         return _compiled(text, real)(scope)
     except KeyError as error:
-        known = ", ".join(sorted(scope))
-        raise UsageError(f"unknown name {error} in the expression '{text}'; known: {known}") from None
+        raise UsageError(unknown("name", error.args[0], scope, where=f"expression '{text}'")) from None
     except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
         raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
 

@@ -96,7 +96,7 @@ class TextureTemplate:
             raise UsageError(unknown("tensor", self.tensor, found, where=f"texture '{self.name}'"))
         dtype = found[self.tensor].dtype
         if dtype not in TYPES:
-            raise UsageError(f"texture '{self.name}': '{self.tensor}' holds {dtype}; known: {', '.join(TYPES)}")
+            raise UsageError(unknown("dtype", dtype, TYPES, where=f"texture '{self.name}': '{self.tensor}'"))
         size = tuple(int(expression.evaluate(text, scope)) for text in self.size)
         words = dict(self.words)
         return Texture(

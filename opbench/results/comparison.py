@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from opbench import units
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
@@ -45,6 +46,18 @@ CONTROLS, CONTROL_SHARE = 10, 0.9
 """
 
 BROKEN_STATUSES = ("wrong", "failed", "invalid")
+
+
+class NotComparable(UsageError):
+    """Two runs were measured in unlike environments."""
+
+    def __init__(self, base: Path, new: Path, differences: Sequence[Difference]) -> None:
+        listed = "\n".join(f"  {difference}" for difference in differences)
+        super().__init__(
+            f"{base} and {new} were measured in unlike environments, so their times cannot be compared:\n{listed}\n"
+            f"measure both alike, or compare all the same: {next_command('compare --force', base, new)}"
+        )
+        self.differences = tuple(differences)
 
 
 class Change(enum.StrEnum):
@@ -138,12 +151,7 @@ def compare_runs(
     found = differences(base, new)
     unlike = [difference for difference in found if difference.matters]
     if unlike and not force:
-        listed = "\n".join(f"  {difference}" for difference in unlike)
-        raise UsageError(
-            f"{base.folder} and {new.folder} were measured in unlike environments, so their times cannot be compared:\n"
-            f"{listed}\nmeasure both alike, or compare all the same: "
-            + next_command("compare --force", base.folder, new.folder)
-        )
+        raise NotComparable(base.folder, new.folder, unlike)
     before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
     for pattern in cases:
         if not any(is_named(case, pattern) for case in {**before, **after}):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 from opbench.records import from_json, read_toml
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     try:
         import distributed  # noqa: F401
     except ImportError:
-        raise EnvironmentFault(f"--on {place}: Dask is not installed; {pip_install('cluster')}") from None
+        raise MissingExtra(f"--on {place}: Dask is not installed", "cluster") from None
     if kind == "dask":
         with _scheduler(place, rest.removeprefix("//"), tls) as client:
             yield client, WAIT_S
@@ -174,7 +174,7 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
     try:
         from dask_jobqueue import SLURMCluster
     except ImportError:
-        raise EnvironmentFault(f"--on slurm: needs dask-jobqueue; {pip_install('cluster')}") from None
+        raise MissingExtra("--on slurm: needs dask-jobqueue", "cluster") from None
     if shutil.which("sbatch") is None:
         raise EnvironmentFault("--on slurm: this machine has no sbatch; run on a login node of the cluster")
     host = private_address(file.interface)

@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from opbench.errors import EnvironmentFault
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 from opbench.tuning.candidates import Candidates
 
 if TYPE_CHECKING:
@@ -112,9 +111,7 @@ class Bayesian:
         try:
             import optuna
         except ImportError:
-            raise EnvironmentFault(
-                f"--strategy bayesian needs Optuna; {pip_install('tune')}, or take --strategy local"
-            ) from None
+            raise MissingExtra("--strategy bayesian needs Optuna", "tune", ", or take --strategy local") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space, self._random = optuna, space, Random(space, seed)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=SCOUTS)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from opbench import api
-from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.resources import resources_of
 from opbench.kernels.case import Case
@@ -69,10 +68,10 @@ def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
 
 def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(arch: str = "") -> None:
-        raise EnvironmentFault(nvrtc.NOT_INSTALLED)
+        raise nvrtc.not_installed()
 
     monkeypatch.setattr(nvrtc, "library", missing)
     catalog = CATALOG
     case = Case(catalog.variant_file(relu_file), {}, catalog.operator("relu").parse("(n=5)"))
     ((_, found),) = resources_of([case], "h200")
-    assert found.refused is None and found.missing == nvrtc.NOT_INSTALLED
+    assert found.refused is None and found.missing == str(nvrtc.not_installed())

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.errors import EnvironmentFault
 from opbench.export import FORMATS, export
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
 from opbench.results.rows import frame
 from support.builders.runs import measured, noisy, relu_run, remeasured, result, run, written
+from support.checks.errors import needs_extra
 from support.common import ROOT, Cli
 
 QUICK = ROOT / "reports" / "h200" / "quick"
@@ -155,7 +155,7 @@ def test_csv_holds_every_row_and_leaves_what_is_missing_empty(tmp_path: Path) ->
 
 def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(EnvironmentFault, match=r"pyarrow is not installed; pip install .*\[parquet\]'"):
+    with needs_extra("parquet"):
         export(relu_run(), "parquet", tmp_path / "r.parquet")
     assert not (tmp_path / "r.parquet").exists()
 

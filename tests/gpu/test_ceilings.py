@@ -23,6 +23,7 @@ from opbench.running.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.running.suite import read_suite
 from support.builders.runs import result
 from support.builders.runs import run as fabricated_run
+from support.checks.errors import refuses_name
 from support.common import CATALOG, ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
@@ -125,7 +126,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["gtx9", "../quick", ""])
 def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
-    with pytest.raises(UsageError, match="known: a100, gtx1080ti, h100, h200"):
+    with refuses_name("GPU", name, known=tuple(known_gpus())):
         committed_ceilings(name)
 
 

@@ -10,6 +10,7 @@ import pytest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import collective
 from opbench.gpu.driver.collective import BLOCKS, NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
+from support.checks.errors import needs_extra
 
 
 class Library:
@@ -93,5 +94,5 @@ def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.Monk
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
-    with pytest.raises(EnvironmentFault, match=r"--gpus needs NCCL, .*\[nccl\].*--accumulate"):
+    with needs_extra("nccl"):
         find_nccl()

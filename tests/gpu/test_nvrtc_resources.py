@@ -122,7 +122,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
         assert "machine code missing" not in describe("h200")
 
     def none() -> Path:
-        raise EnvironmentFault(sass.NOT_INSTALLED)
+        raise sass.not_installed()
 
     monkeypatch.setattr(sass, "nvdisasm", none)
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
@@ -132,7 +132,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
 
 def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(arch: str = "") -> nvrtc.Nvrtc:
-        raise EnvironmentFault(nvrtc.NOT_INSTALLED)
+        raise nvrtc.not_installed()
 
     monkeypatch.setattr(nvrtc, "library", none)
     monkeypatch.setattr(nvrtc, "libraries", none)

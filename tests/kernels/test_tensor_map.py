@@ -110,7 +110,7 @@ def test_mistakes_in_a_header_are_told_with_their_line(tmp_path: Path, old: str,
     ("old", "new", "message"),
     [
         ('tensor = "a", box', 'tensor = "aa", box', "tensor map 'map_a': unknown tensor 'aa'; did you mean 'a'?"),
-        ('early = ["b"]', 'early = ["bias"]', "early = 'bias' names no input; known: a, b"),
+        ('early = ["b"]', 'early = ["bias"]', "early: unknown input 'bias'; known: a, b"),
         ('type = "f16"', 'type = "f61"', "unknown name 'f61'"),
         ('type = "f16"', "type = \"'f61'\"", "unknown type 'f61'; did you mean 'f16'?"),
         ('type = "f16", dims = ["k", "m"]', 'type = "f16"', "dims are missing; f32 is read as f16"),

@@ -146,7 +146,7 @@ def test_words_reach_the_compiler(file: Path) -> None:
         ('["WIDE"]', '["WIDE("]', 20, "requires: 'WIDE(' is not a valid expression"),
         ('["BLOCK >= LEAST"]', '["BLOCK >= "]', 4, "where: 'BLOCK >= ' is not a valid expression"),
         ('["BLOCK < 512"]', '["BLOCK < 12"]', 16, "no combination of tune passes where"),
-        ('["BLOCK < 512"]', '["WIDE"]', 16, "where: unknown name 'WIDE'"),
+        ('["BLOCK < 512"]', '["WIDE"]', 16, "where: expression 'WIDE': unknown name 'WIDE'"),
         ("tune.BLOCK = [256, 512]", "tune.BLOCK = []", 21, "tune.BLOCK = [] is not allowed"),
         ('define.HALF = "128"', 'define.HALF = "LEAST"', 22, "need each other's values"),
         ('define.HALF = "128"', 'define.BLOCK = "1"', 22, "tune.BLOCK is that macro already"),

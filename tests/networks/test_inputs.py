@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import UsageError
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.zoo import lenet
 from opbench.networks.plan.inputs import PHOTOGRAPHS, digits, digits_test_set, photograph, photographs, trained_lenet
-from support.checks.errors import refuses_name
+from support.checks.errors import needs_extra, refuses_name
 
 
 def test_digits_are_what_scikit_learn_has_enlarged() -> None:
@@ -84,7 +84,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "skimage.color", None)
     monkeypatch.setitem(sys.modules, "skimage", None)
-    with pytest.raises(EnvironmentFault, match=r"scikit-learn; pip install .*\[nets\]'"):
+    with needs_extra("nets"):
         digits()
-    with pytest.raises(EnvironmentFault, match=r"scikit-image; pip install .*\[nets\]'"):
+    with needs_extra("nets"):
         photographs((1, 1, 8, 8))

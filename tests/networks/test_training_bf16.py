@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
@@ -23,7 +22,7 @@ from opbench.networks.records.checkpoints import read_checkpoint, trained_weight
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import NotFinite, Trainer
 from support.builders.training_data import gradients_of, random_data, rounded_reference
-from support.checks.errors import refuses_name
+from support.checks.errors import refuses_name, refuses_setting
 from support.common import CATALOG, CHEATS
 
 SMALL = Recipe(learning_rate=2e-3, steps=6)
@@ -216,7 +215,7 @@ def test_a_resumed_training_goes_on_to_the_same_bits(
     again = trainer(out, recipe=recipe, resume=True)
     again.run()
     assert files(out) == files(tmp_path / "whole") and again.notes == []
-    with pytest.raises(UsageError, match=r'another recipe \({"dtype": "bf16"}; requested: {"dtype": "f32"}\)'):
+    with refuses_setting("recipe", '{"dtype": "bf16"}', '{"dtype": "f32"}'):
         trainer(out, recipe=recipe, resume=True, precision="f32").run()
 
 

@@ -19,11 +19,9 @@ from opbench.errors import CompileError, EnvironmentFault, Location, unknown
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel, whole_unit
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 from opbench.source import device_part
 from opbench.source.sources import Source, closure
-
-NOT_INSTALLED = f"NVRTC is not installed; {pip_install('cuda13')}"
 
 OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-options=-v")
 """No fast-math: NVRTC's defaults (IEEE division and square root, denormals kept, multiply-add fused) are nvcc's."""
@@ -175,8 +173,13 @@ def libraries() -> tuple[Nvrtc, ...]:
             continue
         loaded_by_major.setdefault(loaded.version[0], loaded)
     if not loaded_by_major:
-        raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
+        raise not_installed(f" (tried {'; '.join(problems)})" if problems else "")
     return tuple(loaded_by_major[major] for major in sorted(loaded_by_major, reverse=True))
+
+
+def not_installed(tried: str = "") -> MissingExtra:
+    """Return the error for a machine without NVRTC; `tried` says what was searched."""
+    return MissingExtra("NVRTC is not installed", "cuda13", tried)
 
 
 def library(arch: str = "") -> Nvrtc:
@@ -190,7 +193,7 @@ def library(arch: str = "") -> Nvrtc:
     number = int(arch.removeprefix("sm_").rstrip("af"))
     able = [one for one in installed if number in one.architectures()]
     if not able:
-        raise EnvironmentFault(f"{_unsupported_architecture(arch)}; {pip_install('nvrtc12')}")
+        raise MissingExtra(_unsupported_architecture(arch), "nvrtc12")
     return able[0]
 
 
@@ -238,9 +241,7 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     numbers = {arch for one in libraries() for arch in one.architectures()}
     known = [arch for arch in numbers if arch // 10 == capability[0] and arch <= wanted]
     if not known:
-        raise EnvironmentFault(
-            f"{_unsupported_architecture('compute capability {}.{}'.format(*capability))}; {pip_install('nvrtc12')}"
-        )
+        raise MissingExtra(_unsupported_architecture("compute capability {}.{}".format(*capability)), "nvrtc12")
     return f"sm_{max(known)}" + ("a" if request.compute_capability.endswith("a") else "")
 
 

@@ -19,9 +19,8 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.limits.resources import MachineCode
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 
-NOT_INSTALLED = f"nvdisasm is not installed; {pip_install('nvrtc')}"
 LIMIT_S = 120.0
 
 MEMORY = {
@@ -181,7 +180,12 @@ def nvdisasm() -> Path:
     for path in (*wheels, *named, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
         if path.is_file() and os.access(path, os.X_OK):
             return path
-    raise EnvironmentFault(NOT_INSTALLED)
+    raise not_installed()
+
+
+def not_installed() -> MissingExtra:
+    """Return the error for a machine without nvdisasm."""
+    return MissingExtra("nvdisasm is not installed", "nvrtc")
 
 
 def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:

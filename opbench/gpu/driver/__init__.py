@@ -16,7 +16,6 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
-from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.driver.clock import CudaClock
 from opbench.gpu.driver.collective import NcclGroup, find_nccl
@@ -32,7 +31,7 @@ from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.tensors import DTYPES, Tensor
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 
 if TYPE_CHECKING:
     import cupy
@@ -220,7 +219,7 @@ def _cupy() -> ModuleType:
     try:
         import cupy
     except ImportError as error:
-        raise EnvironmentFault(f"CuPy is not installed; {pip_install('cuda13')}") from error
+        raise MissingExtra("CuPy is not installed", "cuda13") from error
     module: ModuleType = cupy
     return module
 

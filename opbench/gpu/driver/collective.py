@@ -12,7 +12,7 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.driver.device import VISIBLE
 from opbench.gpu.driver.driver import Driver
 from opbench.gpu.driver.memory import DeviceArray
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 
 NO_MULTICAST = "NCCL_NVLS_ENABLE"
 """Environment variable: sums in the NVSwitch differ from call to call, so they are off by default."""
@@ -53,9 +53,10 @@ def find_nccl() -> Nccl:
 
         nccl.get_version()
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
-        raise EnvironmentFault(
-            f"--gpus needs NCCL, which CuPy does not find ({type(error).__name__}: {error}); {pip_install('nccl')}, or "
-            "train on one GPU with --accumulate in its place"
+        raise MissingExtra(
+            f"--gpus needs NCCL, which CuPy does not find ({type(error).__name__}: {error})",
+            "nccl",
+            ", or train on one GPU with --accumulate in its place",
         ) from None
     return cast(Nccl, nccl)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from opbench.errors import UsageError
+from opbench.errors import UsageError, unknown
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.paths import shipped
 from opbench.records import from_json, read_json, to_json, with_new_keys
@@ -148,7 +148,7 @@ def committed_ceilings(name: str) -> Peaks:
         return read_ceilings(path, f"measure it again: opbench ceiling --out reports/{name}/ceilings")
     sheet = datasheet(name)
     if sheet is None:
-        raise UsageError(f"no peaks are known for GPU '{name}'; known: {', '.join(known_gpus())}")
+        raise UsageError(unknown("GPU", name, known_gpus(), "peaks of these are known"))
     return sheet
 
 

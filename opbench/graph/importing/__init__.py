@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +44,7 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
     try:
         import onnx
     except ImportError:
-        raise EnvironmentFault(f"reading ONNX needs the package onnx; {pip_install('onnx')}") from None
+        raise MissingExtra("reading ONNX needs the package onnx", "onnx") from None
     from opbench.graph.importing import onnx_model
 
     if isinstance(model, str | Path):
@@ -72,6 +72,6 @@ def _torch() -> ModuleType:
         import torch
         import torch.export
     except ImportError:
-        raise EnvironmentFault(f"importing from PyTorch needs it; {pip_install('torch')}") from None
+        raise MissingExtra("importing from PyTorch needs it", "torch") from None
     found: ModuleType = torch
     return found

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from opbench import units
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import UsageError, unknown
 from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
-from opbench.paths import pip_install
+from opbench.paths import MissingExtra
 
 TEXTURES = ("grass", "brick")
 """Photographs of 512 x 512 that scikit-image ships; the second is where the mask is 1."""
@@ -206,7 +206,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
     try:
         import skimage.data
     except ImportError:
-        raise EnvironmentFault(f"textures come with scikit-image; {pip_install('nets')}") from None
+        raise MissingExtra("textures come with scikit-image", "nets") from None
     rng = np.random.default_rng([seed, size])
     factor = max(1, -(-size // (PHOTO - TRAINED_ROWS)))
     plain = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]

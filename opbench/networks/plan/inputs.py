@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.paths import pip_install
+from opbench.errors import UsageError, unknown
+from opbench.paths import MissingExtra
 
 PHOTOGRAPHS = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
 """The photographs that are included in the package of scikit-image; it downloads the others."""
@@ -26,7 +26,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}")
+        raise MissingExtra("digits come with scikit-learn", "nets")
     file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if file.is_file():  # load_digits reads this file; to import scikit-learn for it takes seconds
         table = np.loadtxt(file, delimiter=",")
@@ -74,7 +74,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
         import skimage.data
         import skimage.transform
     except ImportError:
-        raise EnvironmentFault(f"photographs come with scikit-image; {pip_install('nets')}") from None
+        raise MissingExtra("photographs come with scikit-image", "nets") from None
     if name not in PHOTOGRAPHS:
         raise UsageError(unknown("photograph", name, PHOTOGRAPHS))
     image = getattr(skimage.data, name)() / 255.0

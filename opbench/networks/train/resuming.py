@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from opbench._version import __version__
-from opbench.errors import UsageError
+from opbench.errors import SettingDiffers, UsageError
 from opbench.graph.training_step import LIMIT, STORED
 from opbench.kernels.tensors import Arrays
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
@@ -85,10 +85,7 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     for key, value in to_json(identity(training)).items():
         if known[key] != value:
             has, asked = (_shorten(each) for each in _differing_values(known[key], value))
-            raise UsageError(
-                f"{out}: the checkpoint has another {key} ({has}; requested: {asked}); use the same, or choose "
-                "another --out DIR"
-            )
+            raise SettingDiffers(out, key, has, asked)
     alike = math.prod(micro_batches(found)) != training.recipe.micro or facts.plan == plan_sha256(training)
     if not alike or facts.backend != training.name:
         training.notes.append(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from opbench.errors import OpbenchError, SettingDiffers, UsageError
+from opbench.paths import MissingExtra
 
 
 @contextmanager
@@ -18,6 +19,7 @@ def refuses_name(
     *,
     where: str | None = None,
     hint: str | None = None,
+    known: tuple[str, ...] | None = None,
     error: type[OpbenchError] = UsageError,
 ) -> Iterator[None]:
     """Demand an error about an unknown name; a field that is None may have any value."""
@@ -27,6 +29,15 @@ def refuses_name(
     assert name is not None, f"no error about a name: {raised.value}"
     assert (name.what, name.seen) == (what, seen)
     assert nearest in (None, name.nearest) and where in (None, name.where) and hint in (None, name.hint)
+    assert known in (None, name.known)
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Demand an error about a package that an extra of opbench installs."""
+    with pytest.raises(MissingExtra) as raised:
+        yield
+    assert raised.value.extra == extra
 
 
 @contextmanager
