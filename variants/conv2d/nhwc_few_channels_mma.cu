@@ -41,6 +41,7 @@
 // title     = "nhwc_few_channels_mma with float32 accuracy: tf32 products and corrections"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["c * r * s >= 4"]
 // tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 1] }
 // where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 1, 1), (2, 2, 1), (2, 1, 1))"]
 // define    = { BYTES = "4", FRAGMENTS = "4096", OPERANDS = "'tf32_corrected' if c * r * s >= 100 else 'tf32x3'" }

@@ -45,6 +45,7 @@
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["c * r * s >= 4"]
 // tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }

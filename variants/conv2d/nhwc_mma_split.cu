@@ -49,6 +49,7 @@
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["c * r * s >= 4"]
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 16, 4] }
 // where     = ["(BM, SPLIT) != (64, 4)"]
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "c % 4 == 0" }

@@ -61,6 +61,7 @@
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
+// requires  = ["k * r * s >= 4"]
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 //

@@ -48,6 +48,7 @@
 // builds_on = "nhwc_mma_tf32_split"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
+// requires  = ["n * p * q >= 4"]
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //

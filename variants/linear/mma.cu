@@ -51,6 +51,7 @@
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["k >= 4"]
 // define    = { ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64, 32], BN = [128, 32], WN = [32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
 // where     = [

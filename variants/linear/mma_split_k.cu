@@ -46,6 +46,7 @@
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["k >= 4"]
 // define    = { ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [32], WK = [1, 4], STAGES = [4, 3], SPLIT = [4, 8, 2] }
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (32, 64, 32, 4, 3))"]

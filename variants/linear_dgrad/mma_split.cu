@@ -50,6 +50,7 @@
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["n >= 4"]
 // define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 8, 2] }
 // ///

@@ -46,6 +46,7 @@
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
+// requires  = ["m >= 4"]
 // define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 16, 2] }
 // ///

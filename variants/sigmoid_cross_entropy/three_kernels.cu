@@ -68,8 +68,12 @@ extern "C" __global__ void terms_of_loss(const T* __restrict__ logits, const T* 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_terms(const float* __restrict__ terms, float* __restrict__ loss, int n, int micro) {
     // terms: n; loss: 1; one block of 1024 threads
-    float sum = 0.0f;
-    for (unsigned i = threadIdx.x; i < (unsigned)n; i += 1024) sum += terms[i];
+    float sum = 0.0f, excess = 0.0f;  // Kahan's sum: a float that collects n / 1024 terms one by one loses their digits
+    for (unsigned i = threadIdx.x; i < (unsigned)n; i += 1024) {
+        const float wanted = terms[i] - excess, next = sum + wanted;
+        excess = (next - sum) - wanted;
+        sum = next;
+    }
     sum = block_sum<1024>(sum);
     if (threadIdx.x == 0) loss[0] = sum / (float)((long long)n * micro);
 }
