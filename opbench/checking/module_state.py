@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from opbench.backend.base import Buffer
+from opbench.checking.binding import Binding
 from opbench.checking.checking import BoundCase, Session, judge_outputs
 from opbench.checking.contents import JUDGED
 from opbench.checking.launch_sources import CaseLaunches
@@ -16,6 +17,19 @@ LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_S = 24, 6, 0.5
 """A case must be right in this many launches for its variables to count as scratch; fewer if they exceed the time."""
 MIXED = (3, 5, 7, 9)
 """The numbers of the launches that start from a mixture of two earlier states."""
+HEAP_FAULT = "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
+
+
+def uses_device_heap(binding: Binding) -> bool:
+    """Return whether a bound case's module calls malloc or new."""
+    return bool(binding.program and binding.program.uses_device_heap)
+
+
+def module_variables(binding: Binding) -> Mapping[str, Buffer]:
+    """Return the variables of a bound case's module, except constants that the header fills."""
+    filled = {launch.constant for launch in binding.launches}
+    variables = binding.program.variables() if binding.program else {}
+    return {name: buffer for name, buffer in variables.items() if name not in filled}
 
 
 class ModuleState:
@@ -24,12 +38,8 @@ class ModuleState:
     def __init__(self, session: Session, ready: BoundCase, turns: CaseLaunches, judged: bool) -> None:
         """`judged` is False if there is no reference to judge launches with."""
         self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
-        program = ready.binding.program
-        filled = {launch.constant for launch in ready.binding.launches}
-        self._heap = bool(program and program.uses_device_heap)
-        self._variables: Mapping[str, Buffer] = {
-            name: buffer for name, buffer in (program.variables() if program else {}).items() if name not in filled
-        }
+        self._heap = uses_device_heap(ready.binding)
+        self._variables = module_variables(ready.binding)
         self._prints: dict[str, int] = {}
         self._copies: dict[str, Buffer] = {}
 
@@ -40,7 +50,7 @@ class ModuleState:
         their values are; they are then restored before each sample.
         """
         if self._heap:
-            return "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
+            return HEAP_FAULT
         if not self._variables:
             return ""
         before = {name: variable.read() for name, variable in self._variables.items()}
@@ -54,7 +64,7 @@ class ModuleState:
                 changed += [name for name in prints if prints[name] != self._prints[name] and name not in changed]
             self._prints = prints
         if changed and self._judged and (reason := self._state_dependence(changed)):
-            return f"{_state_fault(changed)}. A launch after others is wrong: {reason}"
+            return f"{state_fault(changed)}. A launch after others is wrong: {reason}"
         for name in changed:
             copy = self._copies[name] = self._session.backend.allocate(name, before[name].shape, "u8")
             copy.write(before[name])
@@ -72,7 +82,7 @@ class ModuleState:
         """Return which variables changed only while the case was timed; "" for none."""
         now = self._fingerprints() if self._prints else {}
         changed = [name for name, seen in self._prints.items() if now[name] != seen]
-        return f"{_state_fault(changed)} while it was timed" if changed else ""
+        return f"{state_fault(changed)} while it was timed" if changed else ""
 
     def _fingerprints(self) -> dict[str, int]:
         return {name: variable.fingerprint() for name, variable in self._variables.items()}
@@ -102,7 +112,8 @@ class ModuleState:
         return ""
 
 
-def _state_fault(names: list[str]) -> str:
+def state_fault(names: list[str]) -> str:
+    """Return the fault of a case that changes these module variables."""
     plural = "s" if len(names) > 1 else ""
     listed = ", ".join(f"'{name}'" for name in names)
     return f"keeps state between launches: it changes the module variable{plural} {listed}"

@@ -21,7 +21,8 @@ from opbench.networks.plan.node_times import CHAINS, node_samples
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.running import run_network
-from opbench.networks.plan.torch_comparison import time_both
+from opbench.networks.plan.torch_comparison import Peer, time_both
+from opbench.networks.records.network import PeerRecord
 from opbench.networks.records.network_run import network_run
 from opbench.networks.report import phrases
 from opbench.running.targets import own_variants
@@ -99,6 +100,36 @@ def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
     time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     assert turns.fault.startswith("in timed replay ") and "relu" in turns.fault
+
+
+def test_a_node_that_keeps_state_in_a_module_variable_is_named() -> None:
+    context = context_of(one_relu(), "remembers_its_input.cu")
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3)
+    turns.check_state()
+    assert turns.fault == "", "nothing was launched since the first look"
+    time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+    turns.fault = ""
+    turns.check_state()
+    (node,) = context.network.graph.nodes
+    assert turns.fault.startswith(f"{node.name}: relu/remembers_its_input ") and "'seen'" in turns.fault
+
+
+def test_an_honest_network_changes_no_module_variable() -> None:
+    context = context_of(residual())
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3)
+    time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+    turns.check_state()
+    assert turns.fault == ""
+
+
+def test_peers_take_other_inputs_before_each_replay_too() -> None:
+    log: list[int | str] = []
+    peer = Peer(None, lambda: log.append("replay"), log.append, 3)
+    both = time_both(lambda: None, {"peer": peer}, Watch(), lambda: None, OPTIONS, {"peer": PeerRecord()})
+    assert both.peers["peer"].captured and log[-1] == 0, "the inputs that a call from Python finds are the given ones"
+    timed = log[:-1]
+    assert timed[1::2] == ["replay"] * (len(timed) // 2)
+    assert all({*timed[at : at + 6 : 2]} == {0, 1, 2} for at in range(0, len(timed) - 6, 6))
 
 
 def test_what_is_missing_leaves_no_poison_for_the_nodes_behind_it() -> None:

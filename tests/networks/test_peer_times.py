@@ -50,7 +50,10 @@ def launch_named(name: str, log: list[str]) -> Callable[[], None]:
 def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -> None:
     log: list[str] = []
     own, graph, call, other = (launch_named(name, log) for name in ("own", "graph", "call", "other"))
-    found = {"eager": Peer(call, graph, OUT, 12), "compiled": Peer(other, None, {}, 12, error="not captured: no")}
+    found = {
+        "eager": Peer(call, graph, outputs=OUT, peak_bytes=12),
+        "compiled": Peer(other, peak_bytes=12, error="not captured: no"),
+    }
     clock = TableClock({own: 10e-6, graph: 25e-6})
     facts = {name: facts_of(peer, OUT, {}, 1e-3, {"PyTorch": "2"}) for name, peer in found.items()}
     both = time_both(own, found, clock, lambda: log.append("wait"), QUICK, facts)
@@ -77,7 +80,7 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
     def own() -> None: ...
     def graph() -> None: ...
 
-    peer = Peer(lambda: None, graph, {"out": np.array([1.0, 2.0, 2.3], np.float32)}, 12)
+    peer = Peer(lambda: None, graph, outputs={"out": np.array([1.0, 2.0, 2.3], np.float32)})
     told = facts_of(peer, OUT, {}, 1e-3, {})
     assert told.difference == pytest.approx(0.1, rel=1e-5) and told.allowed_difference == 2e-3
     assert told.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
@@ -85,12 +88,12 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
     both = time_both(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
     assert both.peers["eager"].times is None
     assert not facts_of(peer, OUT, {}, 0.06, {}).error
-    nan = Peer(lambda: None, graph, {"out": np.array([np.nan, 2.0, 2.0], np.float32)}, 12)
+    nan = Peer(lambda: None, graph, outputs={"out": np.array([np.nan, 2.0, 2.0], np.float32)})
     assert "differ from ours by nan" in facts_of(nan, OUT, {}, 1.0, {}).error
 
 
 def test_the_error_against_the_reference_is_recorded_or_unknown() -> None:
-    peer = Peer(lambda: None, lambda: None, OUT, 12)
+    peer = Peer(lambda: None, lambda: None, outputs=OUT)
     told = facts_of(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
     assert told.norm_error == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
     assert facts_of(peer, OUT, {}, 1e-3, {}).norm_error is None
@@ -103,7 +106,7 @@ def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
         raise RuntimeError("CUDA out of memory")
 
     clock = TableClock({own: 1e-5, dying: 1e-5})
-    found = {"eager": Peer(dying, dying, OUT, 12)}
+    found = {"eager": Peer(dying, dying, outputs=OUT)}
     facts = {"eager": facts_of(found["eager"], OUT, {}, 1e-3, {})}
     both = time_both(own, found, clock, lambda: None, QUICK, facts)
     assert both.total.median_s == 1e-5 and both.host is None

@@ -24,8 +24,8 @@ torch: Any = pytest.importorskip("torch", reason="too large for CI; run where Py
 SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}
 
 
-def inputs_of(graph: Graph) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
+def inputs_of(graph: Graph, seed: int = 5) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
 
 
@@ -135,7 +135,7 @@ def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str
     graph, gpu = NETWORKS["lenet"](**SMALL["lenet"]), CpuInPlaceOfGpu()
     inputs = inputs_of(graph)
     reference = graph.reference_outputs(inputs)
-    with peers(graph, inputs, precision, gpu, 60.0) as found:  # type: ignore[arg-type]
+    with peers(graph, [inputs, inputs_of(graph, 6)], precision, gpu, 60.0) as found:  # type: ignore[arg-type]
         assert found.keys() == WAYS.keys() and gpu.captures == 4 and len(gpu.warmed) == 4
         for peer in found.values():
             assert peer.error == "" and peer.call and peer.replay
@@ -144,6 +144,7 @@ def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str
                 off = np.linalg.norm(out - reference[name]) / np.linalg.norm(reference[name])
                 assert off < (1e-5 if precision == "f32" else 0.05)
             assert peer.peak_bytes == 1000 + 2 * 28 * 28 * (4 if precision == "f32" else 2)
+            assert peer.contents == 2 and peer.write
     assert found == {}, "nothing is kept of PyTorch's once it is timed"
 
 
@@ -152,16 +153,17 @@ def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatc
     seen: list[tuple[bool, bool]] = []
     ready = module_under_test._prepare_mode
 
-    def watched(gpu: Any, function: Any, inputs: Any, names: Any, limit_s: float) -> Any:
+    def watched(gpu: Any, function: Any, contents: Any, names: Any, limit_s: float) -> Any:
+        (inputs,) = contents
         filters = [b for b in function.buffers() if b.dim() == 4 and b.shape[1] > 1]
         last = [t.is_contiguous(memory_format=torch.channels_last) for t in (*inputs, *filters)]
         seen.append((all(last), inputs[0].is_contiguous()))
-        return ready(gpu, function, inputs, names, limit_s)
+        return ready(gpu, function, contents, names, limit_s)
 
     monkeypatch.setattr(module_under_test, "_prepare_mode", watched)
     net = Builder("net")
     graph = net.graph(net.conv2d(net.input("x", 2, 6, 9, 7), 5, 3))
-    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0):  # type: ignore[arg-type]
+    with peers(graph, [inputs_of(graph)], "f32", CpuInPlaceOfGpu(), 60.0):  # type: ignore[arg-type]
         pass
     assert seen == [(True, False), (True, False), (False, True), (False, True)]
 
@@ -169,7 +171,7 @@ def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("quick_compiler")
 def test_a_way_that_is_not_captured_can_still_be_called() -> None:
     graph = NETWORKS["lenet"](**SMALL["lenet"])
-    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(fail_captures_of=2), 60.0) as found:  # type: ignore[arg-type]
+    with peers(graph, [inputs_of(graph)], "f32", CpuInPlaceOfGpu(fail_captures_of=2), 60.0) as found:  # type: ignore[arg-type]
         failed = found["PyTorch eager, channels_last"]
         assert failed.replay is None and failed.call is not None
         assert failed.error == (
@@ -187,7 +189,7 @@ def test_a_compiler_that_fails_or_takes_too_long_costs_its_own_ways_only(monkeyp
 
     graph = NETWORKS["lenet"](**SMALL["lenet"])
     monkeypatch.setattr(torch, "compile", missing)
-    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
+    with peers(graph, [inputs_of(graph)], "f32", CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
         errors = {name: peer.error for name, peer in found.items() if peer.error}
         assert errors == dict.fromkeys(
             ("torch.compile, channels_last", "torch.compile"), "RuntimeError: Failed to find C compiler"
@@ -200,7 +202,7 @@ def test_a_compiler_that_fails_or_takes_too_long_costs_its_own_ways_only(monkeyp
         return call
 
     monkeypatch.setattr(torch, "compile", slow)
-    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 2.0) as found:  # type: ignore[arg-type]
+    with peers(graph, [inputs_of(graph)], "f32", CpuInPlaceOfGpu(), 2.0) as found:  # type: ignore[arg-type]
         assert "not warmed up within 2 s" in found["torch.compile"].error
         assert "--compare-limit" in found["torch.compile"].error
         assert found["PyTorch eager"].error == ""

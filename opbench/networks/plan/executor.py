@@ -11,7 +11,7 @@ import numpy as np
 from opbench import nvtx
 from opbench.backend.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.backend.findings import headline
-from opbench.checking.binding import allocate, bind
+from opbench.checking.binding import Binding, allocate, bind
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
@@ -201,6 +201,8 @@ class Context:
         self.memory = network.memory(parallel)
         self._owned: dict[str, Buffer] = {}
         self._graph: Recording | None = None
+        self.bindings: dict[str, Binding] = {}
+        """The bound case of each node."""
         with _ONE_AT_A_TIME:
             try:
                 self._placed = self._allocate_values()
@@ -271,9 +273,11 @@ class Context:
             case, backend = self.network.cases[node.name], self.network.backend
             buffers |= {**self._workspaces(node), **self.network.prepared(node)}
             setup = False if self.network.preparation(node).launches else None
-            return bind(backend, case, buffers, self.network.sm_count(node), written=written, setup=setup).launch
+            binding = bind(backend, case, buffers, self.network.sm_count(node), written=written, setup=setup)
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
+        self.bindings[node.name] = binding
+        return binding.launch
 
     def _record_graph(self, backend: Recorder, parallel: bool) -> Recording:
         """Run every node once outside the graph, to load its code; then record all of them as one graph."""

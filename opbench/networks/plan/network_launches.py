@@ -10,12 +10,28 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
 from opbench.checking.launch_sources import MOST_COMPARISONS, judged_samples, unpredictable_random
+from opbench.checking.module_state import HEAP_FAULT, module_variables, state_fault, uses_device_heap
 from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
 from opbench.timing.clock import Launch
 
 CONTENTS = 3
 """Number of different inputs: the given ones, and rotations of them by a random number of elements."""
+
+
+class ContentOrder:
+    """The order in which timed samples take contents: each once in random order, then again."""
+
+    def __init__(self, contents: int, chance: random.Random | None = None) -> None:
+        self._contents, self._chance = contents, chance or unpredictable_random()
+        self._queue: list[int] = []
+
+    def next(self) -> int:
+        """Return the number of the next content."""
+        if not self._queue:
+            self._queue = list(range(self._contents))
+            self._chance.shuffle(self._queue)
+        return self._queue.pop()
 
 
 class NetworkLaunches:
@@ -42,7 +58,7 @@ class NetworkLaunches:
         self._context, self._allowed, self._whole = context, allowed, whole
         self._chance = chance or unpredictable_random()
         self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
-        self._queue: list[int] = []
+        self._order = ContentOrder(CONTENTS, self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
         self._owned: list[Mapping[str, Buffer]] = []
         self.fault = ""
@@ -57,6 +73,9 @@ class NetworkLaunches:
             self._inputs.append(self._poisoned_copies(list(content), {name: context.buffer(name) for name in content}))
             context.settle()  # as `run` has a stream of its own
             self._outputs.append(context.run(content) if whole else {})
+        self.contents: list[Arrays] = [dict(content) for content in contents]
+        """The inputs that timed replays take in random order."""
+        self._prints = self._fingerprints()
 
     def _poisoned_copies(self, names: list[str], buffers: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
         values = self._context.network.graph.values
@@ -72,15 +91,31 @@ class NetworkLaunches:
 
     def renew(self) -> None:
         """Poison all activations, write the next inputs and set the state back, on the device."""
-        if not self._queue:
-            self._queue = list(range(CONTENTS))
-            self._chance.shuffle(self._queue)
-        self._content = self._queue.pop()
+        self._content = self._order.next()
         if self._whole:
             self._context.poison()
         for name, kept in self._inputs[self._content].items():
             self._context.buffer(name).copy_from(kept)
         self._restore_state()
+
+    def _fingerprints(self) -> dict[tuple[str, str], int]:
+        """Return the fingerprint of each module variable, by node and name.
+
+        All inputs ran before the first of them, so a table that is filled once does not change afterwards.
+        """
+        return {
+            (node, name): buffer.fingerprint()
+            for node, binding in self._context.bindings.items()
+            for name, buffer in module_variables(binding).items()
+        }
+
+    def check_state(self) -> None:
+        """Set `fault` if a variant changed a module variable during the timed replays: it may reuse earlier work."""
+        now = self._fingerprints() if self._prints else {}
+        changed = {node: state_fault([name]) for (node, name), seen in self._prints.items() if now[node, name] != seen}
+        on_heap = {node: HEAP_FAULT for node, bound in self._context.bindings.items() if uses_device_heap(bound)}
+        for node, fault in (changed | on_heap).items():
+            self.fault = self.fault or f"{node}: {self._context.network.cases[node].variant.id} {fault}"
 
     def next_launch(self) -> Launch:
         """Renew the context and return its launch."""

@@ -212,13 +212,17 @@ def _measure_network(
                 tell(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
             turns = NetworkLaunches(context, inputs, AGREEMENT * allowed, whole=not left_out)
-            with contextlib.closing(turns), _prepared_peers(options, original, inputs, backend) as (found, versions):
+            with (
+                contextlib.closing(turns),
+                _prepared_peers(options, original, turns.contents, backend) as (found, versions),
+            ):
                 if not left_out:
                     facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
                     both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
                     total, host, peers = both.total, both.host, both.peers
                 between_s = clock.between
                 samples_s = node_samples(context, clock, turns)
+                turns.check_state()
             fault = turns.fault
             total = None if fault else total
     finally:
@@ -289,14 +293,14 @@ def _require_comparable(options: NetOptions, original: Graph) -> None:
 
 @contextlib.contextmanager
 def _prepared_peers(
-    options: NetOptions, original: Graph, inputs: Arrays, backend: Backend
+    options: NetOptions, original: Graph, contents: Sequence[Arrays], backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
     """Prepare the requested peers; yield them with the versions of their libraries."""
     if not options.compare or not isinstance(backend, Libraries):
         yield {}, {}
         return
     gpu = TorchGpu(backend)
-    with peers(original, inputs, options.precision, gpu, options.compare_limit_s) as found:
+    with peers(original, contents, options.precision, gpu, options.compare_limit_s) as found:
         yield found, versions_of(gpu.torch)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy as np
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.network_launches import norm_difference
+from opbench.networks.plan.network_launches import ContentOrder, norm_difference
 from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.network import PeerRecord
@@ -59,12 +60,32 @@ class Peer:
     """Calls the module from Python, as a user does, on the backend's stream; None if it cannot be called."""
     replay: Launch | None = None
     """Enqueues the same call, captured as one CUDA graph; None if it could not be captured."""
+    write: Callable[[int], None] | None = None
+    """Writes one of several contents, by number, into the inputs that the graph and the call read."""
+    contents: int = 1
+    """The number of contents; the first is what `outputs` were computed from."""
     outputs: Arrays = field(default_factory=dict)
     """The outputs of the graph, in float32."""
     peak_bytes: int | None = None
     """Peak bytes of a call: activations, inputs and outputs, without the weights."""
     error: str = ""
     """Why it cannot be called or captured; empty if it can."""
+
+
+class PeerLaunches:
+    """Gives a peer other inputs before each timed replay, as `NetworkLaunches` gives them to opbench."""
+
+    def __init__(self, peer: Peer, chance: random.Random | None = None) -> None:
+        assert peer.replay and peer.write
+        self._replay, self._write, self._order = peer.replay, peer.write, ContentOrder(peer.contents, chance)
+
+    def next_launch(self) -> Launch:
+        """Write the next content, outside the timed interval, and return the replay."""
+        self._write(self._order.next())
+        return self._replay
+
+    def sampled(self) -> None:
+        """Do nothing: a library's outputs are compared before it is timed."""
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -75,10 +96,13 @@ def require_known(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, Peer]]:
+def peers(
+    graph: Graph, contents: Sequence[Arrays], precision: str, gpu: TorchGpu, limit_s: float
+) -> Iterator[dict[str, Peer]]:
     """Prepare PyTorch's ways of running a network, all at the same time, so that their samples can alternate.
 
-    The network is the one that was built, in nchw. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
+    The network is the one that was built, in nchw. Timed replays take the `contents` of its inputs in turn; outputs are
+    those of the first. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
     convolutions) or bf16 (the module and its inputs in bfloat16). A way that fails, or is not warmed up within
     `limit_s` seconds, has its reason in `error`; the others continue. Raises UsageError for a node without a
     counterpart in PyTorch.
@@ -89,7 +113,10 @@ def peers(graph: Graph, inputs: Arrays, precision: str, gpu: TorchGpu, limit_s: 
         try:
             for last in sorted({way.channels_last for way in WAYS.values()}, reverse=True):
                 module = to_module(graph, dtype, gpu.device, channels_last=last)
-                placed = [_to_memory_format(gpu, inputs[name], dtype, channels_last=last) for name in graph.inputs]
+                placed = [
+                    [_to_memory_format(gpu, content[name], dtype, channels_last=last) for name in graph.inputs]
+                    for content in contents
+                ]
                 for name, way in WAYS.items():
                     if way.channels_last == last:
                         # A new module for each way, so that the compiler does not reuse the code of another way.
@@ -112,11 +139,16 @@ def _to_memory_format(gpu: TorchGpu, array: np.ndarray, dtype: str, *, channels_
 def _prepare_mode(
     gpu: TorchGpu,
     function: Callable[..., Sequence[Tensor]],
-    inputs: Sequence[Tensor],
+    contents: Sequence[Sequence[Tensor]],
     names: Sequence[str],
     limit_s: float,
 ) -> Peer:
-    """Warm a way up, capture it, and read the outputs of the captured graph."""
+    """Warm a way up, capture it, and read the outputs of the captured graph on the first content."""
+    inputs = [tensor.clone() for tensor in contents[0]]  # clone keeps the memory format
+
+    def write(number: int) -> None:
+        for tensor, content in zip(inputs, contents[number], strict=True):
+            tensor.copy_(content)
 
     def run() -> Sequence[Tensor]:
         return function(*inputs)
@@ -140,7 +172,7 @@ def _prepare_mode(
         outputs = {name: out.float().cpu().numpy().copy() for name, out in zip(names, captured.result, strict=True)}
     except Exception as error:
         return Peer(call, peak_bytes=peak, error=f"not captured as a CUDA graph: {on_one_line(error)}")
-    return Peer(call, captured.replay, outputs, peak)
+    return Peer(call, captured.replay, write, len(contents), outputs, peak)
 
 
 # Both sides on one clock ------------------------------------------------------------------------------------------
@@ -169,14 +201,18 @@ def time_both(
     host's.
 
     `facts` holds the other recorded values of each peer (`facts_of`); peers with an error are not timed as graphs.
-    `turns` renew the network before each of its samples.
+    `turns` renew the network before each of its samples; peers take other inputs before each of theirs.
     """
     graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in found.items() if peer.call}
     peers = {name: facts[name] for name in found}
-    renewed = {OWN: turns} if turns else {}
+    renewed: dict[str, LaunchSource] = {OWN: turns} if turns else {}
+    changing = {name: PeerLaunches(found[name]) for name in graphs if found[name].write}
     try:
-        measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed)
+        measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed | changing)
+        for name in changing:
+            if write := found[name].write:
+                write(0)
         host = host_times({OWN: own, **calls}, wait) if calls else {}
     except Exception as error:  # such as memory that PyTorch does not get any more
         if not found:
