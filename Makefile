@@ -123,6 +123,7 @@ evidence-selftest: | $(VENV)/.quick
 	test -e $(EVIDENCE)/selftest/selftest.json || $(OPBENCH) selftest --out $(EVIDENCE)/selftest
 
 $(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
+	@# Exit code 1: a variant is wrong, and the run holds it as all others.
 	test -e $(EVIDENCE)/$*/results.jsonl.gz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
 		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume)
 
