@@ -150,6 +150,7 @@ ALLOWED = {
         "running.profile",
         "selftest",
         "doctor",
+        "judging.code",
         "running.worker",
         "running.revision",
         "networks.train.ranks",

@@ -211,8 +211,8 @@ class CagedProgram:
         return self._backend.bound(self._path, self._request, tuple(launches), buffers)
 
     def variables(self) -> Mapping[str, Buffer]:
-        """Raise LaunchError, because only measurements on a GPU need a module's variables."""
-        raise LaunchError(f"{self._request.source}: the variables of an untrusted kernel cannot be read on the cpu")
+        """Return none: they lie in the kernel's own process. State in them shows in launches that are judged."""
+        return {}
 
 
 class CagedBackend(CpuBackend):

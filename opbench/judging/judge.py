@@ -10,16 +10,12 @@ from pathlib import Path
 
 from opbench._version import __version__
 from opbench.checking import backends
-from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.gpu.compile import nvrtc, sass
-from opbench.gpu.compile.ptx import parse_ptx
 from opbench.gpu.limits.capability import capability_of
-from opbench.gpu.limits.products import product
 from opbench.judging import sections
+from opbench.judging.code import reading_code, require_cage
 from opbench.judging.document import FORMAT, Fault, Judged, Settings, VerdictDocument
 from opbench.judging.faults import code_of, faults_of
 from opbench.judging.options import JudgeOptions
-from opbench.judging.signs import SeenSign, signs_of
 from opbench.judging.sizes import JudgedProblem, judged_problems
 from opbench.judging.submission import Submitted, read_submission
 from opbench.judging.task import Task, read_task
@@ -31,7 +27,6 @@ from opbench.running.options import RunSetup
 from opbench.running.progress import Tell, silent
 from opbench.running.revision import revision
 from opbench.running.runner import run_suite
-from opbench.running.server import few_modules
 from opbench.running.suite import Suite, suite_for_variants
 from opbench.running.targets import cases_to_check
 from opbench.timing.sampling import TimingOptions
@@ -54,6 +49,8 @@ def judge(
         task = replace(task, problems=options.problems)
     names = [str(target) for target in targets]
     submitted = read_submission(names, task, options.task, options.variants, options.trust)
+    if not options.trust:
+        require_cage()
     seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
     settings = Settings(
         backend=backends.resolve(options.backend),
@@ -77,14 +74,14 @@ def judge_submission(
         v.id: judged_problems(v, submitted.operator, submitted.named, seed, settings.drawn) for v in submitted.variants
     }
     cases = _cases(submitted, problems, seed)
-    facts = sections.Facts(submitted, settings, problems, cases, _cpu_run(submitted, settings, cases, seed, tell))
+    with reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
+        ran = _cpu_run(submitted, settings, cases, seed, tell)
+        facts = sections.Facts(submitted, settings, problems, cases, ran, reading.result())
     if settings.backend == "cuda":
         checked, timed = _gpu_runs(submitted, settings, cases, seed, tell)
         facts = replace(facts, gpu_checks=checked, gpu_times=timed)
-    seen, arch, missing = _signs(cases, settings.gpu)
-    facts = replace(facts, signs=seen, signs_arch=arch, signs_missing=missing)
-    faults = [*facts.unsupported_problems(), *facts.false_claims(), *faults_of(facts.own_results)]
-    faults += [*facts.beyond_limits(), *facts.lower_classes()]
+    faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
+    faults += [*faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
     return _document(facts, faults, seed, seed_given, at)
 
 
@@ -113,9 +110,8 @@ def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], se
             secret=str(seed),
             roots=submitted.catalog.extra_roots,
             keep=False,
-            compile_for=settings.gpu if product(settings.gpu) else "",
             capability=capability_of(settings.gpu),
-            every_module=False,
+            untrusted=not settings.trust,
         )
         return run_suite(suite, setup, tell)
 
@@ -148,31 +144,6 @@ def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
     mine = [case for case in suite.cases if case.variant.id in own]
     timing = replace(suite.timing, seed=seed % (1 << 31))
     return replace(suite, cases=(*mine, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own))
-
-
-def _signs(cases: Sequence[Case], gpu: str) -> tuple[list[SeenSign], str, str]:
-    """Return the signs in a few modules of each variant, the architecture, and why there are none; "" if known."""
-    known = product(gpu)
-    if known is None:
-        return [], "", f"no architecture is known for GPU '{gpu}'"
-    found: dict[tuple[str, str, int], SeenSign] = {}
-    arch, missing = "", ""
-    for case in few_modules(dict(enumerate(cases))).values():
-        try:
-            request = case.request()
-            arch = nvrtc.architecture(known.capability, request)
-            compiled = nvrtc.compile_cubin(request, arch)
-            ptx = parse_ptx(compiled.ptx.read_text(encoding="utf-8"))
-            try:
-                code = sass.disassemble(compiled.cubin.read_bytes(), (s.path for s in case.variant.sources))
-            except EnvironmentFault:
-                code = {}
-        except OpbenchError as error:  # what does not compile has a fault already
-            missing = str(error).splitlines()[0]
-            continue
-        for sign in signs_of(case, ptx, code):
-            found.setdefault((sign.rule.name, sign.file, sign.line), sign)
-    return list(found.values()), arch, "" if arch and not missing else missing
 
 
 def _document(facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_given: bool, at: str) -> VerdictDocument:

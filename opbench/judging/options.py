@@ -42,7 +42,9 @@ class JudgeOptions:
     )
     variants: tuple[Path, ...] = variant_folders()
     trust: bool = option(
-        False, "Load Python files of --variants folders, also an operator.py of a shipped name, and .py variants."
+        False,
+        "Run the kernels without a cage, and load Python files: .py variants, and an operator.py that replaces a "
+        "shipped one.",
     )
 
     def __post_init__(self) -> None:

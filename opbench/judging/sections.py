@@ -10,6 +10,7 @@ from opbench import units
 from opbench.backend.counts import Traffic
 from opbench.insight.diagnosis import diagnose
 from opbench.insight.subject import Subject
+from opbench.judging.code import CodeRead
 from opbench.judging.codes import CODES, SectionName
 from opbench.judging.document import (
     Compared,
@@ -76,11 +77,9 @@ class Facts:
     """By variant."""
     cases: Sequence[Case]
     cpu: Run
+    code: CodeRead
     gpu_checks: Run | None = None
     gpu_times: Run | None = None
-    signs: Sequence[SeenSign] = ()
-    signs_arch: str = ""
-    signs_missing: str = ""
     _rows: list[Row] = field(default_factory=list)
 
     # Results ------------------------------------------------------------------------------------------------------
@@ -139,6 +138,15 @@ class Facts:
             for v in lower
         ]
 
+    def refused_by_compiler(self) -> list[Fault]:
+        """Return a fault for each module that NVRTC refuses and the CPU's compiler takes."""
+        broken = {result.case for result in self.cpu.results if result.failure == "build"}
+        return [
+            Fault("gpu-refuses", one.message, one.case, shown(Path(one.file)) if one.file else "", one.line)
+            for one in self.code.faults
+            if one.case not in broken
+        ]
+
     def lower_classes(self) -> list[Fault]:
         """Return a fault for each sign that contradicts the header's claim by itself."""
         return [
@@ -150,7 +158,7 @@ class Facts:
                 seen.line,
                 _text_of(self.submitted, seen),
             )
-            for seen in self.signs
+            for seen in self.code.signs
             if seen.rule.refuses
         ]
 
@@ -186,7 +194,7 @@ class Facts:
     def compiles(self, faults: Sequence[Fault]) -> Compiles:
         """Return whether the kernels compile."""
         own = _of_section(faults, "compiles")
-        architectures = tuple(sorted({r.compiled_for for r in self.cpu.results if r.compiled_for}))
+        architectures = (self.code.arch,) if self.code.arch else ()
         built = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
         status: Status = "failed" if own else "passed" if architectures or built else "not decided"
         where = " and ".join(filter(None, ("for the CPU" if built else "", *(f"for {a}" for a in architectures))))
@@ -342,14 +350,14 @@ class Facts:
                 effect=self._effect(one, codes),
                 detail=one.detail,
             )
-            for one in self.signs
+            for one in self.code.signs
         )
-        if not self.signs_arch:
-            return Signs("not decided", f"not read: {self.signs_missing}")
+        if not self.code.arch:
+            return Signs("not decided", f"not read: {self.code.missing}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
         said = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
-        return Signs("failed" if refused else "passed", said, self.signs_arch, seen)
+        return Signs("failed" if refused else "passed", said, self.code.arch, seen)
 
     def _effect(self, seen: SeenSign, codes: set[str]) -> Effect:
         """Return whether a refusal shows an effect of a sign."""
@@ -370,8 +378,8 @@ class Facts:
             found += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
         lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
         found += [f"on the CPU: {reason}" for reason in lacks]
-        if not self.signs_arch:
-            found.append(f"signs: {self.signs_missing}")
+        if not self.code.arch:
+            found.append(f"signs: {self.code.missing}")
         if untraced := len([r for r in self.cpu.results if r.status == "right" and r.case not in self.cpu.traffic]):
             found.append(f"tracing of {untraced} large cases, which ran at full speed")
         return tuple(found)
@@ -423,7 +431,7 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
     """Return the command that shows a fault again."""
     case = next((case for case in facts.cases if case.name == fault.case), None)
     # What such a kernel does depends on the cases before.
-    keeps_state = any(sign.rule is STATE for sign in facts.signs) or fault.code in ("keeps-state", "old-output")
+    keeps_state = any(sign.rule == STATE for sign in facts.code.signs) or fault.code in ("keeps-state", "old-output")
     if case is None or keeps_state:
         return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, seed=seed)
     target = next(

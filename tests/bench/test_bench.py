@@ -23,6 +23,8 @@ from opbench.emulator.caged import KernelProcess
 from opbench.emulator.caged_build import SYSTEM_FOLDERS
 from opbench.emulator.kernel_process import Module, preload
 from opbench.emulator.toolchain import FAST, find_toolchain
+from opbench.judging.judge import judge
+from opbench.judging.options import JudgeOptions
 from opbench.kernels.case import Case, select
 from opbench.kernels.folders import Catalog, case_named
 from opbench.paths import cache_folder
@@ -255,3 +257,10 @@ def test_read_a_run_of_1000_results(benchmark: Benchmark, tmp_path: Path) -> Non
         writer.result(one)
     writer.close()
     assert len(benchmark(read_run, tmp_path).results) == 1000
+
+
+def test_judge_a_small_kernel(benchmark: Benchmark, relu_file: Path) -> None:
+    """A whole judgement on the CPU with warm caches, in new processes: at most 5 seconds on two idle cores."""
+    options = JudgeOptions(backend="cpu", seed=1)
+    judge([relu_file], options)
+    assert benchmark.pedantic(judge, args=([relu_file], options), rounds=1).overall == "accepted"

@@ -46,6 +46,7 @@ def test_a_sign_is_seen_on_its_line(path: Path) -> None:
     case = Case(variant, {}, CATALOG.operator(variant.operator).parse("(n=1000)"))
     rule = said(path, "sign")
     lines = {n for n, text in enumerate(path.read_text().splitlines(), 1) if text.endswith("// here")}
+    assert lines
     seen = [sign for sign in signs_in(case) if sign.rule.name == rule]
     assert {sign.line for sign in seen} == lines
     assert {sign.file for sign in seen} == {str(path)}

@@ -1,0 +1,130 @@
+"""Compiles the submitted kernels for a GPU and reads their code, in a process of its own, confined for strangers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench import paths
+from opbench.errors import EnvironmentFault
+from opbench.judging.signs import SeenSign
+from opbench.kernels.case import Case
+from opbench.records import from_json, to_json
+from opbench.running.protocol import PackedCase, pack
+from opbench.running.server import few_modules
+
+LIMIT_S = 240.0
+MOST_ANSWER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class CompileFault:
+    """A module that the GPU's compiler refuses."""
+
+    case: str
+    message: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class CodeRead:
+    """What the GPU's compiler made of a few modules of each variant."""
+
+    arch: str = ""
+    """Empty if nothing was compiled."""
+    missing: str = ""
+    """Why not everything was read; empty if everything was."""
+    signs: tuple[SeenSign, ...] = ()
+    faults: tuple[CompileFault, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """The task of the process."""
+
+    cases: tuple[PackedCase, ...]
+    gpu: str
+    roots: tuple[str, ...]
+    """Extra folders of variants, and nothing of these is written."""
+    confined: bool
+    read: tuple[str, ...] = ()
+    """Files and folders that a confined process may read, in addition to Python's and the system's."""
+    scratch: str = ""
+    """The only folder that a confined process may write."""
+
+
+@contextmanager
+def reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confined: bool) -> Iterator[ReadingCode]:
+    """Start to compile and read a few modules in a process; `result` waits for it, and leaving ends it."""
+    chosen = list(few_modules(dict(enumerate(cases))).values())
+    files = {str(path) for case in chosen for path in _own_files(case)}
+    with tempfile.TemporaryDirectory(prefix="opbench-code-") as scratch:
+        request = ReadRequest(
+            tuple(map(pack, chosen)),
+            gpu,
+            tuple(map(str, roots)),
+            confined,
+            (*sorted(files), *map(str, roots), str(paths.shipped("variants"))),
+            scratch,
+        )
+        # A compiler that a stranger's text has taken over must not leave anything in the cache of others.
+        cache = {"OPBENCH_CACHE": scratch} if confined else {}
+        process = subprocess.Popen(
+            paths.python("-m", "opbench.judging.code_process"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=paths.child_environment({**cache, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
+        )
+        try:
+            yield ReadingCode(process, json.dumps(to_json(request)).encode())
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _own_files(case: Case) -> list[Path]:
+    """Return a kernel's file and those of its headers that lie in its folder or in a folder of headers."""
+    variant = case.variant
+    folders = [variant.path.parent.resolve(), *(folder.resolve() for folder in variant.include)]
+    paths_read = (source.path.resolve() for source in variant.sources)
+    return [path for path in paths_read if any(path.is_relative_to(folder) for folder in folders)]
+
+
+class ReadingCode:
+    """A process that compiles and reads code."""
+
+    def __init__(self, process: subprocess.Popen[bytes], request: bytes) -> None:
+        self._process = process
+        assert process.stdin is not None
+        process.stdin.write(request)
+        process.stdin.close()
+        process.stdin = None
+
+    def result(self) -> CodeRead:
+        """Wait for the process; a process that dies or takes too long has read nothing."""
+        try:
+            answer, _ = self._process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return CodeRead(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
+        try:
+            return from_json(CodeRead, json.loads(answer[:MOST_ANSWER_BYTES]))
+        except ValueError:
+            return CodeRead(missing=f"the compiler for the GPU died with exit code {self._process.returncode}")
+
+
+def require_cage() -> None:
+    """Raise EnvironmentFault with the remedy if this system cannot confine a stranger's kernel."""
+    from opbench.cage.facts import available
+
+    if lacks := available().lacks:
+        raise EnvironmentFault(
+            f"a stranger's kernel cannot be confined here: {lacks}; judge it on another machine or, if you trust the "
+            "kernel, with --trust (opbench doctor)"
+        )

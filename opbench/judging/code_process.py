@@ -1,0 +1,97 @@
+"""The process that compiles submitted kernels for a GPU; started by `opbench.judging.code` with a request on stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opbench.judging.code import CodeRead
+
+SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/opt", "/etc/ld.so.cache", "/proc/cpuinfo")
+SYSTEM_FILES = ("/proc/meminfo", "/dev/urandom", "/proc/self/maps", "/sys/devices/system/cpu")
+CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES = 200, 6 << 30, 256 << 20, 512
+
+
+def main() -> None:
+    """Read the request, confine this process if asked, and print the answer as JSON."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what a library prints must not be part of the answer
+    if request["confined"]:
+        _confine(request)
+    found = read_code(request)
+    from opbench.records import to_json
+
+    with os.fdopen(answer, "w", encoding="utf-8") as out:
+        json.dump(to_json(found), out)
+
+
+def _confine(request: dict[str, Any]) -> None:
+    """Confine this process before any library starts a thread."""
+    from opbench.cage import seccomp
+    from opbench.cage.confine import Confinement, Limits, enter
+
+    python = [Path(path) for path in {*sys.path, sys.prefix, sys.base_prefix} if path]
+    read = (*map(Path, SYSTEM_FILES), *python, *map(Path, request["read"]))
+    limits = Limits(CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES)
+    # nvdisasm lies among Python's packages or in a toolkit.
+    execute = (*map(Path, SYSTEM), *python)
+    enter(Confinement(read, (Path(request["scratch"]), Path("/dev/null")), execute, limits), seccomp.compiler_filter())
+
+
+def read_code(request: dict[str, Any]) -> CodeRead:
+    """Compile every case's module and read its PTX and machine code."""
+    from opbench.errors import EnvironmentFault, OpbenchError
+    from opbench.gpu.compile import nvrtc, sass
+    from opbench.gpu.compile.ptx import parse_ptx
+    from opbench.gpu.compile.resources import resources_of
+    from opbench.gpu.limits.products import product
+    from opbench.judging.code import CodeRead, CompileFault, ReadRequest
+    from opbench.judging.signs import SeenSign, signs_of
+    from opbench.kernels.folders import Catalog
+    from opbench.records import from_json
+    from opbench.running.protocol import unpack
+
+    asked = from_json(ReadRequest, request)
+    known = product(asked.gpu)
+    catalog = Catalog(asked.roots)
+    signs: dict[tuple[str, str, int], SeenSign] = {}
+    faults, arch, missing = list[CompileFault](), "", ""
+    cases = []
+    for packed in asked.cases:
+        try:
+            cases.append(unpack(catalog, packed))
+        except (OSError, OpbenchError) as error:  # a header that a confined process may not read
+            missing = str(error)
+    for index, compiled in resources_of(cases, asked.gpu):
+        case = cases[index]
+        if compiled.refused:
+            place = compiled.refused.location
+            file, line = (str(place.file), place.line) if place else ("", 0)
+            faults.append(CompileFault(case.name, compiled.refused.message, file, line))
+        if compiled.missing or known is None:
+            missing = compiled.missing
+            continue
+        try:
+            request_ = case.request()
+            arch = nvrtc.architecture(known.capability, request_)
+            module = nvrtc.compile_cubin(request_, arch)
+            ptx = parse_ptx(module.ptx.read_text(encoding="utf-8"))
+            try:
+                code = sass.disassemble(module.cubin.read_bytes(), (s.path for s in case.variant.sources))
+            except EnvironmentFault as error:
+                code, missing = {}, str(error)
+        except OpbenchError as error:
+            missing = str(error)
+            continue
+        for sign in signs_of(case, ptx, code):
+            signs.setdefault((sign.rule.name, sign.file, sign.line), sign)
+    return CodeRead(arch, missing, tuple(signs.values()), tuple(faults))
+
+
+if __name__ == "__main__":
+    main()
