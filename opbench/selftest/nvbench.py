@@ -6,60 +6,69 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opbench.errors import OpbenchError
-from opbench.records import JSON
 from opbench.selftest.reference_timers import StreamHandle, register
+from opbench.selftest.walltime import OwnTime, RacedCell
 from opbench.timing.clock import Launch, Now
 
 if TYPE_CHECKING:
     from cuda import bench
 
 
+@dataclass(frozen=True)
+class BenchState:
+    """One cell in nvbench's JSON."""
+
+    cold_s: float | None
+    """Wall time of its cold samples; None if nvbench does not report it."""
+    samples_s: list[float]
+
+
 def race(
     stream: int,
     cells: Mapping[str, Callable[[], Launch]],
-    ours: Callable[[Launch], dict[str, JSON]],
+    measure_own: Callable[[Launch], OwnTime],
     limit_s: float,
     now: Now = time.perf_counter,
-) -> dict[str, dict[str, JSON]]:
+) -> dict[str, RacedCell]:
     """Measure each cell with both engines, which take turns to go first; nvbench takes cold samples at its defaults.
 
-    Each function of `cells` returns a launch; no cell starts after `limit_s`. Return by name the figures of `ours` with
-    bench_s and bench_samples_s, or the reason under "left_out".
+    Each function of `cells` returns a launch; no cell starts after `limit_s`. Return the cells by name.
     """
-    names, taken, began = list(cells), dict[str, dict[str, JSON]](), now()
+    names, raced, began = list(cells), dict[str, RacedCell](), now()
 
     def walltime(state: bench.State) -> None:
         number = state.get_int64("Cell")
-        name, found = names[number], dict[str, JSON]()
-        taken[name] = found
+        name = names[number]
+        cell = raced[name] = RacedCell()
         try:
             if now() - began > limit_s:
                 raise OpbenchError(f"not begun within {limit_s:g} s")
             launch = cells[name]()
             if number % 2:
-                found |= ours(launch)
+                cell.own = measure_own(launch)
             state.set_stream(StreamHandle(stream))
             started = now()
             state.exec(lambda _: launch(), batched=False)
-            found["bench_s"] = now() - started
+            cell.bench_s = now() - started
             if not number % 2:
-                found |= ours(launch)
+                cell.own = measure_own(launch)
         except OpbenchError as error:  # an exception must not pass through nvbench
-            taken[name] = {"left_out": str(error)}
+            raced[name] = RacedCell(left_out=str(error))
             state.skip(str(error))
 
-    for cell, state in _run(walltime, len(names)).items():
-        found = taken[names[cell]]
-        if "left_out" not in found:
+    for number, state in _run(walltime, len(names)).items():
+        cell = raced[names[number]]
+        if not cell.left_out:
             # nvbench's own figure excludes the time that it spends on the samples afterwards.
-            found |= {"bench_samples_s": state["samples_s"], "bench_s": state["cold_s"] or found["bench_s"]}
-    return taken
+            cell.bench_samples_s, cell.bench_s = state.samples_s, state.cold_s or cell.bench_s
+    return raced
 
 
 def single_cell_times(stream: int, launch: Launch) -> float:
@@ -76,7 +85,7 @@ def single_cell_times(stream: int, launch: Launch) -> float:
     return sum(spent)
 
 
-def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[str, JSON]]:
+def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, BenchState]:
     """Run a benchmark over a number of cells with all defaults and read its file."""
     library, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))
@@ -86,8 +95,8 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[
         return read_states(json.loads(path.read_text()), Path(folder))
 
 
-def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, JSON]]:
-    """Read each cell of nvbench's JSON: cold_s, the wall time of its cold samples or None, and samples_s."""
+def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, BenchState]:
+    """Read each cell of nvbench's JSON."""
     found = {}
     for state in document["benchmarks"][0]["states"]:
         cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
@@ -95,10 +104,10 @@ def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str
             summary["tag"]: {entry["name"]: entry["value"] for entry in summary["data"]}
             for summary in state.get("summaries") or ()
         }
-        wall, kept = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
-        file = _samples_file(folder, kept["filename"]) if kept else None
-        samples = np.fromfile(file, "<f4").tolist() if file else []
-        found[cell] = {"cold_s": float(wall["value"]) if wall else None, "samples_s": samples}
+        wall, samples = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
+        file = _samples_file(folder, samples["filename"]) if samples else None
+        samples_s = np.fromfile(file, "<f4").tolist() if file else []
+        found[cell] = BenchState(float(wall["value"]) if wall else None, samples_s)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
+from opbench.records import from_json
 from opbench.running.profile import Say
 from opbench.running.suite import read_suite
 from opbench.selftest.children import in_child
@@ -15,6 +16,7 @@ from opbench.selftest.walltime import (
     MOST_CELLS,
     RACE_LIMIT_S,
     Comparison,
+    RacedCell,
     SingleProcessTime,
     interval_half_width,
     spread,
@@ -42,16 +44,13 @@ def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparis
     """Read the child's answers by case: comparisons, and a note for each skipped cell."""
     done, left_out = [], []
     for case, answer in answers.items():
-        if "left_out" in answer:
-            left_out.append(f"left out: {case}: {answer['left_out']}")
-            continue
-        samples = answer["bench_samples_s"]
-        width = interval_half_width(samples)
-        done.append(
-            Comparison(case, answer["ours_s"], answer["half_width"], answer["samples"], answer["stop_reason"],
-                answer["bench_s"], width, len(samples),
-            )
-        )  # fmt: skip
+        cell = from_json(RacedCell, answer)
+        if own := cell.own:
+            width, count = interval_half_width(cell.bench_samples_s), len(cell.bench_samples_s)
+            ours = own.spent_s, own.half_width, own.samples, own.stop_reason
+            done.append(Comparison(case, *ours, cell.bench_s, width, count))
+        else:
+            left_out.append(f"left out: {case}: {cell.left_out}")
     return done, left_out
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench.records import JSON
+from opbench.records import to_json
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
+    from opbench.selftest.walltime import OwnTime, RacedCell
     from opbench.timing.clock import Clock
 
 
@@ -35,10 +36,10 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
         launch, _ = bind_bare(backend, case_named(names[0]))
         out.write_text(json.dumps({"bench_s": single_cell_times(backend.stream_handle, launch)}))
         return
-    out.write_text(json.dumps(race_cells(backend, names)))
+    out.write_text(json.dumps(to_json(race_cells(backend, names))))
 
 
-def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, JSON]]:
+def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedCell]:
     """Measure each case's launch with both engines, on its own inputs."""
     from opbench.checking.checking import Session
     from opbench.kernels.folders import case_named
@@ -58,19 +59,13 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[s
     return race(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
-def time_ours(
-    clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter
-) -> dict[str, JSON]:
+def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> OwnTime:
     """Measure one cell with our engine; return the wall time with warm-up, and the interval that it reached."""
-    from opbench.selftest.walltime import RACE
+    from opbench.selftest.walltime import RACE, OwnTime
     from opbench.timing.sampling import measure
 
     began = now()
     measurement = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
     spent_s = now() - began
     width = (measurement.high_s - measurement.low_s) / 2 / measurement.median_s
-    return {
-        "ours_s": spent_s, "half_width": width, "samples": len(measurement.samples_s),
-        "stop_reason": measurement.stop_reason,
-        "median_s": measurement.median_s,
-    }  # fmt: skip
+    return OwnTime(spent_s, width, len(measurement.samples_s), measurement.stop_reason)

@@ -23,6 +23,29 @@ WANTED_RATIO, WANTED_RUN = 1.0, 5.0
 
 
 @dataclass(frozen=True)
+class OwnTime:
+    """One cell, measured by opbench's engine."""
+
+    spent_s: float
+    """Wall time from the first warm-up to the last sample."""
+    half_width: float
+    """Half-width of the median's 95 % interval, divided by the median."""
+    samples: int
+    stop_reason: str
+
+
+@dataclass
+class RacedCell:
+    """One cell as the child process measured it by both engines, or why it was left out."""
+
+    left_out: str = ""
+    own: OwnTime | None = None
+    bench_s: float = 0.0
+    """Wall time of nvbench's cold samples."""
+    bench_samples_s: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One cell, measured by both engines on the same launch, one directly after the other."""
 

@@ -14,6 +14,7 @@ import pytest
 from opbench import selftest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import CudaBackend
+from opbench.records import to_json
 from opbench.report.selftest import part_lines
 from opbench.results.files import Run
 from opbench.selftest import race, walltime
@@ -36,6 +37,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return package.bench  # type: ignore[attr-defined, no-any-return]
 
 
+OWN = walltime.OwnTime(0.1, 0.003, 10, "stable")
 CELLS = ("copy/scalar(n=1000)", "relu/scalar(n=1000)", "relu/nothing(n=1000)")
 
 
@@ -43,22 +45,22 @@ def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench
     from opbench.selftest.racing_child import race_cells
 
     found = race_cells(backend, CELLS)
-    assert list(found) == list(CELLS) and "unknown variant" in found[CELLS[2]]["left_out"] == bench.skipped[0]
+    assert list(found) == list(CELLS) and "unknown variant" in found[CELLS[2]].left_out == bench.skipped[0]
     assert bench.modes == [False, False]
     for case in CELLS[:2]:
-        assert found[case]["stop_reason"] == "target" and found[case]["half_width"] == 0 < found[case]["ours_s"]
-        assert found[case]["bench_samples_s"] == pytest.approx([2e-3] * 7)
-    assert found[CELLS[1]]["bench_s"] == 0.75 > found[CELLS[0]]["bench_s"] > 0, "without its own figure, what exec took"
+        own = found[case].own
+        assert own and own.stop_reason == "target" and own.half_width == 0 < own.spent_s
+        assert found[case].bench_samples_s == pytest.approx([2e-3] * 7)
+    assert found[CELLS[1]].bench_s == 0.75 > found[CELLS[0]].bench_s > 0, "without its own figure, what exec took"
 
 
 def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
     from opbench.selftest.nvbench import race
 
     times = iter([0.0, 1.0, 2.0, 2.5, 9.0])
-    found = race(
-        1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: {"ours_s": 1.0}, 5.0, lambda: next(times)
-    )
-    assert found["a"]["bench_s"] == 0.5 and found["b"] == {"left_out": "not begun within 5 s"}
+    found = race(1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: OWN, 5.0, lambda: next(times))
+    assert found["a"].own == OWN and found["a"].bench_s == 0.5
+    assert found["b"] == walltime.RacedCell(left_out="not begun within 5 s")
 
 
 def test_a_cell_alone_is_measured_at_every_default(
@@ -152,10 +154,10 @@ def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
 
 
 def test_laps_are_read_from_what_the_child_told() -> None:
-    told = {"ours_s": 0.1, "half_width": 0.003, "samples": 10, "stop_reason": "stable", "bench_s": 0.7}
+    measured = {"own": to_json(OWN), "bench_s": 0.7}
     samples = {"bench_samples_s": [1e-6, 2e-6, 3e-6] * 5}
     comparisons, left_out = race.comparisons(
-        {"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}}
+        {"a": measured | samples, "b": {"left_out": "late"}, "c": measured | {"bench_samples_s": []}}
     )
     assert [comparison.case for comparison in comparisons] == ["a", "c"] and left_out == ["left out: b: late"]
     assert comparisons[0].bench_half_width == pytest.approx(0.5) and comparisons[1].bench_half_width is None
