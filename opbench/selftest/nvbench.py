@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbench.errors import OpbenchError
-from opbench.selftest.reference_timers import StreamHandle, register
+from opbench.selftest.reference_timers import StreamHandle, register, summaries_by_cell
 from opbench.selftest.walltime import OwnTime, RacedCell
 from opbench.timing.clock import Launch, Now
 
@@ -98,12 +98,7 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, Bench
 def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, BenchState]:
     """Read each cell of nvbench's JSON."""
     found = {}
-    for state in document["benchmarks"][0]["states"]:
-        cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
-        summaries = {
-            summary["tag"]: {entry["name"]: entry["value"] for entry in summary["data"]}
-            for summary in state.get("summaries") or ()
-        }
+    for cell, summaries in summaries_by_cell(document).items():
         wall, samples = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
         file = _samples_file(folder, samples["filename"]) if samples else None
         samples_s = np.fromfile(file, "<f4").tolist() if file else []

@@ -116,17 +116,23 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
         raise EnvironmentFault(f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'") from None
 
 
+def summaries_by_cell(document: Mapping[str, Any]) -> dict[int, dict[str, dict[str, str]]]:
+    """Return from nvbench's JSON the values of each cell's summaries, by tag and name."""
+    return {
+        next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell"): {
+            summary["tag"]: {entry["name"]: entry["value"] for entry in summary["data"]}
+            for summary in state.get("summaries") or ()
+        }
+        for state in document["benchmarks"][0]["states"]
+    }
+
+
 def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
     """Read each cell's median cold time from nvbench's JSON, or the mean if there is no median."""
     times: dict[int, float] = {}
-    for state in document["benchmarks"][0]["states"]:
-        cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
-        summaries = {summary["tag"]: summary for summary in state.get("summaries") or ()}
-        for tag in ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean"):
-            if tag in summaries:
-                value = next(entry["value"] for entry in summaries[tag]["data"] if entry["name"] == "value")
-                times[cell] = float(value)
-                break
+    for cell, summaries in summaries_by_cell(document).items():
+        if time := summaries.get("nv/cold/time/gpu/median") or summaries.get("nv/cold/time/gpu/mean"):
+            times[cell] = float(time["value"])
     return times
 
 
