@@ -147,19 +147,19 @@ def headline(record: Record) -> list[str]:
 
 def answer(record: Record) -> list[str]:
     """Return the answer of a run for the head of its page: what is wrong or how fast it is, then what was checked."""
-    correct = [said for said in (_correctness_sentence(record), _recognition_sentence(record)) if said]
+    correct = [sentence for sentence in (_correctness_sentence(record), _recognition_sentence(record)) if sentence]
     best, total = fastest(peers(record)), record.total
-    speed = [said for said in (_time_sentence(record),) if said]
+    speed = [sentence for sentence in (_time_sentence(record),) if sentence]
     if best and total:
-        said = speedup(best)
-        speed = [f"{_work_text(record)} takes {units.time(total.median_s)}. {said[:1].upper()}{said[1:]}."]
+        sentence = speedup(best)
+        speed = [f"{_work_text(record)} takes {units.time(total.median_s)}. {sentence[:1].upper()}{sentence[1:]}."]
     return [*speed, *correct] if is_right(record) else [*correct, *speed]
 
 
 def next_steps(record: Record) -> list[str]:
     """Return what to look at or to do next, in sentences."""
-    told = (_limits_sentence(record), _unmeasured_sentence(record), _not_compared(record))
-    return [sentence for sentence in told if sentence]
+    sentences = (_limits_sentence(record), _unmeasured_sentence(record), _not_compared(record))
+    return [sentence for sentence in sentences if sentence]
 
 
 def more_times(record: Record) -> list[str]:
@@ -193,8 +193,8 @@ def bars_of(everyone: Sequence[PeerTime]) -> list[dict[str, JSON]]:
 
 def memory_sentences(record: Record) -> list[str]:
     """Return the memory of a run next to that of PyTorch, in sentences."""
-    said = _memory_sentence(record)
-    return [said] if said else []
+    sentence = _memory_sentence(record)
+    return [sentence] if sentence else []
 
 
 def _time_sentence(record: Record) -> str:

@@ -45,7 +45,7 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
     """Return a bar for opbench's step back to back and for each of PyTorch's ways, the fastest first."""
     if not (comparison := record.comparison):
         return []
-    ways = [_peer_time(record, name, told) for name, told in comparison.ways.items()]
+    ways = [_peer_time(record, name, step) for name, step in comparison.ways.items()]
     ordered = sorted(ways, key=lambda way: way.measured.median_s if way.measured else math.inf)
     return phrases.bars_of([phrases.PeerTime(OWN, record.times.hot, None, None, None), *ordered])
 
@@ -53,7 +53,7 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
 def speed_text(record: TrainingRecord) -> str:
     """Return which side's step is faster, in a sentence; "" without a comparison."""
     ways = record.comparison.ways if record.comparison else {}
-    best, hot = phrases.fastest([_peer_time(record, name, told) for name, told in ways.items()]), record.times.hot
+    best, hot = phrases.fastest([_peer_time(record, name, step) for name, step in ways.items()]), record.times.hot
     return f"A step takes {units.time(hot.median_s)}: {phrases.speedup(best)}." if best and hot else ""
 
 
