@@ -116,6 +116,19 @@ class SettingDiffers(UsageError):
         self.now = now
 
 
+class OtherVersion(UsageError):
+    """A file has another version of its format than this opbench reads."""
+
+    def __init__(self, place: Path | Location, key: str, seen: object, known: object, remedy: str) -> None:
+        has = f"has no key '{key}'" if seen is None else f"{key} {seen!r} cannot be read"
+        message = f"{has}; this opbench reads {key} {known}; {remedy}"
+        location = place if isinstance(place, Location) else None
+        super().__init__(message if location else f"{place}: {message}", location)
+        self.key = key
+        self.seen = seen
+        self.known = known
+
+
 class EnvironmentFault(OpbenchError):
     """The machine lacks what the command needs."""
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import OtherVersion, UsageError, unknown
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
@@ -80,8 +80,7 @@ def read_record(
     value = read_json(path, remedy)
     seen = value.get(key) if isinstance(value, dict) else type(value).__name__
     if seen != version:
-        found = f"has no key '{key}'" if seen is None else f"{key} {seen!r} cannot be read"
-        raise UsageError(f"{path}: {found}; this opbench reads {key} {version}; {remedy}")
+        raise OtherVersion(path, key, seen, version, remedy)
     try:
         return decode(value) if decode else from_json(kind, value)
     except (AttributeError, TypeError, ValueError) as error:

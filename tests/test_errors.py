@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from opbench.errors import LaunchError, Location, Reason, SettingDiffers, UsageError, unknown
+from opbench.errors import (
+    EXIT_ENVIRONMENT,
+    LaunchError,
+    Location,
+    OtherVersion,
+    Reason,
+    SettingDiffers,
+    UsageError,
+    unknown,
+)
+from opbench.paths import MissingExtra, pip_install
+from opbench.results.comparison import NotComparable
+from opbench.results.environments import Difference
 from support.common import ROOT
 
 NAMES = ("relu", "matmul")
@@ -36,3 +48,24 @@ def test_a_setting_that_differs_comes_with_both_values_and_the_way_out() -> None
     error = SettingDiffers(ROOT / "results.jsonl", "seed", 1, None)
     assert str(error) == f"{ROOT / 'results.jsonl'}: was begun with seed = 1, not None; choose another --out DIR"
     assert error.exit_code == UsageError.exit_code
+
+
+def test_another_version_of_a_format_comes_with_both_and_the_way_out() -> None:
+    file = ROOT / "plan.json"
+    words = "format 2 cannot be read; this opbench reads format 1; choose another plan"
+    assert str(OtherVersion(file, "format", 2, 1, "choose another plan")) == f"{file}: {words}"
+    assert str(OtherVersion(Location(file, 3), "format", 2, 1, "choose another plan")) == f"{file}:3: {words}"
+    assert "has no key 'format'" in str(OtherVersion(file, "format", None, 1, "choose another plan"))
+
+
+def test_a_missing_package_comes_with_the_command_that_installs_it() -> None:
+    error = MissingExtra("reading ONNX needs the package onnx", "onnx", ", or take a saved network")
+    assert str(error) == f"reading ONNX needs the package onnx; {pip_install('onnx')}, or take a saved network"
+    assert error.exit_code == EXIT_ENVIRONMENT
+
+
+def test_runs_that_are_not_comparable_come_with_each_difference_and_the_way_to_force_it() -> None:
+    differences = [Difference("gpu", "NVIDIA H200", "NVIDIA H100", True), Difference("backend", "cpu", "cuda", True)]
+    lines = str(NotComparable(ROOT / "a", ROOT / "b", differences)).splitlines()
+    assert lines[1:3] == ["  gpu: NVIDIA H200 against NVIDIA H100", "  backend: cpu against cuda"]
+    assert "opbench compare --force" in lines[3]

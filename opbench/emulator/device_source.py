@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbench.errors import CompileError, Location
+from opbench.errors import CompileError, Location, unknown
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.source import device_part, scan, sources
@@ -60,9 +60,8 @@ def _no_constant(request: BuildRequest, name: str) -> CompileError:
 def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
     """Return an error that lists the kernels of the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
-    defined = sorted({found.qualified for found in device_part.kernels_of(text)})
-    message = f"no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
-    return CompileError(message, root_location(request.source, text, kernel))
+    defined = {found.qualified for found in device_part.kernels_of(text)}
+    return CompileError(unknown("kernel", kernel, defined), root_location(request.source, text, kernel))
 
 
 def has_host_part_in(request: BuildRequest) -> bool:

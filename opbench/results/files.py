@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opbench.backend.counts import Traffic
-from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.errors import EnvironmentFault, Location, OtherVersion, UsageError, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json
 from opbench.results.header import RunDevice, RunHeader
@@ -220,9 +220,8 @@ class RunReader:
         """Add one line; `number` is its line number for error messages."""
         kind = value.pop("type")
         if kind == "run" and value.get("format") != FORMAT:
-            raise UsageError(
-                f"{self.path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
-            )
+            remedy = "read it with the opbench that wrote it"
+            raise OtherVersion(Location(self.path, number), "format", value.get("format"), FORMAT, remedy)
         try:
             self._take(kind, value)
         except (TypeError, ValueError) as error:

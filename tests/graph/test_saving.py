@@ -20,6 +20,7 @@ from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.saving import load, save
 from opbench.graph.zoo import lenet, unet
 from support.builders.random_networks import inputs_of, networks
+from support.checks.errors import refuses_version
 
 Document = dict[str, Any]
 
@@ -163,9 +164,9 @@ def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(UsageError, match=r"lenet\.json: is no JSON"):
             load(path)
-    for other in (b"[]", b"3", b"{}"):
+    for other, seen in ((b"[]", "list"), (b"3", "int"), (b"{}", None)):
         path.write_bytes(other)
-        with pytest.raises(UsageError, match=r"lenet\.json: (format|has no key 'format')"):
+        with refuses_version("format", seen):
             load(path)
     with pytest.raises(UsageError, match=r"none\.json: cannot be read: No such file"):
         load(tmp_path / "none.json")

@@ -16,6 +16,7 @@ from opbench.judging.page import lines, page
 from opbench.judging.sizes import boundary_problems
 from opbench.judging.task import Limits, Task, read_task
 from opbench.judging.verify import compare, verify
+from support.checks.errors import refuses_version
 from support.common import CATALOG, CHEATS, RELU, WRONG
 
 QUICK = JudgeOptions(backend="cpu", drawn=1, seed=7)
@@ -75,7 +76,7 @@ def test_an_edited_kernel_or_document_is_found(accepted: VerdictDocument, kernel
 def test_a_document_of_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "verdict.json"
     path.write_text('{"verdict": 99}')
-    with pytest.raises(UsageError, match="verdict 99 cannot be read"):
+    with refuses_version("verdict", 99):
         read_document(path)
 
 

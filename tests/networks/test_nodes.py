@@ -24,7 +24,7 @@ CRASHES = RELU.replace("const int i", "raise(9);\n    const int i").replace(
 FAULTS = {
     "hangs": (RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i"), "stopped after 3 s"),
     "crashes": (CRASHES, "the process running it died (signal SIGKILL)"),
-    "no_kernel": (RELU.replace("void mine(", "void yours("), "no kernel 'mine'; defined: yours"),
+    "no_kernel": (RELU.replace("void mine(", "void yours("), "unknown kernel 'mine'; known: yours"),
     "spills": (RELU.replace(BODY, f"{BODY} if (i == 0) out[n] = 1.0f;"), "out-of-bounds"),
     "negates": (RELU.replace(BODY, "if (i < n) out[i] = -x[i];"), "wrong-result: out["),
     "real_only": (RELU.replace(BODY, f"if (i < n && x[0] == 7.0f) out[i] = 9.0f; else {BODY}"), "wrong-result: out["),

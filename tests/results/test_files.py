@@ -19,6 +19,7 @@ from opbench.records import from_json
 from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
 from support.builders.runs import measurement
+from support.checks.errors import refuses_version
 from support.common import ROOT
 
 
@@ -101,7 +102,7 @@ def test_the_wall_time_is_that_of_all_parts_or_none(tmp_path: Path, ends: list[d
 
 def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"type": "run", "format": 99}\n')
-    with pytest.raises(UsageError, match="format 99 is not known; this opbench reads 1"):
+    with refuses_version("format", 99, 1):
         read_run(tmp_path)
 
 

@@ -23,6 +23,7 @@ from opbench.results.history.database import TABLES
 from opbench.results.history.steps import _distances, find_steps
 from opbench.timing import stats
 from support.builders.runs import elsewhere, measured, noisy, result, run, written
+from support.checks.errors import refuses_version
 from support.common import ROOT, Cli
 
 REPORTS = ROOT / "reports" / "h200"
@@ -204,7 +205,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(UsageError, match="version 99, this opbench writes 2; delete it"):
+    with refuses_version("version", 99, 2):
         history.open_database(tmp_path / "other.db")
     with pytest.raises(UsageError, match="no run here"):
         history.find_runs([tmp_path])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.errors import EnvironmentFault, OtherVersion, UsageError, writing_remedy
 from opbench.paths import next_command, write_atomically
 from opbench.records import from_json, to_json
 
@@ -122,10 +122,8 @@ def _read(path: Path) -> Checkpoint:
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     if facts.get("format") != FORMAT:
-        raise UsageError(
-            f"{path}: a checkpoint of format {facts.get('format')}; this opbench reads {FORMAT}: go on with opbench "
-            f"{facts.get('opbench')}, or choose another --out DIR"
-        )
+        remedy = f"continue with opbench {facts.get('opbench')}, or choose another --out DIR"
+        raise OtherVersion(path, "format", facts.get("format"), FORMAT, remedy)
     return Checkpoint(from_json(CheckpointFacts, facts), arrays)
 
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from opbench.errors import UsageError
+from opbench.errors import OtherVersion, UsageError
 from opbench.kernels.variant import print_config
 from opbench.results.environments import alike
 from opbench.results.files import FILE, Run, content, read_run, run_files
@@ -101,10 +101,8 @@ def open_database(path: Path | None) -> sqlite3.Connection:
     elif version == 1:
         _add_revisions(connection)
     elif version != VERSION:
-        raise UsageError(
-            f"{path}: is a database of version {version}, this opbench writes {VERSION}; "
-            "delete it or choose another --database FILE, then name the runs again"
-        )
+        remedy = "delete it or choose another --database FILE, then name the runs again"
+        raise OtherVersion(path or Path(":memory:"), "version", version, VERSION, remedy)
     return connection
 
 

@@ -52,7 +52,7 @@ REFUSED = {
         RELU.replace("extern", "inline float clip(float x) { return x; }\nextern").replace("? x[i]", "? clip(x[i])"),
         "mine.cu:8: 'clip' is a function of the host, which a kernel cannot call: write __device__ before it",
     ),
-    "a misspelt kernel": (RELU.replace("void mine", "void main_kernel"), "no kernel 'mine'; defined: main_kernel"),
+    "a misspelt kernel": (RELU.replace("void mine", "void main_kernel"), "unknown kernel 'mine'; known: main_kernel"),
     "a name of two kernels": (
         RELU.replace("extern", "template <int W> __global__ void both(float* x) {}\nextern")
         .replace("extern", "template <int W> __global__ void both(int* x) {}\nextern")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from opbench.errors import OpbenchError, SettingDiffers, UsageError
+from opbench.errors import OpbenchError, OtherVersion, SettingDiffers, UsageError
 from opbench.paths import MissingExtra
 
 
@@ -30,6 +30,14 @@ def refuses_name(
     assert (name.what, name.seen) == (what, seen)
     assert nearest in (None, name.nearest) and where in (None, name.where) and hint in (None, name.hint)
     assert known in (None, name.known)
+
+
+@contextmanager
+def refuses_version(key: str, seen: object, known: object = None) -> Iterator[None]:
+    """Demand an error about another version of a file's format; `known` None may be any version."""
+    with pytest.raises(OtherVersion) as raised:
+        yield
+    assert (raised.value.key, raised.value.seen) == (key, seen) and known in (None, raised.value.known)
 
 
 @contextmanager
