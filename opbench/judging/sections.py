@@ -438,7 +438,8 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
         (t for t in facts.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
     )
     problem = str(case.problem)
-    return next_command("check", target, variants=facts.settings.variants, problem=problem, case=case.name, seed=seed)
+    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": not facts.settings.trust}
+    return next_command("check", target, variants=facts.settings.variants, **options)
 
 
 def _of_section(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
