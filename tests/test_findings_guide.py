@@ -52,6 +52,13 @@ def test_help_lists_the_rules_and_names_the_nearest() -> None:
     assert wrong.exit_code != 0 and "shared-race" in str(wrong.exception)
 
 
+def test_the_guide_explains_each_problem_that_explain_reports() -> None:
+    source = (ROOT / "opbench" / "insight" / "diagnosis.py").read_text()
+    kinds = set(re.findall(r'scene\.problem\("([^"]+)"', source))
+    table = (ROOT / "docs" / "cpu.md").read_text().partition("### What explain reports")[2].partition("###")[0]
+    assert len(kinds) > 5 and set(re.findall(r"^\| ([a-z][\w -]*) \|", table, re.MULTILINE)) - {"problem"} == kinds
+
+
 def found_in(folder: Path, names: list[str], huge: bool = False) -> dict[str, list[Finding]]:
     """What a check of the sections' examples finds, by section."""
     paths = {name: folder / f"{name.replace('-', '_')}.cu" for name in names}
