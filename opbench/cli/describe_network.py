@@ -73,7 +73,7 @@ def print_network_description(description: Mapping[str, Any]) -> None:
         click.echo(line)
     for step in description["passes"]:
         off = "" if step["on"] else " (off)"
-        click.echo(f"{step['name']}{off}: {'; '.join(step['said']) or 'nothing to do'}")
+        click.echo(f"{step['name']}{off}: {'; '.join(step['notes']) or 'nothing to do'}")
     click.echo(
         f"{description['network']}: {len(description['nodes'])} nodes, {description['weights']:,} weights "
         f"({units.si(description['weights_bytes'], 'B')}), {units.si(description['flops'], 'FLOP')}; activations "
