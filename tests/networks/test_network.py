@@ -21,7 +21,16 @@ from opbench.networks.report import keep_network, phrases, read_network
 from opbench.networks.report.layout import Sizes, layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
-from opbench.networks.report.phrases import fastest, headline, is_right, peers, smallest_peer
+from opbench.networks.report.phrases import (
+    PeerTime,
+    answer,
+    bars_of,
+    fastest,
+    headline,
+    is_right,
+    peers,
+    smallest_peer,
+)
 from opbench.networks.report.terminal import print_network
 from opbench.records import from_json
 from opbench.timing.host import HostTime
@@ -155,6 +164,19 @@ def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_
     assert "GPU time, cold L2 <small>" in page and "call from Python <small>" in page
     told["options"]["graph"] = False
     assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(typed(told))[0]
+
+
+def test_a_page_begins_with_the_time_or_with_what_is_wrong() -> None:
+    made_record = record(made())
+    assert (
+        answer(typed(made_record))[0].startswith("One image takes ") and "Speedup over" in answer(typed(made_record))[0]
+    )
+    bars = bars_of([PeerTime("opbench", typed(made_record).total, None, None, None), *peers(typed(made_record))])
+    assert bars[0]["own"] and all(bar["note"] for bar in bars[1:]) and "100.0" in {bar["width"] for bar in bars}
+    made_record["nodes"][2]["check"]["right"] = False
+    assert answer(typed(made_record))[0].startswith("Wrong: node `")
+    untimed = record(made()) | {"total": None}
+    assert answer(typed(untimed))[0].startswith("All 11 nodes agree")
 
 
 def test_a_slower_opbench_is_called_slower() -> None:

@@ -75,7 +75,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         answer=phrases.answer(record),
         next_steps=phrases.next_steps(record),
         more_times=phrases.more_times(record),
-        memory_said=phrases.memory_sentences(record),
+        memory_sentences=phrases.memory_sentences(record),
         notices=phrases.notices(record),
         bars=phrases.bars_of(_everyone(record)),
         bars_caption="GPU time, cold L2 (median). The factor is the speedup of opbench.",

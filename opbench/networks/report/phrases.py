@@ -146,14 +146,17 @@ def headline(record: Record) -> list[str]:
 
 
 def answer(record: Record) -> list[str]:
-    """Return the answer of a run for the head of its page: what is wrong or how fast it is, then what was checked."""
+    """Return the answer of a run for the head of its page: how fast it is, then whether it is right.
+
+    Correctness comes first if something is wrong or nothing was timed.
+    """
     correct = [sentence for sentence in (_correctness_sentence(record), _recognition_sentence(record)) if sentence]
     best, total = fastest(peers(record)), record.total
     speed = [sentence for sentence in (_time_sentence(record),) if sentence]
     if best and total:
         sentence = speedup(best)
         speed = [f"{_work_text(record)} takes {units.time(total.median_s)}. {sentence[:1].upper()}{sentence[1:]}."]
-    return [*speed, *correct] if is_right(record) else [*correct, *speed]
+    return [*speed, *correct] if total and is_right(record) else [*correct, *speed]
 
 
 def next_steps(record: Record) -> list[str]:
