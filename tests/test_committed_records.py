@@ -26,6 +26,9 @@ REPORTS = ROOT / "reports"
 ABSENT = (None, "", [], {})
 """What a record says of something that it does not know; a typed record leaves it out or has its default."""
 
+RENAMED = {"said": ("notes", "text"), "told": ("notes",)}
+"""What former keys are called now."""
+
 
 def named(path: Path) -> str:
     return path.parent.relative_to(REPORTS).as_posix()
@@ -35,7 +38,8 @@ def missing(written: object, read: object, place: str = "") -> list[str]:
     """Return the places of a file whose values are not those of the record read from it."""
     if isinstance(written, Mapping):
         known = read if isinstance(read, Mapping) else {}
-        found = [missing(of, known.get(key), f"{place}.{key}") for key, of in written.items()]
+        names = {key: next((one for one in (key, *RENAMED.get(key, ())) if one in known), key) for key in written}
+        found = [missing(of, known.get(names[key]), f"{place}.{key}") for key, of in written.items()]
         return [each for places in found for each in places]
     if isinstance(written, list):
         items = read if isinstance(read, list) and len(read) == len(written) else [None] * len(written)
