@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,8 @@ class CagedBuilder(KernelBuilder):
     def _compile_kernel(self, arguments: Sequence[str], request: BuildRequest) -> subprocess.CompletedProcess[str]:
         """Call the compiler in a cage: it reads the kernel's own files and writes into its scratch folder only."""
         scratch = Path(arguments[arguments.index("-o") + 1]).parent
-        program, *rest = self.toolchain.command
+        name, *rest = self.toolchain.command
+        program = shutil.which(name) or name
         command = [program, *rest, *arguments]
         read = [source.path for source in closure(request.source, request.include)]
         flags = (*arguments, *self._parsed_shim)
