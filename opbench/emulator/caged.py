@@ -29,7 +29,7 @@ from opbench.backend.findings import Finding
 from opbench.cage.facts import require
 from opbench.cage.fork_server import Child, ForkServer
 from opbench.emulator.backend import CpuBackend
-from opbench.emulator.buffer import DTYPES, CpuBuffer, available_memory
+from opbench.emulator.buffer import DTYPES, CpuArray, CpuBuffer, available_memory
 from opbench.emulator.build import KernelBuilder
 from opbench.emulator.caged_build import CagedBuilder
 from opbench.emulator.kernel_process import (
@@ -37,22 +37,25 @@ from opbench.emulator.kernel_process import (
     Forget,
     Message,
     Module,
+    ReadVariable,
     Reply,
     Run,
     RunTraced,
     Share,
     SharedBuffer,
+    WriteVariable,
     preload,
     receive,
     send,
     serve,
 )
+from opbench.emulator.program import own_variables
 from opbench.emulator.toolchain import FAST, TRACED
 from opbench.errors import EnvironmentFault, LaunchError, Location, OpbenchError, UsageError
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.source.sources import closure
 
-IMPORTED_LATE = ("elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe")
+IMPORTED_LATE = ("elftools.elf.elffile", "elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe", "numpy.ctypeslib")
 MOST_PROCESSES = 4
 """Kernels' processes that wait for their next launch at the same time."""
 LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 1 << 30, 16 << 30
@@ -140,6 +143,11 @@ class KernelProcess:
         self._reply()
         self.bindings.add(message.number)
 
+    def ask_variable(self, message: ReadVariable | WriteVariable) -> bytes:
+        """Return the bytes of a variable that is read; none for one that is written."""
+        self._send(message)
+        return self._reply().content
+
     def forget(self, number: int) -> None:
         """Let the process unmap shared memory."""
         if number in self._shared:
@@ -211,8 +219,54 @@ class CagedProgram:
         return self._backend.bound(self._path, self._request, tuple(launches), buffers)
 
     def variables(self) -> Mapping[str, Buffer]:
-        """Return none: they lie in the kernel's own process. State in them shows in launches that are judged."""
-        return {}
+        """Return the module's variables by name, which each access reads from or writes to the kernel's process."""
+
+        def ask(message: ReadVariable | WriteVariable) -> bytes:
+            return self._backend.ask_variable(self._path, self._request, message)
+
+        return {name: CagedVariable(name, place.bytes, ask) for name, place in own_variables(self._path).items()}
+
+
+class CagedVariable(CpuArray):
+    """A variable of a module, in the process of its kernel; the bytes here are a copy."""
+
+    def __init__(self, name: str, nbytes: int, ask: Callable[[ReadVariable | WriteVariable], bytes]) -> None:
+        super().__init__(name, (nbytes,), "u8", np.zeros(nbytes, np.uint8))
+        self._ask = ask
+
+    def read(self) -> np.ndarray:
+        """Return a copy of the content."""
+        self._fetch()
+        return super().read()
+
+    def fingerprint(self) -> int:
+        """Return a 64-bit hash of the content."""
+        self._fetch()
+        return super().fingerprint()
+
+    def write(self, array: np.ndarray) -> None:
+        """Copy a host array of the same size into the variable."""
+        super().write(array)
+        self._store()
+
+    def copy_from(self, other: CpuArray, shift: int = 0) -> None:
+        """Copy the content of a buffer of the same size."""
+        super().copy_from(other, shift)
+        self._store()
+
+    def poison(self) -> None:
+        """Fill the content with 0xFF bytes."""
+        super().poison()
+        self._store()
+
+    def _fetch(self) -> None:
+        content = self._ask(ReadVariable(self.name))
+        if len(content) != self.bytes:
+            raise LaunchError(f"{self.name}: the kernel's process sent {len(content)} bytes, not {self.bytes}")
+        self._bytes[:] = np.frombuffer(content, np.uint8)
+
+    def _store(self) -> None:
+        self._ask(WriteVariable(self.name, self._bytes.tobytes()))
 
 
 class CagedBackend(CpuBackend):
@@ -269,6 +323,11 @@ class CagedBackend(CpuBackend):
         with self._used(path, request) as process:
             bind(process, self._memory_of(buffers))
         return run
+
+    def ask_variable(self, path: Path, request: BuildRequest, message: ReadVariable | WriteVariable) -> bytes:
+        """Read or write a variable in the process of a module."""
+        with self._used(path, request) as process:
+            return process.ask_variable(message)
 
     def trace(
         self,

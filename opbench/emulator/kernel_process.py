@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 import msgspec
+import numpy as np
 
 from opbench.backend.base import Buffer, TraceOptions
 from opbench.backend.findings import Finding
@@ -92,7 +93,22 @@ class RunTraced:
     options: TraceOptions
 
 
-Message = Share | Forget | Bind | Run | RunTraced
+@dataclass(frozen=True)
+class ReadVariable:
+    """Answer with the bytes of a variable of the module."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class WriteVariable:
+    """Write the bytes of a variable of the module."""
+
+    name: str
+    content: bytes
+
+
+Message = Share | Forget | Bind | Run | RunTraced | ReadVariable | WriteVariable
 
 
 # What the kernel's process answers ----------------------------------------------------------------------------------
@@ -118,6 +134,8 @@ class Reply(msgspec.Struct):
     completed: bool = True
     accesses: int = 0
     traffic: msgspec.Raw = msgspec.Raw(b"null")
+    content: bytes = b""
+    """The bytes of a variable."""
 
 
 def send(channel: socket.socket, content: bytes) -> None:
@@ -214,6 +232,11 @@ class Server:
             return self._share(message)
         if isinstance(message, Forget):
             self._backend.free(self._shared.pop(message.number, {}))
+            return Reply()
+        if isinstance(message, ReadVariable):
+            return Reply(content=self._program.variables()[message.name].read().tobytes())
+        if isinstance(message, WriteVariable):
+            self._program.variables()[message.name].write(np.frombuffer(message.content, np.uint8))
             return Reply()
         buffers = self._shared[message.shared]
         if isinstance(message, Bind):

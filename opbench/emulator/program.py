@@ -17,7 +17,7 @@ from opbench.backend.base import Buffer, KernelResources, TraceOptions
 from opbench.emulator.abi import MAX_COOPERATIVE, MAX_SAMPLES, MAX_THREADS, LaunchArguments, UInt3
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.build import constant_symbol, constants_of, entry_symbol
-from opbench.emulator.elf import imported_symbols, module_variables, shared_arrays, symbol_offset
+from opbench.emulator.elf import SharedArray, imported_symbols, module_variables, shared_arrays, symbol_offset
 from opbench.emulator.findings import Launched, LaunchLog
 from opbench.emulator.library import Runtime, block_order, thread_order
 from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
@@ -110,13 +110,10 @@ class CpuProgram:
     def variables(self) -> dict[str, Buffer]:
         """Return the module's `__device__` and `__constant__` variables by name, as byte arrays without a copy."""
         start = self._touch - symbol_offset(self._path, TOUCH)
-        found: dict[str, Buffer] = {}
-        for place in module_variables(self._path):
-            if not place.name.startswith(NOT_THE_KERNELS):
-                name = place.name if place.name not in found else f"{place.name}@{place.offset}"
-                memory = _memory(start + place.offset, place.bytes)
-                found[name] = CpuArray(name, (place.bytes,), "u8", memory)
-        return found
+        return {
+            name: CpuArray(name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
+            for name, place in own_variables(self._path).items()
+        }
 
     def trace(
         self,
@@ -237,6 +234,15 @@ class CpuProgram:
         native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))
         native.spins = waits_in_loops(self._request)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
+
+
+def own_variables(module: Path) -> dict[str, SharedArray]:
+    """Return the places of a module's `__device__` and `__constant__` variables by name; two of one name differ."""
+    found: dict[str, SharedArray] = {}
+    for place in module_variables(module):
+        if not place.name.startswith(NOT_THE_KERNELS):
+            found[place.name if place.name not in found else f"{place.name}@{place.offset}"] = place
+    return found
 
 
 def _sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> None:

@@ -7,18 +7,27 @@ import os
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from opbench import api
 from opbench.cage import facts
-from opbench.cage.fork_server import Child
+from opbench.cage.fork_server import Child, ForkServer
+from opbench.checking.checking import Session
 from opbench.emulator import caged, caged_build, kernel_process, untrusted
+from opbench.emulator.caged import CagedBackend
 from opbench.errors import CompileError, LaunchError, UsageError
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
+from opbench.running.options import RunSetup
 from opbench.running.protocol import Open
+from opbench.running.runner import run_suite
+from opbench.running.suite import Suite
 from opbench.running.worker import Worker
 from opbench.source.sources import Source, closure
-from support.common import CHEATS, RELU, WRONG, Cli, kernel_variants
+from opbench.timing.sampling import TimingOptions
+from support.common import CATALOG, CHEATS, RELU, WRONG, Cli, kernel_variants
 
 pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
 SMALL = ("*(n=1)", "*(n=31)", "*(n=4099)")
@@ -143,3 +152,50 @@ def test_an_answer_of_another_form_is_an_error_of_the_kernel(answer: bytes) -> N
     process._channel, process.source, process._child = ours, Path("x.cu"), Child(2**22 + 1, os.open(os.devnull, 0))
     with ours, pytest.raises(LaunchError, match=r"x\.cu"):
         process._reply()
+
+
+COUNTS = RELU.replace('extern "C"', '__device__ int calls[2] = {7, 0};\nextern "C"').replace(
+    "if (i < n)", "if (i == 0) ++calls[1];\n    if (i < n)"
+)
+
+
+def test_variables_of_a_module_are_read_and_written_in_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(COUNTS)
+    caged.import_all()
+    with ForkServer() as server:
+        backend = CagedBackend(server)
+        session = Session(backend)
+        case = Case(Catalog().own_variants(path)[0], {}, CATALOG.operator("relu").parse("(n=31)"))
+        prepared = session.prepare(case.problem)
+        prepared.load("normal")
+        ready = session.bind(case, prepared)
+        assert ready.binding.program is not None
+        (calls,) = ready.binding.program.variables().values()
+        for expected in ([7, 1], [7, 2]):
+            before = calls.fingerprint()
+            ready.binding.launch()
+            assert calls.read().view(np.int32).tolist() == expected and calls.fingerprint() != before
+        calls.write(np.array([1, 40], np.int32).view(np.uint8))
+        ready.binding.launch()
+        assert calls.read().view(np.int32).tolist() == [1, 41]
+        session.release()
+        backend.close()
+
+
+def test_right_cases_are_launched_again_in_the_cage(tmp_path: Path) -> None:
+    """As a judge does it: other contents, poisoned outputs and moved buffers, and variables that count launches."""
+    statuses = {}
+    for name, text in (("mine", RELU), ("counts", COUNTS.replace("? x[i]", "&& calls[1] < 3 ? x[i]"))):
+        path = tmp_path / f"{name}.cu"
+        path.write_text(text)
+        suite = Suite("again", "", tuple(suite_cases(path)), TimingOptions(), 60.0)
+        setup = RunSetup("cpu", tmp_path / name, measure=False, relaunch=True, untrusted=True)
+        statuses[name] = [(r.status, r.reason) for r in run_suite(suite, setup).results]
+    assert [status for status, _ in statuses["mine"]] == ["right"]
+    assert [status for status, _ in statuses["counts"]] != ["right"] and "calls" in statuses["counts"][0][1]
+
+
+def suite_cases(path: Path) -> list[Case]:
+    """Return one case of a file."""
+    return [Case(Catalog().own_variants(path)[0], {}, CATALOG.operator("relu").parse("(n=4096)"))]
