@@ -13,7 +13,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault
 from opbench.report import write_report
 from opbench.results.files import FILE, read_run
-from opbench.results.result import Launched, Verdict, exit_code
+from opbench.results.result import RELAUNCH, Launched, Verdict, exit_code
 from opbench.results.rows import rows
 from opbench.running.protocol import (
     Build,
@@ -155,7 +155,7 @@ def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> Non
     results = run_fake(tmp_path)
     assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
     assert results["vec4"].reason == "correct before timing, wrong after timing"
-    assert results["vec4"].verdict == Verdict(False, results["vec4"].reason)
+    assert results["vec4"].verdict == Verdict(False, results["vec4"].reason, run=RELAUNCH)
     assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
 
 
