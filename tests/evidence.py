@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent
 REPORTS = (ROOT / "reports/h100", ROOT / "reports/h200")
 PAGES = (
     "h100/selftest/selftest.html",
-    "h200/quick/report.html",
     "h200/networks/unet-1-bf16/network.html",
     "h200/selftest/selftest.html",
     "h200/training/lenet-128-f32/train.html",

@@ -10,6 +10,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
 from opbench.paths import shipped
+from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate
 from opbench.results.files import Run
@@ -58,13 +59,30 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
         ours = [(p, [row for row in found if not row.library]) for _, p, found in _problems(operator, runs)]
         for problem, found in [(p, own) for p, own in ours if own][:1]:
             best = min(found, key=lambda r: r.time_s or math.inf)
-            start_s = (best.time_s or 0.0) * (best.speedups.over_first or 1.0)
+            start_s = _plainest_s(found)
             lines.append(
                 f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
-                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.peak_share)} | "
-                f"{units.ratio(best.speedups.over_first)} | {units.ratio(best.speedups.over_library)} |"
+                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {_share(best)} | "
+                f"{units.ratio(start_s / best.time_s if best.time_s else None)} | "
+                f"{units.ratio(best.speedups.over_library)} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def _plainest_s(found: Sequence[Row]) -> float:
+    """Return the time of the plainest measured variant: the first of the longest chain, with its fastest config."""
+    below = {row.variant: row.builds_on for row in found}
+    firsts = [first_variant(row.variant, below) for row in found]
+    plainest = max(dict.fromkeys(firsts), key=firsts.count)
+    return min(row.time_s or math.inf for row in found if row.variant == plainest)
+
+
+def _share(row: Row, mark: str = "") -> str:
+    """Return the percentage of peak with what limits the lower bound: memory, or the unit of the products."""
+    if row.peak_share is None:
+        return "–"
+    limit = "memory" if row.bound == "memory" else row.unit
+    return f"{units.percent(row.peak_share)} ({limit}){mark}"
 
 
 def with_overview(text: str, table: str, what: str) -> str:
@@ -244,22 +262,25 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
         "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    for variant in variants:
-        row = _best_config(found, variant.name)
-        if row is None:
-            continue
+    shown = [(variant, row) for variant in variants if (row := _best_config(found, variant.name))]
+    reasons = above_peak_sentences((row for _, row in shown), run.ceilings)
+    marks = {reason: f" [{number}]" for reason, number in footnote_marks(reasons).items()}
+    for variant, row in shown:
         cells = [
             f"[`{variant.name}`]({variant.path.name})",
             units.time(row.time_s),
             rate(row),
-            units.percent(row.peak_share),
+            _share(row, marks.get(row.above_peak or "", "")),
             units.ratio(row.speedups.over_previous),
             "–" if row.library else units.ratio(row.speedups.over_library),
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     without = [f"`{v.name}`" for v in variants if _best_config(found, v.name) is None]
-    return [*lines, "", *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
+    lines += [""]
+    for reason, sentence in reasons.items():
+        lines += [f"{marks[reason].strip()} {sentence}", ""]
+    return [*lines, *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
 
 
 def _chart(run: Run, operator: str, problem: str) -> list[str]:

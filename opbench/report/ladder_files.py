@@ -59,7 +59,11 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
             found.refusals[path] = _refusal(lost, old, root)
         else:
             found.texts[path] = text
-    shown = [name for name in catalog.operator_names() if root / "variants" / name / "README.md" in found.texts]
+    shown = [
+        name
+        for name in catalog.operator_names()
+        if root / "variants" / name / "README.md" in found.texts and not catalog.operator_role(name)
+    ]
     _add_overviews(found, root, shown, runs, networks)
     return found
 

@@ -34,7 +34,7 @@ def same_model(gpu: str, other: str) -> bool:
 
 
 def run_of(time: BookTime) -> str:
-    """Return the folder of the run that measured a time, such as "reports/h200/quick"."""
+    """Return the folder of the run that measured a time, such as "reports/h100/quick"."""
     run = Path(time.run)
     return (run.parent if run.name in (RUN_FILE, PACKED) else run).as_posix()
 

@@ -96,10 +96,12 @@ def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
     before = texts(tree)
     told = ladder("--write", of_relu(tmp_path / "run", *variants))
     assert changed(tree, before) == set() and len(cells_of(before["variants/relu/README.md"])) > len(ALL_VARIANTS)
-    assert re.search(r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+\)` and \d+ more rows", told)
-    assert "name the runs that have them first (reports/h200/full" in told
+    assert re.search(
+        r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+(,dtype=bf16)?\)` and \d+ more rows", told
+    )
+    assert "name the runs that have them first (reports/h100/full" in told
     # Named first, they keep their rows.
-    ladder("--write", ROOT / "reports" / "h200" / "full", tmp_path / "run")
+    ladder("--write", ROOT / "reports" / "h100" / "full", tmp_path / "run")
     assert cells_of(texts(tree)["variants/relu/README.md"]) >= cells_of(before["variants/relu/README.md"])
 
 
