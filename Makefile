@@ -142,8 +142,9 @@ $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
 
 runs = $(addprefix reports/$(1)/,$(2))
 
-winners: $(VENV)/.quick  ## Write the winners file of the H100 from its committed runs
-	$(OPBENCH) book $(wildcard $(call runs,h100,quick networks/*)) --out reports/h100/winners.json
+winners: $(VENV)/.quick  ## Write the winners file of each GPU model from its committed runs
+	$(OPBENCH) book $(wildcard $(call runs,h100,quick full gradients networks/*)) --out reports/h100/winners.json
+	$(OPBENCH) book $(wildcard $(call runs,h200,networks/*/tuning networks/* networks-hopper/*)) --out reports/h200/winners.json
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

@@ -17,7 +17,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.setup import Setup
 from opbench.source.precision import UNIT_ROUNDOFF
 
-STAND_IN = "h100"
+STAND_IN = "h200"
 """The GPU whose rates are used for an unknown GPU: only ratios of rates matter here."""
 WGMMA_SHARE, TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.9, 0.52, 0.5, 0.15
 """Share of the unit's peak that large tiles reach: with wgmma, mma.sync, CUDA cores, and CUDA cores without tiles."""

@@ -22,7 +22,7 @@ from support.builders.runs import measured, noisy, relu_run, remeasured, result,
 from support.checks.errors import needs_extra
 from support.common import ROOT, Cli
 
-QUICK = ROOT / "reports" / "h200" / "quick"
+QUICK = ROOT / "reports" / "h100" / "quick"
 
 
 def changed(found: Run, factor: float) -> Run:
@@ -53,7 +53,9 @@ def test_nvbench_json_and_its_sample_files(tmp_path: Path) -> None:
     files = export(replace(found, results=[*found.results[:-1], skipped]), "nvbench", path)
     document = json.loads(path.read_text())
     assert files[0] == path and document["meta"]["version"]["json"]["string"] == "1.0.0"
-    assert document["devices"][0] | {"id": 0, "name": "NVIDIA H200", "sm_version": 900} == document["devices"][0]
+    assert (
+        document["devices"][0] | {"id": 0, "name": "NVIDIA H100 80GB HBM3", "sm_version": 900} == document["devices"][0]
+    )
     case = next(r for r in read_run(QUICK).results if r.measurement and r.operator == "matmul")
     state = state_of(document, case.case)
     values = {value["name"]: value["value"] for value in state["axis_values"]}
@@ -105,7 +107,7 @@ def test_nvidias_own_summary_reads_it(tmp_path: Path) -> None:
     command = nvbench_tool("nvbench-json-summary")
     export(read_run(QUICK), "nvbench", tmp_path / "q.json")
     done = subprocess.run([command, tmp_path / "q.json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "NVIDIA H200" in done.stdout and "grid_stride_vec4" in done.stdout
+    assert done.returncode == 0 and "NVIDIA H100" in done.stdout and "grid_stride_vec4" in done.stdout
 
 
 # pytest-benchmark -------------------------------------------------------------------------------------------------

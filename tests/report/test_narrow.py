@@ -25,7 +25,7 @@ from support.checks.chromium import needs_chromium, opened
 from support.fakes.tuning import tune_fake
 
 WIDTH = 400
-H200 = shipped("reports") / "h200"
+H200, H100 = shipped("reports") / "h200", shipped("reports") / "h100"
 MEASURE = """<script>addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const root = frame.contentDocument.documentElement;
@@ -44,7 +44,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     compared.write_text(comparison.to_page(compare_runs(*pair())), encoding="utf-8")
     (folder / "training").mkdir()
     known = history.open_database(None)
-    history.add_runs(known, history.find_runs([H200 / "repeat-1", H200 / "repeat-2"]))
+    history.add_runs(known, history.find_runs([H100 / "repeat-1", H100 / "repeat-2"]))
     over_time = folder / "history.html"
     over_time.write_text(to_page(history.all_series(known), 0.01), encoding="utf-8")
     known.close()

@@ -143,7 +143,7 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "/somewhere" not in text and text.startswith("# relu\n\nrelu: out = max(x, 0).\n")
     assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
     lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")][1:]
-    assert lines == ["| [`vec4`](vec4.cu) | 2.20 ms | 3.64 TB/s | 91 % | 1.50× | 1.10× | `[BLOCK=256]` |"]
+    assert lines == ["| [`vec4`](vec4.cu) | 2.20 ms | 3.64 TB/s | 91 % (memory) | 1.50× | 1.10× | `[BLOCK=256]` |"]
     assert "Not measured here: `never_run`." in text
     assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
 

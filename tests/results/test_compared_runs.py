@@ -81,12 +81,12 @@ def test_runs_without_times_are_compared_by_their_verdicts() -> None:
 
 
 def test_the_committed_runs_of_one_build_show_no_regression() -> None:
-    quick, full = (read_run(ROOT / "reports" / "h200" / name) for name in ("quick", "full"))
+    quick, full = (read_run(ROOT / "reports" / "h100" / name) for name in ("quick", "full"))
     with pytest.raises(NotComparable) as refused:
         compare_runs(quick, full)
     assert ("timing.budget_s", 0.4, 0.25) in [(one.key, one.base, one.new) for one in refused.value.differences]
     found = compare_runs(quick, full, force=True)
-    assert len(found.cases) == 23 and set(found.counts) <= {"SAME", "UNDECIDED"} and found.counts["SAME"] >= 20
+    assert len(found.cases) == 24 and set(found.counts) <= {"SAME", "UNDECIDED"} and found.counts["SAME"] >= 20
     alone = compare_runs(quick, quick)
     assert set(alone.counts) <= {"SAME", "UNDECIDED"} and alone.differences == ()
 
@@ -163,7 +163,7 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
     lenient = cli("compare", "--threshold", "300", base, new, "--all").stdout
     assert lenient.splitlines()[-1].startswith("1 BROKEN, 1 FIXED, 5 SAME, 1 RIGHT of 8 cases")
     assert cli("compare", base, base).returncode in (0, 4)
-    refused = cli("compare", base, ROOT / "reports" / "h200" / "quick")
+    refused = cli("compare", base, ROOT / "reports" / "h100" / "quick")
     assert refused.returncode == 2 and "timing" not in refused.stdout and "driver: 580.0 against" in refused.stderr
     assert "new: this run is not finished" in done.stderr
     assert cli("compare", base, "nowhere").returncode == 2

@@ -26,7 +26,7 @@ from support.builders.runs import elsewhere, measured, noisy, result, run, writt
 from support.checks.errors import refuses_version
 from support.common import ROOT, Cli
 
-REPORTS = ROOT / "reports" / "h200"
+REPORTS = ROOT / "reports" / "h100"
 
 
 # Steps ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ UNMEASURED = "conv2d(n=2,c=8,h=9,w=9,k=8,r=3,s=3)"
 
 
 def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
-    found = choose_cases([MEASURED], CATALOG, None, target("sm_90"), "f32")
+    found = choose_cases([MEASURED], CATALOG, None, target("h100"), "f32")
     (case,) = found.cases
     quick = read_run(ROOT / "reports" / "h100" / "quick")
     own = [r for r in quick.results if r.case.endswith(MEASURED.removeprefix("conv2d")) and r.operator == "conv2d"]
