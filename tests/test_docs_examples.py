@@ -37,7 +37,8 @@ GUARDED = (ROOT / "examples" / "my_relu.cu").read_text()
 def folder(tmp_path: Path) -> Path:
     """Where a reader is: beside the committed runs, with the kernel of README's example, mended."""
     (tmp_path / "reports").mkdir()
-    (tmp_path / "reports" / "h200").symlink_to(ROOT / "reports" / "h200")
+    for model in ("h100", "h200"):
+        (tmp_path / "reports" / model).symlink_to(ROOT / "reports" / model)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "my_relu.cu").write_text(GUARDED)
     return tmp_path
