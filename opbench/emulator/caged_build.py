@@ -14,7 +14,7 @@ from opbench.cage.confine import Confinement, Limits
 from opbench.cage.fork_server import ForkServer
 from opbench.cage.program import run_program
 from opbench.emulator import elf
-from opbench.emulator.build import NEWEST_CAPABILITY, KernelBuilder, Preprocessed
+from opbench.emulator.build import NEWEST_CAPABILITY, NO_MEMORY, KernelBuilder, Preprocessed
 from opbench.emulator.toolchain import INCLUDE, CompileMode, Toolchain
 from opbench.emulator.untrusted import (
     require_device_code,
@@ -95,7 +95,8 @@ class CagedBuilder(KernelBuilder):
         )
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(scratch)}
         ended = run_program(self._server, confinement, command, environment, COMPILE_LIMIT_S)
-        if ended.code is None or ended.code < 0:
+        # g++ ends with 1 where the system killed the compiler proper, which it starts.
+        if ended.code is None or ended.code < 0 or (ended.code > 0 and NO_MEMORY.search(ended.messages)):
             raise CompileError(
                 f"{request.source}: the compiler was stopped at a limit of the cage: {COMPILE_LIMIT_S:g} s, "
                 f"{COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of {COMPILE_LIMITS.file_bytes >> 20} MiB; "
