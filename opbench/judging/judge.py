@@ -139,8 +139,10 @@ def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
     problems = [str(problem) for problem in submitted.named]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
     own = {variant.id for variant in submitted.variants}
-    winners = {entry.winner.case for case in suite.cases for entry in entries_of(case.problem)}
-    rivals = [c for c in suite.cases if c.variant.id not in own and (c.variant.is_library or c.name in winners)]
+    libraries = {c.name: c for c in suite.cases if c.variant.is_library and c.variant.id not in own}
+    winners = dict.fromkeys(entry.winner.case for case in suite.cases for entry in entries_of(case.problem))
+    known = {name: submitted.catalog.case(name) for name in winners}  # its best config is often not the default one
+    rivals = [case for case in (libraries | known).values() if case.variant.id not in own]
     mine = [case for case in suite.cases if case.variant.id in own]
     timing = replace(suite.timing, seed=seed % (1 << 31))
     return replace(suite, cases=(*mine, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own))

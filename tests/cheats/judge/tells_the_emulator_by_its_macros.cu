@@ -6,7 +6,7 @@
 //
 // They are hidden from kernels.
 //
-// refused: wrong-result
+// refused: does-not-compile
 extern "C" __global__ void tells_the_emulator_by_its_macros(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= n) return;
