@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from opbench.backend.base import Buffer
 from opbench.checking.checking import BoundCase, Session, judge_outputs
@@ -71,6 +72,34 @@ class SampleJudge:
         self._number += 1
 
 
+Content = TypeVar("Content")
+
+
+class ContentOrder(Generic[Content]):
+    """The order in which samples take contents: each once in random order before one occurs again."""
+
+    def __init__(self, contents: Iterable[Content], chance: random.Random) -> None:
+        self._contents, self._chance = tuple(contents), chance
+        self._queue: list[Content] = []
+
+    def first(self) -> Content:
+        """Return the content that is next in line, and leave it there."""
+        if not self._queue:
+            self._queue = list(self._contents)
+            self._chance.shuffle(self._queue)
+        return self._queue[0]
+
+    def take(self, content: Content) -> Content:
+        """Count a content as taken, also one that is not next in line, and return it."""
+        if content in self._queue:
+            self._queue.remove(content)
+        return content
+
+    def next(self) -> Content:
+        """Take the content that is next in line."""
+        return self.take(self.first())
+
+
 class CaseLaunches:
     """A case on several contents in random order; all contents occur once before one occurs again."""
 
@@ -83,11 +112,11 @@ class CaseLaunches:
         chance: random.Random,
     ) -> None:
         """`inputs` and `launches` are by kind of content."""
-        self._ready, self._inputs, self.judge, self._chance = ready, inputs, judge, chance
+        self._ready, self._inputs, self.judge = ready, inputs, judge
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
         """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
-        self._queue: list[str] = []
+        self._order = ContentOrder(self.launches, chance)
         self._kind = ""
 
     def _renewal(self, kind: str) -> Callable[[], None]:
@@ -106,23 +135,15 @@ class CaseLaunches:
 
     def launch_next_content(self) -> None:
         """Launch on the next content as one of many launches that are timed together, without renewing buffers."""
-        self._kind = self._next_in_queue()
-        self._queue.remove(self._kind)
+        self._kind = self._order.next()
         self.launches[self._kind]()
-
-    def _next_in_queue(self) -> str:
-        if not self._queue:
-            self._queue = list(self.launches)
-            self._chance.shuffle(self._queue)
-        return self._queue[0]
 
     def next_launch(self) -> Launch:
         """Renew the buffers and return the launch on the next content."""
-        self._kind = self._next_in_queue()
+        self._kind = self._order.first()
         if self.judge.due:
             self._kind = self.judge.kind if self.judge.kind in self.launches else CONTENTS[0]
-        if self._kind in self._queue:
-            self._queue.remove(self._kind)
+        self._order.take(self._kind)
         self.renew(self._kind)
         return self.launches[self._kind]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
-from opbench.checking.launch_sources import MOST_COMPARISONS, judged_samples, unpredictable_random
+from opbench.checking.launch_sources import MOST_COMPARISONS, ContentOrder, judged_samples, unpredictable_random
 from opbench.checking.module_state import HEAP_FAULT, module_variables, state_fault, uses_device_heap
 from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
@@ -17,21 +17,6 @@ from opbench.timing.clock import Launch
 
 CONTENTS = 3
 """Number of different inputs: the given ones, and rotations of them by a random number of elements."""
-
-
-class ContentOrder:
-    """The order in which timed samples take contents: each once in random order, then again."""
-
-    def __init__(self, contents: int, chance: random.Random | None = None) -> None:
-        self._contents, self._chance = contents, chance or unpredictable_random()
-        self._queue: list[int] = []
-
-    def next(self) -> int:
-        """Return the number of the next content."""
-        if not self._queue:
-            self._queue = list(range(self._contents))
-            self._chance.shuffle(self._queue)
-        return self._queue.pop()
 
 
 class NetworkLaunches:
@@ -58,7 +43,7 @@ class NetworkLaunches:
         self._context, self._allowed, self._whole = context, allowed, whole
         self._chance = chance or unpredictable_random()
         self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
-        self._order = ContentOrder(CONTENTS, self._chance)
+        self._order = ContentOrder(range(CONTENTS), self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
         self._owned: list[Mapping[str, Buffer]] = []
         self.fault = ""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from opbench.checking.launch_sources import ContentOrder, unpredictable_random
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.network_launches import ContentOrder, norm_difference
+from opbench.networks.plan.network_launches import norm_difference
 from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.network import PeerRecord
@@ -77,7 +78,11 @@ class PeerLaunches:
 
     def __init__(self, peer: Peer, chance: random.Random | None = None) -> None:
         assert peer.replay and peer.write
-        self._replay, self._write, self._order = peer.replay, peer.write, ContentOrder(peer.contents, chance)
+        self._replay, self._write, self._order = (
+            peer.replay,
+            peer.write,
+            ContentOrder(range(peer.contents), chance or unpredictable_random()),
+        )
 
     def next_launch(self) -> Launch:
         """Write the next content, outside the timed interval, and return the replay."""
