@@ -30,7 +30,7 @@ class KernelRead:
     launch: HostLaunch | None
     groups: list[GivenParameter]
     types: Mapping[str, Sequence[Token]]
-    """What the parameters of its template are."""
+    """The parameters of its template."""
     facts: KernelFacts
 
     @property
@@ -113,7 +113,7 @@ def _with_alias_resolved(parameter: Parameter, known: Mapping[str, Sequence[Toke
 
 
 def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
-    """What a template's types are: as the launch has them, else float."""
+    """Return the types of a template: those of the launch, else float."""
     if not kernel.is_template:
         return {}
     declared = split(kernel.tokens[2 : closing_angle(kernel.tokens, 1)], ",")

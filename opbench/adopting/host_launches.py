@@ -64,7 +64,7 @@ class Parameter:
 
 
 RENAMED = re.compile(r"\$\d+")
-"""What the names of a function's variables end with where the function is put in place of its call."""
+"""The suffix of the names of a function's variables where its body replaces its call."""
 
 
 def plain_name(name: str) -> str:

@@ -26,7 +26,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What one process may reach. Paths that do not exist are skipped."""
+    """The files that one process may use, and its limits. Paths that do not exist are skipped."""
 
     read: tuple[Path, ...]
     write: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""What this system offers to confine a stranger's code."""
+"""Find the means of this system to confine a stranger's code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USER_NAMESPACE_LIMITS = {
 
 @dataclass(frozen=True)
 class CageFacts:
-    """What this system offers; each field can be True on one machine and False on another of the same release."""
+    """The means of this system; each field can be True on one machine and False on another of the same release."""
 
     system: str
     """The kernel and its release, such as "Linux 6.8.0"."""

@@ -23,7 +23,7 @@ class Ended:
     code: int | None
     """The exit code, negative for a signal; None if it was stopped at its time limit."""
     messages: str
-    """What it wrote to its standard error and output."""
+    """The text of its standard error and output."""
 
 
 def run_program(

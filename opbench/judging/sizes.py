@@ -16,7 +16,7 @@ from opbench.kernels.variant import Variant
 from opbench.running.shapes import AFFORDABLE_WORK, accepted_shapes, accepts, examples_of
 
 Origin = Literal["named", "example", "random", "boundary"]
-"""Who chose a problem: the task, the operator, or the seed: at random, or next to a size of the kernel's tiles."""
+"""The origins of a problem: the task, the operator, or the seed, at random or next to a size of the kernel's tiles."""
 WARP = 32
 MULTIPLES = 3
 """A boundary is at most this multiple of a tile's size."""

@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Task:
-    """What a submitted kernel has to do."""
+    """The requirements on a submitted kernel."""
 
     operator: str = ""
     """Empty for the operator that the kernel's header names."""
