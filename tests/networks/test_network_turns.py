@@ -102,12 +102,13 @@ def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
     assert turns.fault.startswith("in timed replay ") and "relu" in turns.fault
 
 
-def test_a_node_that_keeps_state_in_a_module_variable_is_named() -> None:
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_node_that_keeps_state_in_a_module_variable_is_named(seed: int, timed: bool) -> None:
     context = context_of(one_relu(), "remembers_its_input.cu")
-    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3)
-    turns.check_state()
-    assert turns.fault == "", "nothing was launched since the first look"
-    time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
+    if timed:
+        time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     turns.fault = ""
     turns.check_state()
     (node,) = context.network.graph.nodes

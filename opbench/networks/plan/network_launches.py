@@ -76,7 +76,10 @@ class NetworkLaunches:
 
     def renew(self) -> None:
         """Poison all activations, write the next inputs and set the state back, on the device."""
-        self._content = self._order.next()
+        self._renew_with(self._order.next())
+
+    def _renew_with(self, content: int) -> None:
+        self._content = content
         if self._whole:
             self._context.poison()
         for name, kept in self._inputs[self._content].items():
@@ -95,9 +98,19 @@ class NetworkLaunches:
         }
 
     def check_state(self) -> None:
-        """Set `fault` if a variant changed a module variable during the timed replays: it may reuse earlier work."""
-        now = self._fingerprints() if self._prints else {}
-        changed = {node: state_fault([name]) for (node, name), seen in self._prints.items() if now[node, name] != seen}
+        """Set `fault` if a variant changes a module variable when it runs: it may reuse earlier work.
+
+        The inputs of the last timed replay may be those of the first look, so each of the inputs runs once more.
+        """
+        changed: dict[str, str] = {}
+        for content in range(CONTENTS) if self._prints else ():
+            self._renew_with(content)
+            self._context.launch()
+            self._context.settle()
+            now = self._fingerprints()
+            changed |= {
+                node: state_fault([name]) for (node, name), seen in self._prints.items() if now[node, name] != seen
+            }
         on_heap = {node: HEAP_FAULT for node, bound in self._context.bindings.items() if uses_device_heap(bound)}
         for node, fault in (changed | on_heap).items():
             self.fault = self.fault or f"{node}: {self._context.network.cases[node].variant.id} {fault}"
