@@ -25,7 +25,14 @@ HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))
 COLUMNS = 120
 SELF_CONTAINED = 3
 """So many variants at the start of each ladder include no header."""
-FOR_CUDA_CORES = {"float_columns.cuh", "float_lines.cuh", "float_tile.cuh", "row_stream.cuh", "vectors.cuh"}
+FOR_CUDA_CORES = {
+    "float_columns.cuh",
+    "float_lines.cuh",
+    "float_tile.cuh",
+    "row_stream.cuh",
+    "vectors.cuh",
+    "window_tiles.cuh",
+}
 """Headers that need no compute capability."""
 
 
@@ -45,6 +52,11 @@ def test_a_header_stands_alone(header: Path) -> None:
     assert text.lstrip().startswith("#pragma once")
     assert max(map(len, header.read_text().splitlines())) <= COLUMNS
     assert [source.path.name for source in closure(header, (FOLDER,))][1:] or not others, "its includes are found"
+
+
+def test_the_readme_names_every_header() -> None:
+    text = (FOLDER / "opbench" / "README.md").read_text()
+    assert {header.name for header in HEADERS} == set(re.findall(r"\w+\.cuh", text))
 
 
 def test_no_name_of_a_header_is_a_macro_of_a_kernel() -> None:

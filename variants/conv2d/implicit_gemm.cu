@@ -40,9 +40,8 @@
 #include <opbench/float_tile.cuh>
 using namespace opbench;
 
-constexpr int THREADS = (BM / 8) * (BN / 8);
-constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
-constexpr int WARPS_N = BN / 64;
+typedef SquareTiles<BM, BN> Tiles;  // 8 x 8 outputs per thread
+constexpr int THREADS = Tiles::threads;
 constexpr int A_PITCH = BM, B_PITCH = BN;
 constexpr int A_LOADS = BM * BK / 4 / THREADS;  // float4 each
 constexpr int A_ROWS = THREADS / (BM / 4);      // rows of a step that the block fetches at once
@@ -57,7 +56,7 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
 // packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], out [n][k][p][q]
-extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
 #if BIAS
                          const float* __restrict__ bias,
@@ -71,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     const int row0 = blockIdx.y * BM;
     const long long column0 = (long long)blockIdx.x * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
-    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+    const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
+    const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
     // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel; and four weights of every
     // A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
@@ -100,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     };
     float4 a_next[A_LOADS];
     float b_next[B_LOADS];
-    auto load = [&] {
+    auto load = [&](int) {
         const int left = c - c0;
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l)
@@ -128,24 +127,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
 
     float sum[8][8] = {};
     aim();
-    load();
-    store(0);
-    __syncthreads();
-    for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
-        if (step + 1 < steps) load();
-        multiply_squares<LANES_M, LANES_N>(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
-        if (step + 1 < steps) store((step + 1) % 2);
-        __syncthreads();
-    }
+    multiply_steps<Tiles>(a_tile, b_tile, m_thread, n_thread, steps, sum, load, store);
 #if BIAS
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-        const int channel = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+        const int channel = row0 + m_thread + i % 4 + i / 4 * 4 * Tiles::lanes_m;
         const float shift = channel < k ? bias[channel] : 0.0f;
 #pragma unroll
         for (int j = 0; j < 8; ++j) sum[i][j] = RELU ? fmaxf(sum[i][j] + shift, 0.0f) : sum[i][j] + shift;
     }
 #endif
-    store_planes<LANES_M, LANES_N, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane, columns);
+    store_planes<Tiles::lanes_m, Tiles::lanes_n, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane,
+                                                         columns);
 }

@@ -33,9 +33,8 @@
 #include <opbench/float_tile.cuh>
 using namespace opbench;
 
-constexpr int THREADS = (BM / 8) * (BN / 8);
-constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
-constexpr int WARPS_N = BN / 64;
+typedef SquareTiles<BM, BN> Tiles;  // 8 x 8 outputs per thread
+constexpr int THREADS = Tiles::threads;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int QUADS = BK / 4;                  // float4 per pixel and step
 constexpr int A_LOADS = BM * QUADS / THREADS;  // float4 each
@@ -50,7 +49,7 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
 // packed [r][s][c][pitch] (output channels innermost), image [n][h][w][c], out [n][p][q][k]
-extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     conv2d_nhwc_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
                               float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride,
                               int padding, int q, unsigned plane, int steps) {
@@ -61,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     const int column0 = blockIdx.y * BN;
     const long long row0 = (long long)blockIdx.x * BM;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
-    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+    const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
+    const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
     // This thread fetches four channels of A_LOADS pixels, always the same ones, and four output channels of every
     // B_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
@@ -97,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
         }
     };
     float4 a_next[A_LOADS], b_next[B_LOADS];
-    auto load = [&] {
+    auto load = [&](int) {
         const int left = c - c0;
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l) {
@@ -142,23 +141,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
 
     float sum[8][8] = {};
     aim();
-    load();
-    store(0);
-    __syncthreads();
-    for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
-        if (step + 1 < steps) load();
-        multiply_squares<LANES_M, LANES_N>(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
-        if (step + 1 < steps) store((step + 1) % 2);
-        __syncthreads();
-    }
+    multiply_steps<Tiles>(a_tile, b_tile, m_thread, n_thread, steps, sum, load, store);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-        const long long row = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+        const long long row = row0 + m_thread + i % 4 + i / 4 * 4 * Tiles::lanes_m;
         if (row >= pixels) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int ko = column0 + n_thread + half * 4 * LANES_N;
+            const int ko = column0 + n_thread + half * 4 * Tiles::lanes_n;
             float* target = out + row * k + ko;
             const float* v = &sum[i][half * 4];
             if (k % 4 == 0) {

@@ -21,15 +21,13 @@
 #include <opbench/float_tile.cuh>
 using namespace opbench;
 
-constexpr int THREADS = (BM / 8) * (BN / 8);
-constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
-constexpr int WARPS_N = BN / 64;
+typedef SquareTiles<BM, BN> Tiles;  // 8 x 8 outputs per thread
+constexpr int THREADS = Tiles::threads;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
-constexpr int A_LOADS = BM * BK / THREADS;
 constexpr int B_LOADS = BN * BK / 4 / THREADS;  // float4 each
 
 // weight [k][depth], image [n][depth][plane], out [n][k][plane]
-extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     conv2d_pointwise_gemm(const float* __restrict__ weight, const float* __restrict__ image, float* __restrict__ out,
                           int k, int depth, int n, int plane) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
@@ -40,8 +38,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
     const int row0 = blockIdx.x % tiles_m * BM;
     const long long column0 = (long long)(blockIdx.x / tiles_m) * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
-    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+    const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
+    const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
     // Where this thread's columns lie in the image does not depend on the step; -1 marks a column beyond the end.
     constexpr int POINTS = PLANE4 ? 1 : 4;
@@ -52,17 +50,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
         offset[o] = column < columns ? column / plane * depth * plane + column % plane : -1;
     }
 
-    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores conflict-free.
-    const int a_kk = threadIdx.x % BK, a_row = threadIdx.x / BK;
-    float a_next[A_LOADS];
+    TransposedRows<THREADS, BM, BK> a_next;
     float4 b_next[B_LOADS];
     auto load = [&](int step) {
         const int depth0 = step * BK;
-#pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            const int ko = row0 + a_row + l * (THREADS / BK);
-            a_next[l] = ko < k && depth0 + a_kk < depth ? weight[(size_t)ko * depth + depth0 + a_kk] : 0.0f;
-        }
+        a_next.load(weight, row0, k, depth0, depth);
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l) {
             const int e = threadIdx.x + l * THREADS;
@@ -83,26 +75,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
         }
     };
     auto store = [&](int buffer) {
-#pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) a_tile[buffer][a_kk][a_row + l * (THREADS / BK)] = a_next[l];
-#pragma unroll
-        for (int l = 0; l < B_LOADS; ++l) {
-            const int e = threadIdx.x + l * THREADS;
-            *reinterpret_cast<float4*>(&b_tile[buffer][e / (BN / 4)][e % (BN / 4) * 4]) = b_next[l];
-        }
+        a_next.store(a_tile[buffer]);
+        store_quads<THREADS>(b_tile[buffer], b_next);
     };
 
     float sum[8][8] = {};
     const int steps = (depth + BK - 1) / BK;
-    load(0);
-    store(0);
-    __syncthreads();
-    for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
-        if (step + 1 < steps) load(step + 1);
-        multiply_squares<LANES_M, LANES_N>(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
-        if (step + 1 < steps) store((step + 1) % 2);
-        __syncthreads();
-    }
-    store_planes<LANES_M, LANES_N, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane, columns);
+    multiply_steps<Tiles>(a_tile, b_tile, m_thread, n_thread, steps, sum, load, store);
+    store_planes<Tiles::lanes_m, Tiles::lanes_n, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane,
+                                                         columns);
 }

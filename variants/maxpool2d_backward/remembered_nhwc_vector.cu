@@ -41,14 +41,11 @@
 // constant for each. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM.
 
 #include <opbench/vectors.cuh>
+#include <opbench/window_tiles.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
-constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
-// The first window over a tile, counted from the one that starts (padding apart) where the tile does.
-constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
-constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where that begins, from the tile's own begin
+typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 
 typedef Packed<T, LANES> Pack;
 typedef Raw<LANES>::type Places;
@@ -68,11 +65,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                               int padding) {
     // skip, dx: n H W PACKS; positions, dout, out: n P Q PACKS
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= (unsigned)n * (ROW_TILES * COLUMN_TILES * PACKS)) return;
+    if (i >= (unsigned)n * (Tiles::row_tiles * Tiles::column_tiles * PACKS)) return;
     const unsigned pack = i % PACKS;
-    const int tile_column = (int)(i / PACKS % COLUMN_TILES), tile_row = (int)(i / PACKS / COLUMN_TILES % ROW_TILES);
-    const unsigned number = i / PACKS / COLUMN_TILES / ROW_TILES;
-    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+    const int tile_column = (int)(i / PACKS % Tiles::column_tiles),
+              tile_row = (int)(i / PACKS / Tiles::column_tiles % Tiles::row_tiles);
+    const unsigned number = i / PACKS / Tiles::column_tiles / Tiles::row_tiles;
+    const int top = tile_row * Tiles::tile_rows, left = tile_column * Tiles::tile_columns;
 
     Pack gradient[WINDOW_ROWS][WINDOW_COLUMNS];
     Places places[WINDOW_ROWS][WINDOW_COLUMNS];
@@ -80,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int a = 0; a < WINDOW_ROWS; ++a) {
 #pragma unroll
         for (int b = 0; b < WINDOW_COLUMNS; ++b) {
-            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+            const int row = tile_row * ROWS + Tiles::first + a, column = tile_column * COLUMNS + Tiles::first + b;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
@@ -100,11 +98,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         }
     }
 #pragma unroll
-    for (int y = 0; y < TILE_ROWS; ++y) {
-        if (H % TILE_ROWS != 0 && top + y >= H) break;
+    for (int y = 0; y < Tiles::tile_rows; ++y) {
+        if (H % Tiles::tile_rows != 0 && top + y >= H) break;
 #pragma unroll
-        for (int z = 0; z < TILE_COLUMNS; ++z) {
-            if (W % TILE_COLUMNS != 0 && left + z >= W) break;
+        for (int z = 0; z < Tiles::tile_columns; ++z) {
+            if (W % Tiles::tile_columns != 0 && left + z >= W) break;
             const size_t target = ((size_t)number * (H * W) + (top + y) * W + left + z) * PACKS + pack;
 #if ADD
             const Pack added = skip[target];
@@ -113,15 +111,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 float sum = 0.0f;
-#pragma unroll
-                for (int a = 0; a < WINDOW_ROWS; ++a) {
-#pragma unroll
-                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
-                        const int r = y - BEFORE - a * STRIDE, s = z - BEFORE - b * STRIDE;
-                        if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
-                        if (place_of(places[a][b], lane) == r * WINDOW + s) sum += lane_of<T>(gradient[a][b], lane);
-                    }
-                }
+                Tiles::for_each_window(y, z, [&](int a, int b, int r, int s) {
+                    if (place_of(places[a][b], lane) == r * WINDOW + s) sum += lane_of<T>(gradient[a][b], lane);
+                });
 #if ADD
                 sum += lane_of<T>(added, lane);
 #endif

@@ -36,20 +36,14 @@
 // length fall back to scalars. Limit: HBM.
 
 #include <opbench/vectors.cuh>
+#include <opbench/window_tiles.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
-constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
-constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-// Windows over a tile, counted from the one that starts (padding apart) where the tile does.
-constexpr int FIRST = -floor_div(WINDOW - 1 - PADDING, STRIDE);
-constexpr int WINDOW_ROWS = (TILE_ROWS - 1 + PADDING) / STRIDE - FIRST + 1;
-constexpr int WINDOW_COLUMNS = (TILE_COLUMNS - 1 + PADDING) / STRIDE - FIRST + 1;
-constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
+typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 
-constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, TILE_COLUMNS);
-constexpr bool GRADIENTS_IN_LINE = FIRST == 0 && WINDOW_COLUMNS == COLUMNS && Q % COLUMNS == 0;
+constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
+constexpr bool GRADIENTS_IN_LINE = Tiles::first == 0 && Tiles::window_columns == COLUMNS && Q % COLUMNS == 0;
 constexpr int GRADIENT_WIDTH = GRADIENTS_IN_LINE ? widest_vector(BF16 ? 8 : 4, COLUMNS, COLUMNS) : 1;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -63,18 +57,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                         int padding) {
     // skip, dx: n C H W, positions, dout, out: n C P Q, all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= (unsigned)n * (C * ROW_TILES * COLUMN_TILES)) return;
-    const int tile_column = (int)(i % COLUMN_TILES), tile_row = (int)(i / COLUMN_TILES % ROW_TILES);
-    const unsigned plane = i / COLUMN_TILES / ROW_TILES;
-    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+    if (i >= (unsigned)n * (C * Tiles::row_tiles * Tiles::column_tiles)) return;
+    const int tile_column = (int)(i % Tiles::column_tiles);
+    const int tile_row = (int)(i / Tiles::column_tiles % Tiles::row_tiles);
+    const unsigned plane = i / Tiles::column_tiles / Tiles::row_tiles;
+    const int top = tile_row * Tiles::tile_rows, left = tile_column * Tiles::tile_columns;
 
-    float gradient[WINDOW_ROWS][WINDOW_COLUMNS];
-    int place[WINDOW_ROWS][WINDOW_COLUMNS];
+    float gradient[Tiles::window_rows][Tiles::window_columns];
+    int place[Tiles::window_rows][Tiles::window_columns];
 #pragma unroll
-    for (int a = 0; a < WINDOW_ROWS; ++a) {
+    for (int a = 0; a < Tiles::window_rows; ++a) {
 #pragma unroll
-        for (int b = 0; b < WINDOW_COLUMNS; b += GRADIENT_WIDTH) {
-            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+        for (int b = 0; b < Tiles::window_columns; b += GRADIENT_WIDTH) {
+            const int row = tile_row * ROWS + Tiles::first + a, column = tile_column * COLUMNS + Tiles::first + b;
             const size_t source = ((size_t)plane * P + row) * Q + column;
             const bool inside = (unsigned)row < P && (unsigned)column < Q;
             Vector<T, GRADIENT_WIDTH> v;
@@ -104,11 +99,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 
 #pragma unroll
-    for (int y = 0; y < TILE_ROWS; ++y) {
-        if (H % TILE_ROWS != 0 && top + y >= H) break;
+    for (int y = 0; y < Tiles::tile_rows; ++y) {
+        if (H % Tiles::tile_rows != 0 && top + y >= H) break;
 #pragma unroll
-        for (int k = 0; k < TILE_COLUMNS / WIDTH; ++k) {
-            if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
+        for (int k = 0; k < Tiles::tile_columns / WIDTH; ++k) {
+            if (W % Tiles::tile_columns != 0 && left + k * WIDTH >= W) break;
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
             Vector<T, WIDTH> added = *reinterpret_cast<const Vector<T, WIDTH>*>(skip + target);
@@ -117,15 +112,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 float sum = 0.0f;
-#pragma unroll
-                for (int a = 0; a < WINDOW_ROWS; ++a) {
-#pragma unroll
-                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
-                        const int r = y - BEFORE - a * STRIDE, s = k * WIDTH + lane - BEFORE - b * STRIDE;
-                        if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
-                        if (place[a][b] == r * WINDOW + s) sum += gradient[a][b];
-                    }
-                }
+                Tiles::for_each_window(y, k * WIDTH + lane, [&](int a, int b, int r, int s) {
+                    if (place[a][b] == r * WINDOW + s) sum += gradient[a][b];
+                });
 #if ADD
                 sum += (float)added.lane(lane);
 #endif

@@ -36,23 +36,16 @@
 // W and the tile divide by; rows of odd length fall back to scalars. Limit: HBM; at 3x3 and wider the comparisons.
 
 #include <opbench/vectors.cuh>
+#include <opbench/window_tiles.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
-constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
-constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-// Windows over a tile, counted from the one that starts (padding apart) where the tile does.
-constexpr int FIRST = -floor_div(WINDOW - 1 - PADDING, STRIDE);
-constexpr int WINDOW_ROWS = (TILE_ROWS - 1 + PADDING) / STRIDE - FIRST + 1;
-constexpr int WINDOW_COLUMNS = (TILE_COLUMNS - 1 + PADDING) / STRIDE - FIRST + 1;
-constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
-constexpr int INPUT_ROWS = (WINDOW_ROWS - 1) * STRIDE + WINDOW, INPUT_COLUMNS = (WINDOW_COLUMNS - 1) * STRIDE + WINDOW;
+typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 
-constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, TILE_COLUMNS);
-constexpr int START = floor_div(BEFORE, WIDTH) * WIDTH;  // of the first vector, from the tile's begin
-constexpr int VECTORS = (BEFORE - START + INPUT_COLUMNS + WIDTH - 1) / WIDTH;
-constexpr bool GRADIENTS_IN_LINE = FIRST == 0 && WINDOW_COLUMNS == COLUMNS && Q % COLUMNS == 0;
+constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
+constexpr int START = floor_div(Tiles::before, WIDTH) * WIDTH;  // of the first vector, from the tile's begin
+constexpr int VECTORS = (Tiles::before - START + Tiles::input_columns + WIDTH - 1) / WIDTH;
+constexpr bool GRADIENTS_IN_LINE = Tiles::first == 0 && Tiles::window_columns == COLUMNS && Q % COLUMNS == 0;
 constexpr int GRADIENT_WIDTH = GRADIENTS_IN_LINE ? widest_vector(BF16 ? 8 : 4, COLUMNS, COLUMNS) : 1;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -63,18 +56,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                              T* __restrict__ dx, int n, int c, int h, int w, int window, int stride, int padding) {
     // x, skip, dx: n C H W, dout: n C P Q, all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i >= (unsigned)n * (C * ROW_TILES * COLUMN_TILES)) return;
-    const int tile_column = (int)(i % COLUMN_TILES), tile_row = (int)(i / COLUMN_TILES % ROW_TILES);
-    const unsigned plane = i / COLUMN_TILES / ROW_TILES;
-    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+    if (i >= (unsigned)n * (C * Tiles::row_tiles * Tiles::column_tiles)) return;
+    const int tile_column = (int)(i % Tiles::column_tiles);
+    const int tile_row = (int)(i / Tiles::column_tiles % Tiles::row_tiles);
+    const unsigned plane = i / Tiles::column_tiles / Tiles::row_tiles;
+    const int top = tile_row * Tiles::tile_rows, left = tile_column * Tiles::tile_columns;
     const T* image = x + (size_t)plane * (H * W);
 
-    float gradient[WINDOW_ROWS][WINDOW_COLUMNS];
+    float gradient[Tiles::window_rows][Tiles::window_columns];
 #pragma unroll
-    for (int a = 0; a < WINDOW_ROWS; ++a) {
+    for (int a = 0; a < Tiles::window_rows; ++a) {
 #pragma unroll
-        for (int b = 0; b < WINDOW_COLUMNS; b += GRADIENT_WIDTH) {
-            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+        for (int b = 0; b < Tiles::window_columns; b += GRADIENT_WIDTH) {
+            const int row = tile_row * ROWS + Tiles::first + a, column = tile_column * COLUMNS + Tiles::first + b;
             Vector<T, GRADIENT_WIDTH> v;
 #pragma unroll
             for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) v.lane(lane) = (T)0.0f;
@@ -86,36 +80,37 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         }
     }
 
-    float largest[WINDOW_ROWS][WINDOW_COLUMNS];
-    int place[WINDOW_ROWS][WINDOW_COLUMNS];
+    float largest[Tiles::window_rows][Tiles::window_columns];
+    int place[Tiles::window_rows][Tiles::window_columns];
 #pragma unroll
-    for (int a = 0; a < WINDOW_ROWS; ++a) {
+    for (int a = 0; a < Tiles::window_rows; ++a) {
 #pragma unroll
-        for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+        for (int b = 0; b < Tiles::window_columns; ++b) {
             largest[a][b] = __int_as_float(0xff800000);  // -infinity
             place[a][b] = -1;
         }
     }
 #pragma unroll
-    for (int y = 0; y < INPUT_ROWS; ++y) {
+    for (int y = 0; y < Tiles::input_rows; ++y) {
         Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
-            const int u = top + BEFORE + y, z = left + START + k * WIDTH;  // inside a row or outside it, never across
+            // The vector lies inside a row or outside of it, never across its end.
+            const int u = top + Tiles::before + y, z = left + START + k * WIDTH;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)__int_as_float(0xff800000);
             if ((unsigned)u < H && (unsigned)z < W)
                 v[k] = *reinterpret_cast<const Vector<T, WIDTH>*>(image + u * W + z);
         }
 #pragma unroll
-        for (int a = 0; a < WINDOW_ROWS; ++a) {
+        for (int a = 0; a < Tiles::window_rows; ++a) {
             const int r = y - a * STRIDE;
             if (r < 0 || r >= WINDOW) continue;
 #pragma unroll
-            for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+            for (int b = 0; b < Tiles::window_columns; ++b) {
 #pragma unroll
                 for (int s = 0; s < WINDOW; ++s) {
-                    const int at = BEFORE - START + b * STRIDE + s;
+                    const int at = Tiles::before - START + b * STRIDE + s;
                     const float value = (float)v[at / WIDTH].lane(at % WIDTH);
                     if (value > largest[a][b]) {
                         largest[a][b] = value;
@@ -127,11 +122,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 
 #pragma unroll
-    for (int y = 0; y < TILE_ROWS; ++y) {
-        if (H % TILE_ROWS != 0 && top + y >= H) break;
+    for (int y = 0; y < Tiles::tile_rows; ++y) {
+        if (H % Tiles::tile_rows != 0 && top + y >= H) break;
 #pragma unroll
-        for (int k = 0; k < TILE_COLUMNS / WIDTH; ++k) {
-            if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
+        for (int k = 0; k < Tiles::tile_columns / WIDTH; ++k) {
+            if (W % Tiles::tile_columns != 0 && left + k * WIDTH >= W) break;
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
             Vector<T, WIDTH> added = *reinterpret_cast<const Vector<T, WIDTH>*>(skip + target);
@@ -142,15 +137,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 float sum = 0.0f;
-#pragma unroll
-                for (int a = 0; a < WINDOW_ROWS; ++a) {
-#pragma unroll
-                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
-                        const int r = y - BEFORE - a * STRIDE, s = k * WIDTH + lane - BEFORE - b * STRIDE;
-                        if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
-                        if (place[a][b] == r * WINDOW + s) sum += gradient[a][b];
-                    }
-                }
+                Tiles::for_each_window(y, k * WIDTH + lane, [&](int a, int b, int r, int s) {
+                    if (place[a][b] == r * WINDOW + s) sum += gradient[a][b];
+                });
 #if ADD
                 sum += (float)added.lane(lane);
 #elif MASK

@@ -61,6 +61,61 @@ __device__ __forceinline__ void multiply_squares(const float (&a)[bk][a_pitch], 
     }
 }
 
+// The partition of a block's bm x bn outputs for multiply_squares: a warp covers 32 rows and 64 columns.
+template <int bm, int bn>
+struct SquareTiles {
+    static constexpr int threads = bm * bn / 64, resident = threads == 256 ? 2 : 384 / threads;
+    static constexpr int lanes_m = 4, lanes_n = 8, warps_n = bn / 64;
+};
+
+// The main loop over two buffers in shared memory: load(step) fetches a step into registers while the step before is
+// multiplied, store(buffer) then fills the other buffer.
+template <class Tiles, int bk, int a_pitch, int b_pitch, class Load, class Store>
+__device__ __forceinline__ void multiply_steps(const float (&a)[2][bk][a_pitch], const float (&b)[2][bk][b_pitch],
+                                               int row, int column, int steps, float (&sum)[8][8], const Load& load,
+                                               const Store& store) {
+    load(0);
+    store(0);
+    __syncthreads();
+    for (int step = 0; step < steps; ++step) {
+        if (step + 1 < steps) load(step + 1);
+        multiply_squares<Tiles::lanes_m, Tiles::lanes_n>(a[step % 2], b[step % 2], row, column, sum);
+        if (step + 1 < steps) store((step + 1) % 2);
+        __syncthreads();
+    }
+}
+
+// This thread's share of a step of a [rows][depth]: loaded along the depth, stored transposed. The tile has 4 floats of
+// padding, so that these stores have no bank conflict.
+template <int threads, int bm, int bk>
+struct TransposedRows {
+    static constexpr int loads = bm * bk / threads;
+    float next[loads];
+
+    __device__ __forceinline__ void load(const float* __restrict__ a, int row0, int rows, int depth0, int depth) {
+        const int at = depth0 + threadIdx.x % bk;
+#pragma unroll
+        for (int l = 0; l < loads; ++l) {
+            const int row = row0 + threadIdx.x / bk + l * (threads / bk);
+            next[l] = row < rows && at < depth ? a[(size_t)row * depth + at] : 0.0f;
+        }
+    }
+    __device__ __forceinline__ void store(float (&tile)[bk][bm + 4]) const {
+#pragma unroll
+        for (int l = 0; l < loads; ++l) tile[threadIdx.x % bk][threadIdx.x / bk + l * (threads / bk)] = next[l];
+    }
+};
+
+// Store this thread's float4 of a tile, which `threads` threads hold in the order of its rows.
+template <int threads, int bk, int columns, int loads>
+__device__ __forceinline__ void store_quads(float (&tile)[bk][columns], const float4 (&next)[loads]) {
+#pragma unroll
+    for (int l = 0; l < loads; ++l) {
+        const int e = threadIdx.x + l * threads;
+        *reinterpret_cast<float4*>(&tile[e / (columns / 4)][e % (columns / 4) * 4]) = next[l];
+    }
+}
+
 // Store the sums of multiply_squares to out [n][k][plane]: row0 + row is a filter k, column0 + column a pixel, of
 // which `columns` exist. A group of 4 columns stays within one image and is 16-byte aligned if 4 divides the plane
 // (`plane4`).

@@ -1,0 +1,38 @@
+// Tiles of a pooling's gradient: which windows lie over which pixels of a tile. The compiler knows all of it, because
+// tiles begin at multiples of the stride.
+#pragma once
+
+namespace opbench {
+
+constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+// Tiles of rows x columns strides of an image of h x w pixels.
+template <int rows, int columns, int stride, int window, int padding, int h, int w>
+struct WindowTiles {
+    static constexpr int tile_rows = rows * stride, tile_columns = columns * stride;  // pixels
+    static constexpr int row_tiles = (h + tile_rows - 1) / tile_rows;
+    static constexpr int column_tiles = (w + tile_columns - 1) / tile_columns;
+    // The first window over a tile, counted from the one that starts (padding apart) where the tile does.
+    static constexpr int first = -floor_div(window - 1 - padding, stride);
+    static constexpr int window_rows = (tile_rows - 1 + padding) / stride - first + 1;  // of windows over a tile
+    static constexpr int window_columns = (tile_columns - 1 + padding) / stride - first + 1;
+    static constexpr int before = first * stride - padding;  // where the first window begins, from the tile's begin
+    static constexpr int input_rows = (window_rows - 1) * stride + window;  // pixels that these windows cover
+    static constexpr int input_columns = (window_columns - 1) * stride + window;
+
+    // Call visit(a, b, r, s) for each window (a, b) over pixel (y, x) of the tile, which is at (r, s) of the window.
+    template <class Visit>
+    __device__ __forceinline__ static void for_each_window(int y, int x, const Visit& visit) {
+#pragma unroll
+        for (int a = 0; a < window_rows; ++a) {
+#pragma unroll
+            for (int b = 0; b < window_columns; ++b) {
+                const int r = y - before - a * stride, s = x - before - b * stride;
+                if (r < 0 || r >= window || s < 0 || s >= window) continue;
+                visit(a, b, r, s);
+            }
+        }
+    }
+};
+
+}  // namespace opbench
