@@ -28,6 +28,7 @@
 // bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. For
 // HBM it is the least: two reads, one write.
 
+#include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -35,18 +36,7 @@ typedef Element<BF16> T;
 constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
 
 typedef Packed<T, LANES> Pack;
-
-// What is the same for a channel's pixels.
-struct Channel {
-    float mean, rstd, factor, shift;
-    __device__ __forceinline__ float passed(float centred, float gradient) const {
-#if RELU
-        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
-#else
-        return gradient;
-#endif
-    }
-};
+typedef ChannelGradient<RELU> Channel;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_backward_nhwc_resident(const Pack* __restrict__ x, const Pack* __restrict__ dout,

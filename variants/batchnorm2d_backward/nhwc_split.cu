@@ -56,6 +56,7 @@
 // end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per access;
 // nhwc_vector is bound by HBM, which both images cross twice.
 
+#include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -63,18 +64,7 @@ typedef Element<BF16> T;
 constexpr unsigned PACKS = C / WIDTH;  // of a pixel
 
 typedef Packed<T, WIDTH> Pack;
-
-// What is the same for a channel's pixels.
-struct Channel {
-    float mean, factor, shift;
-    __device__ __forceinline__ float passed(float centred, float gradient) const {
-#if RELU
-        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
-#else
-        return gradient;
-#endif
-    }
-};
+typedef ChannelGradient<RELU> Channel;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_of_parts(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
@@ -90,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
             const unsigned channel = pack * WIDTH + lane;
-            own[lane] = {mean[channel], rstd[channel] * scale[channel], shift[channel]};
+            own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
         }
         for (unsigned first = blockIdx.x * size + row; first < end; first += UNROLL * DOWN) {
             Pack packs[UNROLL], gradient[UNROLL];
@@ -181,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int lane = 0; lane < WIDTH; ++lane) {
         const unsigned channel = pack * WIDTH + lane;
-        own[lane] = {mean[channel], rstd[channel] * scale[channel], shift[channel]};
+        own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
         constant[lane] = dshift[channel] * share;
         slope[lane] = dscale[channel] * share * rstd[channel];
     }

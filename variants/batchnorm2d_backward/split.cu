@@ -55,6 +55,7 @@
 // access; vectorised is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's
 // gradient would save a pass.
 
+#include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -62,18 +63,7 @@ typedef Element<BF16> T;
 constexpr unsigned VECTORS = PLANE / WIDTH;  // of a plane
 
 typedef Packed<T, WIDTH> Pack;
-
-// What is the same for a channel's pixels.
-struct Channel {
-    float mean, rstd, factor, shift;
-    __device__ __forceinline__ float passed(float centred, float gradient) const {
-#if RELU
-        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
-#else
-        return gradient;
-#endif
-    }
-};
+typedef ChannelGradient<RELU> Channel;
 
 // Both sums over a block, in thread 0.
 template <int WARPS>

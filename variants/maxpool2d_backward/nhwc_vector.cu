@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (Tiles::row_tiles * Tiles::column_tiles * PACKS)) return;
     const unsigned pack = i % PACKS;
-    const int tile_column = (int)(i / PACKS % Tiles::column_tiles),
-              tile_row = (int)(i / PACKS / Tiles::column_tiles % Tiles::row_tiles);
+    const int tile_column = (int)(i / PACKS % Tiles::column_tiles);
+    const int tile_row = (int)(i / PACKS / Tiles::column_tiles % Tiles::row_tiles);
     const unsigned number = i / PACKS / Tiles::column_tiles / Tiles::row_tiles;
     const int top = tile_row * Tiles::tile_rows, left = tile_column * Tiles::tile_columns;
     const Pack* image = x + (size_t)number * (H * W * PACKS) + pack;

@@ -1,0 +1,20 @@
+// The arithmetic of batch normalisation's gradient, whichever threads share a channel.
+#pragma once
+
+namespace opbench {
+
+// The values that all pixels of a channel share; factor = rstd * scale.
+template <bool relu>
+struct ChannelGradient {
+    float mean, rstd, factor, shift;
+
+    // The gradient that the ReLU passes on: zero where the ReLU was inactive. `centred` is the input minus the mean.
+    __device__ __forceinline__ float passed(float centred, float gradient) const {
+        if constexpr (relu)
+            return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
+        else
+            return gradient;
+    }
+};
+
+}  // namespace opbench
