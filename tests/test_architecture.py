@@ -151,6 +151,7 @@ ALLOWED = {
         "selftest",
         "doctor",
         "judging.code",
+        "kernels.torch_task",
         "running.worker",
         "running.revision",
         "networks.train.ranks",

@@ -106,11 +106,15 @@ def adopt(
     return memory
 
 
-def header_of(path: Path, catalog: Catalog) -> Proposal:
-    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
+def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
+    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits.
+
+    `operator` is the only one that comes into question; empty for all.
+    """
     require_no_header(path)
-    operators = {name: catalog.operator(name) for name in catalog.operator_names()}
-    proposal = propose(read_file(path, catalog.include), operators, roots=catalog.extra_roots)
+    names = [operator] if operator else catalog.operator_names()
+    operators = {name: catalog.operator(name) for name in names}
+    proposal = propose(read_file(path, catalog.include), operators, operator, roots=catalog.extra_roots)
     if proposal.contradictions:
         raise _contradicted(path, proposal)
     catalog.set_proposed_header(path, proposal.text)

@@ -31,6 +31,8 @@ from opbench.running.suite import Suite, suite_for_variants
 from opbench.running.targets import cases_to_check
 from opbench.timing.sampling import TimingOptions
 
+LARGEST_ON_CPU = 1 << 20
+"""Most bytes of a PyTorch task's own sizes that the CPU checks, too; problems that the user names are all checked."""
 SEED_BITS = 53
 """Every seed is a whole number that JSON readers of any language represent exactly."""
 
@@ -45,10 +47,11 @@ def judge(
     """
     options = options or JudgeOptions()
     task = read_task(options.task) if options.task else Task()
+    task_file = options.task if options.task and options.task.suffix == ".toml" else None
     if options.problems:
         task = replace(task, problems=options.problems)
     names = [str(target) for target in targets]
-    submitted = read_submission(names, task, options.task, options.variants, options.trust)
+    submitted = read_submission(names, task, task_file, options.variants, options.trust)
     if not options.trust:
         require_cage()
     seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
@@ -70,9 +73,8 @@ def judge_submission(
     from opbench.running.header import beginning
 
     at = beginning()["started"]
-    problems = {
-        v.id: judged_problems(v, submitted.operator, submitted.named, seed, settings.drawn) for v in submitted.variants
-    }
+    named = submitted.named or [p for p in submitted.operator.task_problems() if p.bytes() <= LARGEST_ON_CPU]
+    problems = {v.id: judged_problems(v, submitted.operator, named, seed, settings.drawn) for v in submitted.variants}
     cases = _cases(submitted, problems, seed)
     with reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
         ran = _cpu_run(submitted, settings, cases, seed, tell)
@@ -136,7 +138,7 @@ def _gpu_runs(
 
 def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
     """Return the submitted variants on the timed problems, with the libraries and the winners of committed runs."""
-    problems = [str(problem) for problem in submitted.named]
+    problems = [str(problem) for problem in submitted.named or submitted.operator.task_problems()]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
     own = {variant.id for variant in submitted.variants}
     libraries = {c.name: c for c in suite.cases if c.variant.is_library and c.variant.id not in own}

@@ -15,7 +15,7 @@ class JudgeOptions:
 
     task: Path | None = option(
         None,
-        "TOML file with operator, problems, precision, tolerance and limits.",
+        "TOML file with operator, problems, precision, tolerance and limits; or a PyTorch task, such as FILE.py:Model.",
         metavar="FILE",
         folder=False,
     )

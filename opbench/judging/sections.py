@@ -38,7 +38,8 @@ from opbench.judging.submission import Submitted, shown
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
-from opbench.paths import next_command, portable
+from opbench.kernels.task_file import PREFIX
+from opbench.paths import from_here, next_command, portable
 from opbench.results.book import BookTime
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -433,13 +434,23 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
     # What such a kernel does depends on the cases before.
     keeps_state = any(sign.rule == STATE for sign in facts.code.signs) or fault.code in ("keeps-state", "old-output")
     if case is None or keeps_state:
-        return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, seed=seed)
+        return _judge_again(facts, seed)
+    if facts.submitted.catalog.task(case.variant.operator):  # a confined check loads no Python of the user
+        return _judge_again(facts, seed, str(case.problem))
     target = next(
         (t for t in facts.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
     )
     problem = str(case.problem)
     options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": not facts.settings.trust}
     return next_command("check", target, variants=facts.settings.variants, **options)
+
+
+def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
+    """Return the command that judges the submission again, with its PyTorch task if it has one."""
+    named = facts.submitted.task.operator
+    task = from_here(named.removeprefix(PREFIX)) if named.startswith(PREFIX) else ""
+    options = {"task": task, "problem": problem, "seed": seed}
+    return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
 
 
 def _of_section(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:

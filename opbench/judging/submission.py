@@ -12,6 +12,7 @@ from opbench.judging.document import FileHash, JudgedVariant, Submission
 from opbench.judging.task import Task
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
+from opbench.kernels.task_file import PREFIX, read_reference
 from opbench.kernels.variant import Variant
 from opbench.paths import from_here, portable, shipped
 from opbench.running.targets import is_file, own_variants
@@ -39,13 +40,16 @@ def read_submission(
     Raises UsageError for kernels of several operators, for host code and for a foreign reference without `trust`.
     """
     catalog = Catalog(folders)
-    variants = [variant for target in targets for variant in _variants_of(target, catalog)]
+    wanted, given = task.operator, ""
+    if wanted.startswith(PREFIX):
+        wanted = given = catalog.add_task(read_reference(wanted, task_file.parent if task_file else Path()))
+    variants = [variant for target in targets for variant in _variants_of(target, catalog, given)]
     operators = list(dict.fromkeys(variant.operator for variant in variants))
-    wanted = task.operator or operators[0]
+    wanted = wanted or operators[0]
     if other := next((variant for variant in variants if variant.operator != wanted), None):
         raise UsageError(f"{other.path}: is a kernel for {other.operator}, but {wanted} is judged; judge it alone")
     if not trust:
-        _require_no_host_code(variants, catalog, wanted)
+        _require_no_host_code(variants, catalog, wanted, given)
     operator = catalog.operator(wanted)
     named = tuple(operator.parse(problem) for problem in task.problems)
     sources = {str(source.path): source for variant in variants for source in variant.sources}
@@ -61,20 +65,30 @@ def read_submission(
     return Submitted(catalog, tuple(targets), tuple(variants), operator, named, task, record)
 
 
-def _variants_of(target: str, catalog: Catalog) -> Sequence[Variant]:
+def _variants_of(target: str, catalog: Catalog, given: str) -> Sequence[Variant]:
+    """Return a target's variants; `given` is the operator of a PyTorch task, which the header need not name."""
     if is_file(target):
-        return own_variants(Path(target), catalog)
+        return own_variants(Path(target), catalog, given)
     operator, slash, name = target.partition("/")
     if not slash:
         raise UsageError(f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4")
     return [catalog.variant(operator, name)]
 
 
-def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operator: str) -> None:
-    """Raise UsageError for a variant in Python, and for another reference than the shipped one."""
+def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operator: str, given: str) -> None:
+    """Raise UsageError for a variant in Python, and for a reference that the kernel's author may have written.
+
+    `given` is the operator of the PyTorch task that the user names; a header alone may name none.
+    """
     for variant in variants:
         if variant.is_library:
             raise UsageError(f"{variant.path}: is Python, which runs with your rights; if you trust the file: --trust")
+        if variant.torch_task and variant.operator != given:
+            task = from_here(str(variant.torch_task.file))
+            raise UsageError(
+                f"{variant.path}: names the PyTorch task {task}, which is Python code; if it is the task that you set: "
+                f"--task {task}:{variant.torch_task.model}"
+            )
     root = shipped("variants")
     file = catalog.operator_file(operator)
     if (root / operator / "operator.py").exists() and not file.resolve().is_relative_to(root.resolve()):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench.errors import UsageError, unknown
+from opbench.kernels.task_file import read_reference
 from opbench.records import from_json, read_toml
 from opbench.source.precision import CLASSES
 
@@ -38,7 +39,7 @@ class Task:
     """The requirements on a submitted kernel."""
 
     operator: str = ""
-    """Empty for the operator that the kernel's header names."""
+    """Empty for the operator that the kernel's header names; "torch:FILE.py:Model" for a PyTorch task."""
     problems: tuple[str, ...] = ()
     """Such as "(rows=4096,cols=1024)"; they are timed, and other sizes are checked, too."""
     precision: str = ""
@@ -48,7 +49,12 @@ class Task:
 
 
 def read_task(path: Path) -> Task:
-    """Return the task of a TOML file; raise UsageError for an unknown key or a value that is not allowed."""
+    """Return the task of a TOML file, or of a PyTorch file such as softmax.py or softmax.py:Model.
+
+    Raises UsageError for an unknown key or a value that is not allowed.
+    """
+    if path.name.partition(":")[0].endswith(".py"):
+        return Task(operator=str(read_reference(str(path), Path())))
     table = read_toml(path)
     try:
         _require_keys(table, Task, "key")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from opbench.errors import Location, UsageError, unknown
 from opbench.kernels.header import read_variants
+from opbench.kernels.task_file import TorchTask, task_of_folder
 from opbench.kernels.variant import Variant, print_config, read_config
 from opbench.paths import next_command, shipped
 
@@ -41,12 +42,15 @@ class Catalog:
         self._read: dict[str, tuple[Variant, ...]] = {}
         self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
         self._headers: dict[Path, str] = {}
+        self._given: dict[Path, str] = {}
+        self._tasks: dict[str, TorchTask] = {}
+        self._unpacked: dict[str, type[Operator]] = {}
         for root, given in zip(self.extra_roots, extra_roots, strict=True):
             self._require_operators(root, given)
 
     def _require_operators(self, root: Path, given: str | Path) -> None:
         """Raise UsageError for a user's folder without variants, or with a folder that names no operator."""
-        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
+        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
         if not own:
             raise UsageError(f"--variants {given}: no folder in it has variants; it {LAYOUT}")
         known = self.operator_names()
@@ -70,7 +74,29 @@ class Catalog:
 
     def operator_names(self) -> list[str]:
         """Return every operator with an operator.py."""
-        return [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
+        own = [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
+        tasks = [name for name in self.folders if name not in own and self.task(name)]
+        return [*own, *tasks, *(name for name in self._tasks if name not in own)]
+
+    def add_task(self, task: TorchTask) -> str:
+        """Add the operator of a PyTorch task and return its name; raise UsageError if the name has another meaning."""
+        known = self._tasks.setdefault(task.name, task)
+        if (known.path, known.model) != (task.path, task.model):
+            raise UsageError(f"{known} and {task} are both called {task.name}; rename one of the files")
+        return task.name
+
+    def set_operator(self, path: Path, operator: str) -> None:
+        """Set the operator of a file whose header need not name one."""
+        self._given[path.resolve()] = operator
+
+    def add_operator(self, name: str, operator: type[Operator]) -> None:
+        """Add an operator that another process read."""
+        self._unpacked[name] = operator
+
+    def task(self, name: str) -> TorchTask | None:
+        """Return the PyTorch task that defines an operator; None for an operator.py."""
+        found = (task for folder in self.folders.get(name, []) if (task := task_of_folder(folder)))
+        return self._tasks.get(name) or next(found, None)
 
     def operator_title(self, name: str) -> str:
         """Return the first line of the operator's docstring, read without importing the file."""
@@ -85,11 +111,20 @@ class Catalog:
         for folder in self.folders.get(name, []):
             if (folder / "operator.py").exists():
                 return folder / "operator.py"
+        if task := self.task(name):
+            return task.file
         raise UsageError(unknown("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:
         """Return the operator's class."""
-        return load_operator(self.operator_file(name), name)
+        if name in self._unpacked:
+            return self._unpacked[name]
+        file = self.operator_file(name)
+        if (task := self.task(name)) and file == task.file:
+            from opbench.kernels.torch_task import torch_operator
+
+            return torch_operator(task)
+        return load_operator(file, name)
 
     def variants(self, operator: str) -> list[Variant]:
         """Return all variants of an operator, each after the one it builds on."""
@@ -100,7 +135,7 @@ class Catalog:
     def _variants(self, operator: str) -> list[Variant]:
         self.operator_file(operator)
         found: dict[str, Variant] = {}
-        for folder in reversed(self.folders[operator]):
+        for folder in reversed(self.folders.get(operator, [])):
             for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
                 if path.name == "operator.py" or path.name.startswith("_"):
                     continue
@@ -151,11 +186,14 @@ class Catalog:
 
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """Return the variants of one file, checked against its operator; cached until the file or a header changes."""
+        operator = operator or self._given.get(path.resolve(), "")
         known = self._files.get((path, operator), ())
         if not known or not all(source.unchanged for source in known[0].sources):
             known = self._files[path, operator] = read_variants(
                 path, operator, self.include, self._headers.get(path.resolve(), "")
             )
+            if known[0].torch_task:
+                self.add_task(known[0].torch_task)
             self.operator_file(known[0].operator)
         return known
 

@@ -25,6 +25,7 @@ from opbench.kernels.memory_header import (
     is_identifier,
 )
 from opbench.kernels.space import tunable_values
+from opbench.kernels.task_file import PREFIX, TorchTask, read_reference
 from opbench.kernels.tile import TILE_KEYS
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
@@ -93,6 +94,17 @@ def has_memory_header(path: Path) -> bool:
         return _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator") == NO_OPERATOR
     except (OSError, UsageError):  # reading the header reports the error
         return False
+
+
+def torch_task_of(path: Path) -> TorchTask | None:
+    """Return the PyTorch task that a kernel's header names; None for any other file."""
+    if path.suffix != ".cu" or not path.is_file() or not has_header(path):
+        return None
+    try:
+        named = _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator", "")
+        return read_reference(named, path.resolve().parent) if str(named).startswith(PREFIX) else None
+    except (OSError, UsageError):  # reading the header reports the error
+        return None
 
 
 def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "") -> MemoryHeader:
@@ -211,10 +223,12 @@ class _HeaderReader:
             raise self.refuse(
                 ("launch",), 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
             )
+        task = self._torch_task(named)
         product = self._product()
         variant = Variant(
             path=self.path,
-            operator=named,
+            operator=task.name if task else named,
+            torch_task=task,
             name=name,
             title=table.get("title", name),
             why=why,
@@ -255,6 +269,15 @@ class _HeaderReader:
         if not configs:
             raise self.refuse(("where",), f"no combination of tune passes where = {list(variant.where)}")
         return variant
+
+    def _torch_task(self, named: str) -> TorchTask | None:
+        """Return the PyTorch task that the operator names, relative to the kernel's folder."""
+        if not named.startswith(PREFIX):
+            return None
+        try:
+            return read_reference(named, self.path.resolve().parent)
+        except UsageError as error:
+            raise self.refuse(("operator",), error.message) from None
 
     def _implied_capability(self) -> str:
         """Return the compute capability that clusters or tensor maps require; "" for a header with neither."""

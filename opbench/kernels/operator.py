@@ -159,6 +159,11 @@ class Operator:
         return type(self).from_axes({**self.axes, "dtype": dtype})
 
     @classmethod
+    def task_problems(cls) -> tuple[Operator, ...]:
+        """Return the problems with the sizes that a PyTorch task names; none for another operator."""
+        return ()
+
+    @classmethod
     def all_examples(cls, dtypes: Iterable[str]) -> list[Operator]:
         """Return the examples; for each of `dtypes` without an example, also the default's examples in that dtype."""
         own = list(cls.examples())

@@ -13,6 +13,7 @@ from opbench.kernels import expression
 from opbench.kernels.header_text import header_location
 from opbench.kernels.scalar import Scalar, Struct
 from opbench.kernels.space import Config, Space
+from opbench.kernels.task_file import TorchTask
 from opbench.kernels.tensor_map import TensorMapTemplate
 from opbench.kernels.texture import TextureTemplate
 from opbench.paths import from_here
@@ -109,6 +110,8 @@ class Variant:
     """The header proposed for a file without one; empty if the file has a header."""
     source_sha256: str = ""
     """The checksum of `sources` without `mechanism` and `tile` keys; results are valid for this text."""
+    torch_task: TorchTask | None = None
+    """The PyTorch task that the header names as its operator."""
     text_sha256: str = ""
     """The checksum of `sources` as they are; line numbers are valid for this text."""
 

@@ -20,6 +20,7 @@ from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
+from opbench.kernels.torch_task import PackedTask, pack_task, unpack_task
 from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
 
@@ -43,6 +44,8 @@ class PackedCase:
     axes: dict[str, int | str]
     header: str = ""
     """The proposed header of a file that has none."""
+    task: PackedTask | None = None
+    """The PyTorch task that defines the operator."""
 
 
 def pack(case: Case) -> PackedCase:
@@ -56,11 +59,15 @@ def pack(case: Case) -> PackedCase:
         case.config,
         case.problem.axes,
         variant.header,
+        pack_task(case.problem),
     )
 
 
 def unpack(catalog: Catalog, packed: PackedCase) -> Case:
     """Rebuild a case from plain data; raises UsageError if its file was edited in between."""
+    if packed.task:
+        catalog.add_task(packed.task.task)
+        catalog.add_operator(packed.operator, unpack_task(packed.task, packed.axes))
     problem = catalog.operator(packed.operator).from_axes(packed.axes)
     if packed.header:
         catalog.set_proposed_header(Path(packed.path), packed.header)

@@ -31,8 +31,8 @@ LONG_THREADS = 1 << 21
 MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
 
 
-def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
-    """Return the variants of a user's own file; its header names the operator unless its folder does.
+def own_variants(path: Path, catalog: Catalog, given: str = "") -> tuple[Variant, ...]:
+    """Return the variants of a user's own file; its header names the operator unless its folder or `given` does.
 
     A file without a header gets a proposed one. Raises NoOperator if no operator fits.
     """
@@ -44,8 +44,10 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
     if is_bare(path) and not operator and not catalog.has_proposed_header(path):
-        header_of(path, catalog)
-    return catalog.own_variants(path.resolve(), operator)
+        header_of(path, catalog, given)
+    if given:
+        catalog.set_operator(path, given)
+    return catalog.own_variants(path.resolve(), given or operator)
 
 
 def is_bare(target: str | Path) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 from opbench.cage.facts import require
 from opbench.errors import UsageError
 from opbench.kernels.folders import variant_folders
+from opbench.kernels.header import torch_task_of
+from opbench.kernels.task_file import TASK_FILE
 from opbench.paths import from_here, next_command
 from opbench.running.options import CaseOptions
 
@@ -39,7 +41,7 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
 
 def _python_files(targets: Sequence[str | Path], folders: Sequence[Path]) -> list[Path]:
     own = [Path(target) for target in targets if Path(target).suffix == ".py"]
-    return [
-        *own,
-        *(path for root in folders for folder in variant_folders(root) for path in sorted(folder.glob("*.py"))),
-    ]
+    tasks = [task.file for target in targets if (task := torch_task_of(Path(target)))]
+    kinds = ("*.py", TASK_FILE)
+    inside = [p for root in folders for f in variant_folders(root) for kind in kinds for p in sorted(f.glob(kind))]
+    return [*own, *tasks, *inside]

@@ -1,0 +1,76 @@
+"""`opbench import`: makes operators of the task files of other benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opbench.cli.run import leave
+from opbench.errors import EXIT_OK, EXIT_WRONG
+from opbench.paths import next_command
+
+if TYPE_CHECKING:
+    from opbench.kernels.task_import import Done, ImportedTask
+
+source_argument = click.argument("source", metavar="DIR", type=click.Path(path_type=Path))
+out_option = click.option(
+    "--out",
+    default="tasks",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The folder for the operators, which is laid out as variants/.",
+)
+
+
+@click.group("import")
+def import_command() -> None:
+    """Make operators of the task files of other benchmarks; needs PyTorch.
+
+    The task files are Python code, which opbench runs: import only files that you trust.
+    """
+
+
+@import_command.command("kernelbench")
+@source_argument
+@out_option
+def kernelbench_command(source: Path, out: Path) -> None:
+    """Make an operator of each KernelBench task in DIR.
+
+    Exit codes: 0 all tasks were imported, 1 some were not.
+    """
+    from opbench.kernels.task_import import import_kernelbench
+
+    _import(import_kernelbench, source, out)
+
+
+@import_command.command("flashinfer")
+@source_argument
+@out_option
+def flashinfer_command(source: Path, out: Path) -> None:
+    """Make an operator of each FlashInfer-Bench definition in DIR.
+
+    Exit codes: 0 all definitions were imported, 1 some were not.
+    """
+    from opbench.kernels.task_import import import_flashinfer
+
+    _import(import_flashinfer, source, out)
+
+
+def _import(run: Callable[[Path, Path, Done], list[ImportedTask]], source: Path, out: Path) -> None:
+    tasks = run(source, out, _print)
+    imported = [task for task in tasks if not task.reason]
+    click.echo(f"{len(imported)} of {len(tasks)} imported into {out}")
+    if imported:
+        click.echo(
+            f"next: write {out / imported[0].operator}/NAME.cu, then: "
+            + next_command("check", imported[0].operator, variants=[out])
+        )
+    leave(EXIT_OK if len(imported) == len(tasks) else EXIT_WRONG, lambda: None)
+
+
+def _print(task: ImportedTask) -> None:
+    click.echo(f"{task.operator}{task.example}" if not task.reason else f"not imported: {task.file}: {task.reason}")

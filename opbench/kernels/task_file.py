@@ -1,0 +1,65 @@
+"""Names of PyTorch tasks: a class or function of a Python file that defines an operator."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import UsageError
+from opbench.paths import from_here
+from opbench.records import read_toml
+
+PREFIX = "torch:"
+"""How a header's `operator` begins that names a PyTorch task."""
+TASK_FILE = "operator.toml"
+"""The file of an operator's folder that names a PyTorch task, instead of operator.py."""
+
+
+@dataclass(frozen=True)
+class TorchTask:
+    """A class or function of a Python file."""
+
+    path: str
+    """The absolute path of the Python file."""
+    model: str = "Model"
+    operator: str = ""
+    """The name of the operator; empty if the file's name decides."""
+
+    @property
+    def file(self) -> Path:
+        """Return the Python file."""
+        return Path(self.path)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the operator, such as "torch_softmax" for softmax.py."""
+        stem = re.sub(r"\W+", "_", self.file.stem).strip("_").lower()
+        return self.operator or f"torch_{stem}" + ("" if self.model == "Model" else f"_{self.model}")
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.path}:{self.model}"
+
+
+def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
+    """Return the task of a text such as "torch:softmax.py:Model"; the file is relative to a folder."""
+    file, _, model = text.removeprefix(PREFIX).partition(":")
+    path = (folder / file).resolve()
+    if path.suffix != ".py" or (model and not model.isidentifier()):
+        raise UsageError(f"'{text}' names no PyTorch task; write {PREFIX}FILE.py:Model or {PREFIX}FILE.py:function")
+    if not path.is_file():
+        raise UsageError(
+            f"'{text}': no such file {from_here(str(path))}; name a Python file that defines a class Model"
+        )
+    return TorchTask(str(path), model or "Model", operator)
+
+
+def task_of_folder(folder: Path) -> TorchTask | None:
+    """Return the PyTorch task that an operator's folder names in operator.toml; None for any other folder."""
+    path = folder / TASK_FILE
+    if not path.is_file():
+        return None
+    named = read_toml(path).get("torch")
+    if not isinstance(named, str):
+        raise UsageError(f"{from_here(str(path))}: has no key 'torch'; write torch = \"_task.py:Model\"")
+    return read_reference(named, folder, folder.name)

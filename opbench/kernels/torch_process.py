@@ -1,0 +1,494 @@
+"""The process that runs a PyTorch task: it reads the task's file, varies its sizes and computes references.
+
+The task's code never runs in the process that compares results. Messages are JSON and raw arrays, never pickled
+objects.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import random
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.kernels.special_inputs import SPECIAL_INPUTS
+from opbench.kernels.torch_task import TorchOperator
+from opbench.source.precision import UNIT_ROUNDOFF
+
+Sizes = dict[str, int]
+
+LEAST_LITERAL = 4
+"""The least number within get_inputs() that counts as a size; smaller ones are dimensions, strides and bounds."""
+FIRST_SIZES = (17, 16, 13, 12, 24, 8, 32, 33, 64)
+SMALLER_SIZES = (7, 8, 6, 5, 4, 3, 2, 1)
+OTHER_SIZES = (1, 2, 3, 5, 7, 8, 16, 19, 33, 40, 65)
+EXAMPLES, TRIES = 5, 60
+BASE_COST, MOST_COST = 1.5e5, 6e5
+"""Elements plus FLOPs of the first example and of any."""
+LARGEST_COST = 2e7
+"""Elements plus FLOPs above which a task is refused, because no small problem was found."""
+CACHED_MODELS = 32
+KINDS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+WHOLE_KINDS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+SPECIAL_ERROR = 8 * UNIT_ROUNDOFF["f32"]
+"""Relative error of a float32 run up to which a kind of special inputs has a defined result."""
+
+
+class BadTask(Exception):
+    """The task cannot be used; the message says why."""
+
+
+def main() -> None:
+    """Serve requests until the pipe closes."""
+    pipe, path, model = Connection(int(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
+    try:
+        import torch
+    except Exception as error:
+        _answer(pipe, {"error": str(error), "kind": "no-torch"}, [])
+        return
+    torch.set_num_threads(1)
+    server: Server | None = None
+    while True:
+        try:
+            request = json.loads(pipe.recv_bytes())
+            arrays = _receive(pipe, request.get("arrays", []))
+        except EOFError:
+            return
+        try:
+            server = server or Server(path, model)
+            header, outputs = server.serve(request, arrays)
+            _answer(pipe, header, outputs)
+        except Exception as error:
+            line = _line(error, path)
+            _answer(pipe, {"error": _message(error), "kind": "task", "line": line}, [])
+
+
+def _message(error: BaseException) -> str:
+    first = str(error).strip().split("\n")[0]
+    return first if isinstance(error, BadTask) else f"{type(error).__name__}: {first}"
+
+
+def _line(error: BaseException, path: Path) -> int:
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return frames[-1] or 1 if frames else getattr(error, "lineno", None) or 1
+
+
+def _receive(pipe: Connection, described: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    return {
+        one["name"]: np.frombuffer(pipe.recv_bytes(), one["dtype"]).reshape(one["shape"]).copy() for one in described
+    }
+
+
+def _answer(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[str, np.ndarray]]) -> None:
+    described = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays]
+    pipe.send_bytes(json.dumps({**header, "arrays": described}).encode())
+    for _, array in arrays:
+        pipe.send_bytes(np.ascontiguousarray(array).tobytes())
+
+
+def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """Return the numbers of a task that may be sizes: module variables, and numbers within get_inputs()."""
+    found: dict[str, list[ast.expr]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+            if isinstance(target, ast.Name):
+                many = isinstance(value, (ast.Tuple, ast.List))
+                for index, part in enumerate(value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]):
+                    if _whole_number(part) is not None:
+                        found[f"{target.id}_{index}" if many else _axis_name(target.id)] = [part]
+        if isinstance(statement, ast.FunctionDef) and statement.name in ("get_inputs", "get_init_inputs"):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LEAST_LITERAL:
+                    found.setdefault(f"size_{node.value}", []).append(node)
+    return found
+
+
+def _axis_name(name: str) -> str:
+    """Return the name of an axis: that of the variable, unless operators have an attribute of that name."""
+    return f"{name}_count" if hasattr(TorchOperator, name) else name
+
+
+def _whole_number(node: ast.expr) -> int | None:
+    """Return the value of a positive whole number, such as `2048 * 2`; None for any other expression."""
+    allowed = (ast.Constant, ast.BinOp, ast.Mult, ast.Add, ast.Sub, ast.FloorDiv, ast.Pow)
+    if not all(isinstance(part, allowed) for part in ast.walk(node)):
+        return None
+    try:
+        value = eval(compile(ast.Expression(node), "<size>", "eval"), {"__builtins__": {}})
+    except Exception:
+        return None
+    return value if type(value) is int and value > 0 else None
+
+
+class Built:
+    """A task at some sizes: the example inputs, and the model with its parameters as further inputs."""
+
+    def __init__(self, server: Server, sizes: Mapping[str, int], device: str, seed: int | None) -> None:
+        import torch
+
+        context: AbstractContextManager[Any] = torch.device("meta") if device == "meta" else nullcontext()
+        with context:
+            if seed is not None:
+                torch.manual_seed(seed)
+            module = server.module(sizes)
+            given = module["get_inputs"]()
+            self.arguments: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+            self.model, self.state = self._model(module[server.model], module, torch)
+        names = _argument_names(self.model, len(self.arguments))
+        self.positions = {name: i for i, name in enumerate(names) if isinstance(self.arguments[i], torch.Tensor)}
+        self.scalars = {name: a for name, a in zip(names, self.arguments, strict=True) if type(a) in (int, bool)}
+        self.inputs: dict[str, Any] = {name: self.arguments[i] for name, i in self.positions.items()}
+        self.parameters = {_plain(name): name for name in self.state}
+        for plain, name in self.parameters.items():
+            if plain in self.inputs:
+                raise BadTask(f"parameter '{name}' and an input of forward() have one name; rename the input")
+            self.inputs[plain] = self.state[name]
+
+    @staticmethod
+    def _model(wanted: Any, module: Mapping[str, Any], torch: Any) -> tuple[Any, dict[str, Any]]:
+        if not (isinstance(wanted, type) and issubclass(wanted, torch.nn.Module)):
+            return wanted, {}
+        given = module["get_init_inputs"]() if "get_init_inputs" in module else []
+        model = wanted(*given)
+        return model, {name: value.detach() for name, value in model.named_parameters()}
+
+    def run(self, kind: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
+        """Return the outputs, computed in "f64", in "f32", or as shapes only ("meta")."""
+        import torch
+
+        real = {"f64": torch.float64, "f32": torch.float32}.get(kind)
+        arguments, state = list(self.arguments), {}
+        for name, tensor in self.inputs.items():
+            value = tensor if values is None else torch.from_numpy(values[name])
+            whole = not tensor.dtype.is_floating_point
+            value = value.to(tensor.dtype if whole or real is None else real).reshape(tensor.shape)
+            if name in self.positions:
+                arguments[self.positions[name]] = value
+            else:
+                state[self.parameters[name]] = value
+        before = torch.get_default_dtype()
+        try:
+            torch.set_default_dtype(real or before)
+            with torch.no_grad(), torch.device("meta") if kind == "meta" else nullcontext():
+                out = self._call(arguments, state, real)
+        finally:
+            torch.set_default_dtype(before)
+        outputs = list(out) if isinstance(out, (list, tuple)) else [out]
+        if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
+            raise BadTask("returns something other than tensors; return a tensor or a tuple of tensors")
+        return outputs
+
+    def _call(self, arguments: list[Any], state: dict[str, Any], real: Any) -> Any:
+        import copy
+
+        import torch
+
+        if not isinstance(self.model, torch.nn.Module):
+            return self.model(*arguments)
+        # Layers such as batch norm change their buffers, so each call gets its own copy.
+        buffers = {n: b.to(real) if real and b.dtype.is_floating_point else b for n, b in self.model.named_buffers()}
+        return torch.func.functional_call(self.model, {**copy.deepcopy(buffers), **state}, tuple(arguments))
+
+
+def _argument_names(function: Any, count: int) -> list[str]:
+    import inspect
+
+    import torch
+
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    names = [p.name for p in inspect.signature(called).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return [*names, *(f"input_{i}" for i in range(len(names), count))][:count]
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _kind(tensor: Any) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in WHOLE_KINDS:
+        return "u8" if name in ("bool", "uint8") else "i32"
+    if name not in KINDS:
+        raise BadTask(f"has a tensor of {name}; opbench has {', '.join(KINDS)} and whole numbers")
+    return KINDS[name]
+
+
+class Server:
+    """Answers requests about one task."""
+
+    def __init__(self, path: Path, model: str) -> None:
+        self.path, self.model = path, model
+        self.follow: dict[str, str] = {}
+        self.source = path.read_text(encoding="utf-8")
+        self.original = {
+            name: value
+            for name, nodes in constants_of(ast.parse(self.source)).items()
+            if (value := _whole_number(nodes[0])) is not None
+        }
+        names = self.module({})
+        for needed, what in ((model, "class or function"), ("get_inputs", "function")):
+            if needed not in names:
+                known = ", ".join(n for n, v in names.items() if callable(v) and getattr(v, "__module__", "") == "task")
+                raise BadTask(f"defines no {what} '{needed}'; it defines {known}")
+        self.meta = functools.lru_cache(256)(self._meta)
+        self.built = functools.lru_cache(CACHED_MODELS)(self._built)
+
+    def module(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Return the names of the task's file, executed with other sizes."""
+        tree = ast.parse(self.source, str(self.path))
+        for name, nodes in constants_of(tree).items():
+            for node in nodes if name in sizes else []:
+                for parent in ast.walk(tree):
+                    for member, value in ast.iter_fields(parent):
+                        fresh = ast.copy_location(ast.Constant(sizes[name]), node)
+                        if value is node:
+                            setattr(parent, member, fresh)
+                        elif isinstance(value, list) and node in value:
+                            value[value.index(node)] = fresh
+        names: dict[str, Any] = {"__name__": "task", "__file__": str(self.path)}
+        exec(compile(tree, str(self.path), "exec"), names)
+        return names
+
+    def serve(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], Any]:
+        """Return the header and the arrays of an answer."""
+        sizes = tuple(sorted(request.get("sizes", {}).items()))
+        if request["do"] == "describe":
+            return self.describe(), []
+        if request["do"] == "shapes":
+            return self.meta(sizes), []
+        if request["do"] == "draw":
+            return {}, _drawn(Built(self, dict(sizes), "cpu", request["seed"]))
+        return {}, self.outputs(sizes, request["do"], arrays)
+
+    def outputs(self, sizes: tuple[Any, ...], kind: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
+        """Return the outputs by name in float64, computed in "f64" or "f32"."""
+        outputs = self.built(sizes).run(kind, arrays)
+        names = _output_names(len(outputs))
+        return [(n, _least_one(o).double().numpy()) for n, o in zip(names, outputs, strict=True)]
+
+    def _built(self, sizes: tuple[Any, ...]) -> Built:
+        return Built(self, dict(sizes), "cpu", 0)
+
+    def _meta(self, sizes: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the shapes of inputs and outputs and the FLOPs at some sizes, without computing."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        built = Built(self, dict(sizes), "meta", None)
+        with FlopCounterMode(display=False) as counter:
+            outputs = built.run("meta")
+        inputs = [_tensor(name, tensor, name in built.parameters) for name, tensor in built.inputs.items()]
+        results = [_tensor(n, o, False) for n, o in zip(_output_names(len(outputs)), outputs, strict=True)]
+        return {
+            "inputs": inputs,
+            "outputs": results,
+            "flops": int(counter.get_total_flops()),
+            "scalars": {name: int(value) for name, value in built.scalars.items()},
+        }
+
+    def try_meta(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+        """Return the shapes at some sizes, None where the task fails."""
+        try:
+            found = self.meta(self.sizes(sizes))
+        except Exception:
+            return None
+        tensors = [*found["inputs"], *found["outputs"]]
+        return found if all(min(t["shape"], default=1) > 0 for t in tensors) else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that an operator needs to know of the task."""
+        first = self.meta(tuple(sorted(self.original.items())))
+        shapes = [t["shape"] for t in first["inputs"]]
+        axes, stuck = Sizes(), list[str]()
+        for name, value in self.original.items():
+            changed = self._other_shapes([name])
+            if changed is None:
+                stuck.append(name)
+            elif changed != shapes:
+                axes[name] = value
+        for name in stuck:  # sizes that must be equal have one axis
+            alike = [other for other in stuck if self.original[other] == self.original[name]]
+            if len(alike) > 1 and alike[0] == name and self._other_shapes(alike) not in (None, shapes):
+                axes[name] = self.original[name]
+                self.follow |= dict.fromkeys(alike[1:], name)
+        examples = self._examples(axes)
+        if (cost := _cost(self.try_meta(examples[0]))) > LARGEST_COST:
+            raise BadTask(
+                f"accepts no small sizes: the smallest found is {cost:.0f} elements and FLOPs, {LARGEST_COST:.0f} are "
+                "allowed; give its sizes names at the top of the file, such as rows = 64"
+            )
+        base = self.sizes(examples[0])
+        built = self.built(base)
+        arrays = dict(_drawn(built))
+        self._require_repeatable(base, arrays)
+        own = self._own_inputs(base, built, arrays)
+        normal = self._normals(built, own, arrays)
+        return {
+            "axes": axes,
+            "constants": {n: v for n, v in self.original.items() if n not in axes and n not in self.follow},
+            "follow": self.follow,
+            "examples": examples,
+            "own": own,
+            "special": self._special(base, built, normal, own),
+            "whole": not own and all(self._is_whole(self.sizes(example)) for example in examples),
+            "float32_error": max(self._float32_error(self.sizes(example), own) for example in examples),
+        }
+
+    def sizes(self, axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        """Return all sizes of a problem: its axes, and the constants."""
+        followers = {name: axes[axis] for name, axis in self.follow.items() if axis in axes}
+        return tuple(sorted({**self.original, **axes, **followers}.items()))
+
+    def _other_shapes(self, names: Sequence[str]) -> list[Any] | None:
+        """Return the shapes of inputs with another value of equal numbers; None if the task accepts no other."""
+        value = self.original[names[0]]
+        for other in (value + 1, 2 * value, 3 * value, value // 2 or 1):
+            if found := self.try_meta(dict.fromkeys(names, other)):
+                return [t["shape"] for t in found["inputs"]]
+        return None
+
+    def _examples(self, axes: Sizes) -> list[Sizes]:
+        chance = random.Random(len(self.source))
+        base = dict(axes)
+        for goals in (FIRST_SIZES, SMALLER_SIZES):
+            for name in sorted(axes, key=lambda axis: -axes[axis]):
+                if _cost(self.try_meta(base)) <= BASE_COST and goals is SMALLER_SIZES:
+                    break
+                for size in goals:
+                    if size < base[name] and self.try_meta({**base, name: size}):
+                        base[name] = size
+                        break
+        found = [base]
+        for _ in range(TRIES if axes else 0):
+            other = dict(base)
+            for name in axes:
+                if chance.random() < 0.6:
+                    changed = {**other, name: chance.choice(OTHER_SIZES)}
+                    if _cost(self.try_meta(changed)) <= MOST_COST:
+                        other = changed
+            if other not in found:
+                found.append(other)
+            if len(found) == EXAMPLES:
+                break
+        return found
+
+    def _require_repeatable(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> None:
+        first, second = (self.outputs(sizes, "f64", arrays) for _ in range(2))
+        if any(not np.array_equal(a, b, equal_nan=True) for (_, a), (_, b) in zip(first, second, strict=True)):
+            raise BadTask("gives other results each time, as dropout does; a reference must not be random")
+
+    def _own_inputs(self, sizes: tuple[Any, ...], built: Built, arrays: Mapping[str, np.ndarray]) -> list[str]:
+        """Return the inputs that only get_inputs() can draw: whole numbers, and those that normals make undefined."""
+        own = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
+        if not _finite(self.outputs(sizes, "f64", arrays)):
+            return list(built.inputs)
+        for name in built.inputs:
+            if name not in own and not _finite(self.outputs(sizes, "f64", {**arrays, name: _normal(arrays[name], 1)})):
+                own.append(name)
+        if not _finite(self.outputs(sizes, "f64", self._normals(built, own, arrays))):
+            return list(built.inputs)
+        return own
+
+    @staticmethod
+    def _normals(built: Built, own: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {n: arrays[n] if n in own else _normal(arrays[n], place) for place, n in enumerate(built.inputs)}
+
+    def _special(
+        self, sizes: tuple[Any, ...], built: Built, normal: Mapping[str, np.ndarray], own: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Return the kinds of special inputs for which PyTorch's float32 result is near that of float64, and no NaN."""
+        found: dict[str, list[str]] = {}
+        whole = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
+        for kind, (_, make) in SPECIAL_INPUTS.items():
+            if kind == "level" or (whole and kind in ("ties", "zeros")):
+                continue
+            changed: dict[str, np.ndarray] = {}
+            for name in built.positions:
+                if name in own or normal[name].ndim == 0:
+                    continue
+                made = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
+                together = {**changed, name: made.astype(np.float64)}
+                # A check changes all inputs of a kind at once.
+                if self._is_defined(sizes, {**normal, name: together[name]}) and self._is_defined(
+                    sizes, {**normal, **together}
+                ):
+                    changed = together
+            for name in changed:
+                found.setdefault(name, []).append(kind)
+        return found
+
+    def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
+        with np.errstate(all="ignore"):
+            for (_, exact), (_, single) in zip(*self._both(sizes, arrays), strict=True):
+                near = np.abs(single - exact) <= SPECIAL_ERROR * np.abs(exact)
+                if not np.all(near | (single == exact)):
+                    return False
+        return True
+
+    def _both(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
+        return [self.outputs(sizes, kind, arrays) for kind in ("f64", "f32")]
+
+    def _is_whole(self, sizes: tuple[Any, ...]) -> bool:
+        """Return whether whole numbers give whole numbers, the same in float32 and in float64."""
+        rng = np.random.default_rng(3)
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.built(sizes).inputs.items()}
+        arrays = {name: rng.integers(-8, 9, shape).astype(np.float64) for name, shape in shapes.items()}
+        exact, single = self._both(sizes, arrays)
+        return all(
+            np.array_equal(a, b) and np.array_equal(a, np.rint(a)) for (_, a), (_, b) in zip(exact, single, strict=True)
+        )
+
+    def _float32_error(self, sizes: tuple[Any, ...], own: Sequence[str]) -> float:
+        """Return the largest error of PyTorch's float32 result, relative to the result and to its root mean square."""
+        built = self.built(sizes)
+        normal = self._normals(built, own, dict(_drawn(built)))
+        worst = 0.0
+        for (_, exact), (_, single) in zip(*self._both(sizes, normal), strict=True):
+            scale = np.maximum(np.abs(exact), np.sqrt(np.mean(exact**2))) + np.finfo(np.float32).tiny
+            worst = max(worst, float(np.max(np.abs(single - exact) / scale)))
+        return worst
+
+
+def _cost(found: Mapping[str, Any] | None) -> float:
+    if found is None:
+        return float("inf")
+    tensors = [*found["inputs"], *found["outputs"]]
+    return float(sum(np.prod(t["shape"]) for t in tensors)) + float(found["flops"]) / 4
+
+
+def _tensor(name: str, tensor: Any, parameter: bool) -> dict[str, Any]:
+    return {"name": name, "shape": list(tensor.shape) or [1], "dtype": _kind(tensor), "parameter": parameter}
+
+
+def _output_names(count: int) -> list[str]:
+    return ["out"] if count == 1 else [f"out_{index}" for index in range(count)]
+
+
+def _least_one(tensor: Any) -> Any:
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor
+
+
+def _drawn(built: Built) -> list[tuple[str, np.ndarray]]:
+    """Return a task's own inputs as float64, rounded as they are stored."""
+    return [(name, _least_one(tensor).detach().double().contiguous().numpy()) for name, tensor in built.inputs.items()]
+
+
+def _normal(array: np.ndarray, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(array.shape, np.float32).astype(np.float64)
+
+
+def _finite(outputs: Sequence[tuple[str, np.ndarray]]) -> bool:
+    return all(bool(np.all(np.isfinite(array))) for _, array in outputs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""An operator whose reference is a PyTorch module or function, computed by a process of its own."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import hashlib
+import json
+import subprocess
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from opbench import paths
+from opbench._version import __version__
+from opbench.errors import EnvironmentFault, Location, UsageError
+from opbench.kernels.magnitude import terms
+from opbench.kernels.operator import Operator
+from opbench.kernels.task_file import TorchTask
+from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage, to_storage
+from opbench.records import from_json
+
+FLOAT32_MARGIN = 4
+"""The tolerance is at least this multiple of the error of PyTorch's own float32 result."""
+LIMIT_S = 300.0
+LARGEST_WHOLE = 8
+LARGEST_BYTES = 2 << 30
+"""Most bytes of a problem that is timed without being asked for; the reference needs several times as many."""
+
+
+@dataclass(frozen=True)
+class TaskTensor:
+    """A tensor of a task at some sizes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    parameter: bool = False
+    """Whether it is a parameter of the module, such as a weight, not an argument of forward()."""
+
+
+@dataclass(frozen=True)
+class TaskShapes:
+    """The tensors of a task at some sizes."""
+
+    inputs: tuple[TaskTensor, ...]
+    outputs: tuple[TaskTensor, ...]
+    flops: int
+    scalars: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """The facts that opbench derives from a task's file by running it."""
+
+    axes: Mapping[str, int]
+    """The numbers that decide the shapes of inputs, with the values of the file."""
+    constants: Mapping[str, int]
+    """The other numbers, such as a stride."""
+    follow: Mapping[str, str]
+    """Numbers that must equal an axis, with the axis."""
+    examples: tuple[Mapping[str, int], ...]
+    own: tuple[str, ...]
+    """Inputs that only get_inputs() can draw, such as labels and probabilities; the others are normals."""
+    special: Mapping[str, tuple[str, ...]]
+    whole: bool
+    """Whether results of small whole numbers are exact whole numbers."""
+    float32_error: float
+    """The relative error of PyTorch's own float32 result, the largest of all examples."""
+
+
+class TaskProcess:
+    """The process of one task; it is started when needed."""
+
+    def __init__(self, task: TorchTask) -> None:
+        self.task = task
+        self.known: dict[str, TaskShapes] = {}
+        """Shapes by printed problem, which another process found."""
+        self._lock = threading.Lock()
+        self._pipe: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(
+        self, what: str, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray] | None = None, seed: int = 0
+    ) -> tuple[dict[str, Any], Arrays]:
+        """Return the answer to a request; raise UsageError where the task fails, EnvironmentFault without PyTorch."""
+        given = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+        described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in given.items()]
+        request = {"do": what, "sizes": dict(sizes), "seed": seed, "arrays": described}
+        with self._lock:
+            try:
+                pipe = self._started()
+                pipe.send_bytes(json.dumps(request).encode())
+                for array in given.values():
+                    pipe.send_bytes(array.tobytes())
+                if not pipe.poll(LIMIT_S):
+                    raise UsageError(f"takes longer than {LIMIT_S:g} s; use smaller sizes", self._location(1))
+                header = json.loads(pipe.recv_bytes())
+                found = {
+                    one["name"]: np.frombuffer(pipe.recv_bytes(), one["dtype"]).reshape(one["shape"])
+                    for one in header.pop("arrays", [])
+                }
+            except (EOFError, OSError):
+                self.stop()
+                raise UsageError("the process that runs the task died", self._location(1)) from None
+            except UsageError:
+                self.stop()
+                raise
+        if "error" in header:
+            if header["kind"] == "no-torch":
+                raise EnvironmentFault(
+                    f"{self.task.file.name} is a PyTorch task, and PyTorch cannot be imported ({header['error']}): "
+                    "python3 -m pip install 'torch>=2.5' --index-url https://download.pytorch.org/whl/cpu"
+                )
+            raise UsageError(f"the PyTorch task {header['error']}", self._location(header["line"]))
+        return header, found
+
+    def _location(self, line: int) -> Location:
+        return Location(Path(paths.from_here(str(self.task.file))), line)
+
+    def _started(self) -> Connection:
+        if self._pipe is None:
+            ours, theirs = Pipe()
+            command = paths.python("-m", "opbench.kernels.torch_process", str(theirs.fileno()))
+            self._process = subprocess.Popen(
+                [*command, str(self.task.file), self.task.model],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=paths.child_environment(),
+            )
+            theirs.close()
+            self._pipe = ours
+            atexit.register(self.stop)
+        return self._pipe
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process, self._pipe = None, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchOperator(Operator):
+    """The base of operators that PyTorch tasks define; its fields are the task's axes."""
+
+    torch_task: ClassVar[TorchTask]
+    process: ClassVar[TaskProcess]
+    facts: ClassVar[TaskFacts]
+    flops_are_a_floor = False
+
+    @functools.cached_property
+    def shapes(self) -> TaskShapes:
+        """Return the tensors of this problem."""
+        if (known := self.process.known.get(str(self))) is not None:
+            return known
+        header, _ = self.process.ask("shapes", self.sizes)
+        return self.process.known.setdefault(str(self), from_json(TaskShapes, header))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return all numbers of the task's file: axes, numbers that follow them, and constants."""
+        axes = {name: int(value) for name, value in self.axes.items()}
+        return {**self.facts.constants, **axes, **{name: axes[axis] for name, axis in self.facts.follow.items()}}
+
+    @functools.cached_property
+    def scope(self) -> dict[str, int | str]:
+        """Return axes, constants, and of each tensor its number of elements and its dimensions."""
+        derived: dict[str, int | str] = {**self.shapes.scalars, **self.facts.constants}
+        for tensor in (*self.shapes.inputs, *self.shapes.outputs):
+            derived[f"{tensor.name}_size"] = int(np.prod(tensor.shape))
+            derived |= {f"{tensor.name}_dim{place}": size for place, size in enumerate(tensor.shape)}
+        return {**derived, **self.axes, "dtype": self.storage}
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Return each input with the names of its dimensions."""
+        return {t.name: _dimensions(t) for t in self.shapes.inputs}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Return each output with the names of its dimensions."""
+        return {t.name: _dimensions(t) for t in self.shapes.outputs}
+
+    @functools.cached_property
+    def _tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        inputs, outputs = (
+            tuple(Tensor(t.name, t.shape, t.dtype) for t in tensors)
+            for tensors in (self.shapes.inputs, self.shapes.outputs)
+        )
+        return inputs, outputs
+
+    def tensor_dtype(self, name: str) -> str:
+        """Return the dtype of one tensor."""
+        return next(t.dtype for t in (*self.shapes.inputs, *self.shapes.outputs) if t.name == name)
+
+    def flops(self) -> int:
+        """Return the FLOPs that PyTorch counts: those of products and convolutions."""
+        return self.shapes.flops
+
+    def reduction(self) -> int:
+        """Return the number of input elements that an output element depends on."""
+        return terms(self)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Return the usual tolerance, or a multiple of the error of PyTorch's own float32 result if that is larger.
+
+        The depth of a task's sums is unknown, so its float32 result is compared with float64 on the examples.
+        """
+        usual, least = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
+        return Tolerance(max(usual.elementwise, least), max(usual.norm, least))
+
+    def reference(self, **inputs: np.ndarray) -> Arrays:
+        """Return the outputs in float64, from the task's process."""
+        return self.process.ask("f64", self.sizes, {n: np.asarray(a, np.float64) for n, a in inputs.items()})[1]
+
+    def evaluated(self, wide: Arrays) -> Arrays:
+        """Return the reference's outputs for float64 inputs."""
+        return self.reference(**wide)
+
+    computed = reference
+
+    @classmethod
+    def examples(cls) -> Sequence[Operator]:
+        """Return small problems that the task accepts."""
+        return [cls.from_axes(axes) for axes in cls.facts.examples]
+
+    @classmethod
+    def task_problems(cls) -> tuple[Operator, ...]:
+        """Return the problem with the sizes of the task's file, if it fits into the memory of most GPUs."""
+        problem = cls.from_axes(cls.facts.axes)
+        return (problem,) if problem.bytes() <= LARGEST_BYTES else ()
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Return seeded normals, small whole numbers, or for some inputs what get_inputs() draws with the seed."""
+        drawn = self.process.ask("draw", self.sizes, seed=seed)[1] if self.facts.own else {}
+        made = {}
+        for tensor in self.input_tensors():
+            rng = np.random.default_rng([seed, zlib.crc32(f"{self}/{tensor.name}".encode())])
+            if tensor.name in self.facts.own:
+                values = drawn[tensor.name]
+            elif integers:
+                limit = max(1, min(LARGEST_WHOLE, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
+                values = rng.integers(-limit, limit, tensor.shape, endpoint=True).astype(np.float64)
+            else:
+                values = rng.standard_normal(tensor.shape, np.float32)
+            made[tensor.name] = to_storage(values, tensor.dtype)
+        return made
+
+    def widened(self, inputs: Arrays) -> Arrays:
+        """Return stored inputs as float64."""
+        dtypes = {t.name: t.dtype for t in self.input_tensors()}
+        return {name: from_storage(array, dtypes[name]).astype(np.float64) for name, array in inputs.items()}
+
+
+def _dimensions(tensor: TaskTensor) -> str:
+    return " ".join(f"{tensor.name}_dim{place}" for place in range(len(tensor.shape)))
+
+
+@functools.cache
+def torch_operator(task: TorchTask) -> type[TorchOperator]:
+    """Return the operator of a PyTorch task; raise UsageError with file and line where the task fails."""
+    return _operator_of(task, process := TaskProcess(task), _facts_of(task, process))
+
+
+def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> type[TorchOperator]:
+    made: type[TorchOperator] = dataclasses.make_dataclass(
+        "".join(part.capitalize() for part in task.name.split("_")),
+        [(name, int) for name in facts.axes],
+        bases=(TorchOperator,),
+        namespace={"__module__": __name__, "__doc__": f"The PyTorch task {task.file.name}, {task.model}."},
+        frozen=True,
+        kw_only=True,
+    )
+    made.process, made.facts, made.name = process, facts, task.name
+    made.special_inputs, made.integers_exact, made.torch_task = facts.special, facts.whole, task
+    return made
+
+
+@dataclass(frozen=True)
+class PackedTask:
+    """A PyTorch task with the facts and shapes of one problem, so that another process needs no PyTorch to know it."""
+
+    task: TorchTask
+    facts: TaskFacts
+    shapes: TaskShapes
+
+
+def pack_task(problem: Operator) -> PackedTask | None:
+    """Return the task of a problem as plain data; None for a problem of another operator."""
+    if not isinstance(problem, TorchOperator):
+        return None
+    return PackedTask(problem.process.task, problem.facts, problem.shapes)
+
+
+_UNPACKED: dict[TorchTask, type[TorchOperator]] = {}
+
+
+def unpack_task(packed: PackedTask, axes: Mapping[str, int | str]) -> type[Operator]:
+    """Return the operator of a packed task."""
+    known = _UNPACKED.get(packed.task)
+    if known is None or known.facts != packed.facts:
+        known = _UNPACKED[packed.task] = _operator_of(packed.task, TaskProcess(packed.task), packed.facts)
+    known.process.known[f"({','.join(f'{name}={value}' for name, value in axes.items())})"] = packed.shapes
+    return known
+
+
+def _facts_of(task: TorchTask, process: TaskProcess) -> TaskFacts:
+    """Return the facts of a task, from the cache if its file is unchanged."""
+    text = f"{__version__}/{task.model}/".encode() + task.file.read_bytes()
+    text += Path(__file__).with_name("torch_process.py").read_bytes()
+    cached = paths.cache_folder("tasks") / f"{hashlib.sha256(text).hexdigest()[:32]}.json"
+    try:
+        return from_json(TaskFacts, json.loads(cached.read_bytes()))
+    except (OSError, ValueError):
+        pass
+    header, _ = process.ask("describe", {})
+    facts = from_json(TaskFacts, header)
+    paths.write_atomically(cached, json.dumps(header).encode())
+    return facts

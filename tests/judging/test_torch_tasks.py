@@ -1,0 +1,68 @@
+"""Kernels judged by PyTorch tasks: right ones are accepted, and only a task that the user names is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.errors import UsageError
+from opbench.judging.document import VerdictDocument
+from opbench.judging.judge import judge
+from opbench.judging.options import JudgeOptions
+from opbench.judging.verify import compare, judge_again
+from support.torch_kernels import KERNELS, NaiveKernel
+
+TASKS = Path(__file__).parent.parent / "tasks"
+WRONG = {
+    "elementwise_leaky_relu": ("0.01f", "0.011f", "wrong-result"),
+    "elementwise_softplus": ("v > 20.0f ? v : ", "", "special-inputs"),
+    "rows_softmax": ("expf(r[c] - top)", "expf(r[c])", "special-inputs"),
+    "rows_row_sum": ("c < cols", "c < cols - 1", "wrong-result"),
+    "linear": ("float total = b[i % outputs]", "float total = 0.0f", "wrong-result"),
+    "conv": ("if (i >= batch * filters * oh * ow) return;", "", "out-of-bounds"),
+}
+"""For the names of kernels: a text, what replaces it, and the code of the refusal."""
+
+
+def judged(kernel: NaiveKernel, text: str, folder: Path, task: bool = True) -> VerdictDocument:
+    path = folder / f"{kernel.name}.cu"
+    path.write_text(text)
+    return judge([path], JudgeOptions(task=TASKS / kernel.task if task else None, backend="cpu", drawn=1))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_naive_kernel_is_right(kernel: NaiveKernel, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    document = judged(kernel, kernel.text(str(TASKS)), tmp_path)
+    assert document.overall == "accepted", document.reason
+    assert document.submission.operator_file.path.endswith(kernel.task.partition(":")[0])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_refused(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    kernel = next(kernel for kernel in KERNELS if kernel.name == name)
+    old, new, code = WRONG[name]
+    text = kernel.text(str(TASKS))
+    assert old in text
+    document = judged(kernel, text.replace(old, new), tmp_path)
+    assert (document.overall, document.code) == ("refused", code), document.reason
+    assert "--task" in document.next_step.command
+
+
+def test_a_header_without_an_operator_takes_that_of_the_task_and_verify_finds_no_difference(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    kernel = KERNELS[0]
+    text = "\n".join(line for line in kernel.text("").splitlines() if "operator" not in line)
+    document = judged(kernel, text, tmp_path)
+    assert document.overall == "accepted", document.reason
+    assert compare(document, judge_again(document, document.submission.targets)).differences == ()
+
+
+def test_a_task_that_only_the_kernel_names_is_not_loaded(tmp_path: Path) -> None:
+    kernel = next(kernel for kernel in KERNELS if kernel.name == "linear")
+    (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(UsageError, match="--task"):
+        judged(kernel, kernel.text(str(tmp_path)), tmp_path, task=False)
+    assert not (tmp_path / "ran").exists()
