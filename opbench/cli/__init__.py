@@ -33,7 +33,7 @@ FIRST_COMMANDS = {
 OTHER_COMMANDS = {
     "judge": (".judge", "Judge a kernel that somebody submits: one verdict, with a page."),
     "verify": (".judge", "Judge again with the seed of a verdict, and say what differs."),
-    "import": (".import_tasks", "Make operators of KernelBench or FlashInfer-Bench tasks."),
+    "import": (".import_tasks", "Import KernelBench or FlashInfer-Bench tasks, and kernels."),
     "tune": (".tune", "Search for the fastest config of a kernel within a time budget."),
     "profile": (".profile", "Run Nsight Compute or Nsight Systems on one case."),
     "best": (".best", "Show the fastest correct variant of each problem, and its ties."),

@@ -28,9 +28,9 @@ out_option = click.option(
 
 @click.group("import")
 def import_command() -> None:
-    """Make operators of the task files of other benchmarks; needs PyTorch.
+    """Make operators of the task files of other benchmarks, and .cu files of their kernels.
 
-    The task files are Python code, which opbench runs: import only files that you trust.
+    Tasks need PyTorch. They are Python code, which opbench runs: import only tasks that you trust.
     """
 
 
@@ -58,6 +58,32 @@ def flashinfer_command(source: Path, out: Path) -> None:
     from opbench.kernels.task_import import import_flashinfer
 
     _import(import_flashinfer, source, out)
+
+
+@import_command.command("inline")
+@click.argument("source", metavar="FILE.py", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.cu",
+    help="The file to write [default: FILE.cu].",
+)
+def inline_command(source: Path, out: Path | None) -> None:
+    """Write the CUDA source of a load_inline file as FILE.cu.
+
+    FILE.py is read, not run.
+    """
+    from opbench.errors import UsageError
+    from opbench.paths import write_atomically
+    from opbench.source.inline_source import read_inline_source
+
+    text, path = read_inline_source(source), out or source.with_suffix(".cu")
+    if path.exists():
+        raise UsageError(f"{path}: exists already; choose another --out FILE.cu")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+    click.echo(f"wrote {path}")
+    click.echo(f"next: {next_command('judge', path, task='TASK.py')}")
 
 
 def _import(run: Callable[[Path, Path, Done], list[ImportedTask]], source: Path, out: Path) -> None:

@@ -11,6 +11,7 @@ from opbench.judging.document import VerdictDocument
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
 from opbench.judging.verify import compare, judge_again
+from opbench.source.inline_source import read_inline_source
 from support.torch_kernels import KERNELS, NaiveKernel
 
 TASKS = Path(__file__).parent.parent / "tasks"
@@ -58,6 +59,32 @@ def test_a_header_without_an_operator_takes_that_of_the_task_and_verify_finds_no
     document = judged(kernel, text, tmp_path)
     assert document.overall == "accepted", document.reason
     assert compare(document, judge_again(document, document.submission.targets)).differences == ()
+
+
+LAUNCHER = """#include <torch/extension.h>
+__global__ void soft(const float* x, float* out, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float top = x[row * cols], sum = 0;
+    for (int i = 1; i < cols; ++i) top = fmaxf(top, x[row * cols + i]);
+    for (int i = 0; i < cols; ++i) sum += expf(x[row * cols + i] - top);
+    for (int i = 0; i < cols; ++i) out[row * cols + i] = expf(x[row * cols + i] - top) / sum;
+}
+torch::Tensor forward(torch::Tensor x) {
+    const int rows = x.size(0), cols = x.size(1);
+    auto out = torch::empty_like(x);
+    soft<<<(rows + 127) / 128, 128>>>(x.data_ptr<float>(), out.data_ptr<float>(), rows, cols);
+    return out;
+}
+"""
+
+
+def test_a_load_inline_candidate_is_judged_by_its_launcher(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (candidate := tmp_path / "candidate.py").write_text(f"s = '''{LAUNCHER}'''\nload_inline('m', '', s)\n")
+    (kernel := tmp_path / "candidate.cu").write_text(read_inline_source(candidate))
+    document = judge([kernel], JudgeOptions(task=TASKS / "rows.py:softmax", backend="cpu", drawn=1))
+    assert document.overall == "accepted", document.reason
 
 
 def test_a_task_that_only_the_kernel_names_is_not_loaded(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""Reads the CUDA source of a Python file that compiles it with PyTorch's `load_inline`; the file is not run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from opbench.errors import Location, UsageError
+
+CALL, SOURCES = "load_inline", "cuda_sources"
+POSITION = 2
+"""The place of `cuda_sources` among the arguments of `load_inline`."""
+
+
+def read_inline_source(path: Path) -> str:
+    """Return the CUDA source that a Python file gives to load_inline.
+
+    Each line has the number that it has in the Python file, if its text is one literal. Raises UsageError for a file
+    without such a call, or with a source that is not a literal.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except SyntaxError as error:
+        raise UsageError(f"is not Python: {error.msg}", Location(path, error.lineno or 1)) from None
+    texts = _texts(tree)
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node.func) == CALL:
+            given = next((k.value for k in node.keywords if k.arg == SOURCES), None)
+            if given is None and len(node.args) > POSITION:
+                given = node.args[POSITION]
+            for part in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given] if given else []:
+                text = _text(part, texts)
+                if text is None:
+                    raise UsageError(
+                        f"{SOURCES} is computed; a text, or the name of a text at the top of the file, is needed",
+                        Location(path, part.lineno),
+                    )
+                if text not in found:
+                    found.append(text)
+    if not found:
+        raise UsageError(f"{path}: calls no {CALL}() with {SOURCES}; save the CUDA source as a .cu file")
+    lines: list[str] = []
+    for line, source in sorted(found):
+        lines += [""] * (line - 1 - len(lines))
+        lines += source.split("\n")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _called(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _texts(tree: ast.Module) -> dict[str, tuple[int, str]]:
+    """Return the texts that variables at the top of a file have, each with its first line."""
+    found: dict[str, tuple[int, str]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and (text := _text(statement.value, found)) is not None:
+            found |= {target.id: text for target in statement.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _text(node: ast.expr, known: Mapping[str, tuple[int, str]]) -> tuple[int, str] | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.lineno, node.value
+    return known.get(node.id) if isinstance(node, ast.Name) else None
