@@ -13,6 +13,7 @@ from opbench.adopting.kernel_facts import KernelFacts
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import dtype_of
+from opbench.kernels.torch_task import TorchOperator
 from opbench.source.tokens import words
 
 NO_NUMBER = r"\b(float|double|bool|half|__half|bfloat16)\b"
@@ -286,7 +287,11 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
         axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
         if axis:
             found.axes[one.name] = axis
-    if len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
+    if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNTS:
+        size = f"{next(iter(problem.outputs))}_size"
+        found.axes = {numbers[0].name: size}
+        found.guesses.append(Guess(numbers[0].name, size, ("it is the only size, and its name is that of a count",)))
+    elif len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
         found.axes = {}  # rows and columns: their product is the size, which the buffers say
     elif len(axes) == 1 and numbers and not found.axes:
         counts = [p for p in numbers if p.name.lower() in COUNTS] or (numbers if len(numbers) == 1 else [])

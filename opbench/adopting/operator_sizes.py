@@ -15,6 +15,7 @@ from opbench.adopting.matching import NO_NUMBER, Match, fields_with_defaults, te
 from opbench.adopting.proposal import Proposal, launch_parts
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
+from opbench.kernels.torch_task import TorchOperator
 from opbench.source.c_expression import Unreadable, convert
 from opbench.source.tokens import Token
 
@@ -192,6 +193,8 @@ class SizesRead:
         sizes, defaults = tensor_axes(match.problem), fields_with_defaults(match.problem)
         for axis, value in match.problem.axes.items():
             if not isinstance(value, int) or axis in sizes or axis in given:
+                continue
+            if isinstance(match.problem, TorchOperator):  # its tensors have axes of their own, such as x_dim0
                 continue
             if axis in defaults:
                 self.proposal.require(f"{axis} == {defaults[axis]}")

@@ -87,6 +87,27 @@ def test_a_load_inline_candidate_is_judged_by_its_launcher(tmp_path: Path) -> No
     assert document.overall == "accepted", document.reason
 
 
+COUNT_LAUNCHER = """#include <torch/extension.h>
+__global__ void swish(const float* x, float* out, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size) out[i] = x[i] / (1.0f + expf(-x[i]));
+}
+torch::Tensor forward(torch::Tensor x) {
+    auto size = x.numel();
+    auto out = torch::empty_like(x);
+    swish<<<(size + 255) / 256, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), size);
+    return out;
+}
+"""
+
+
+def test_the_only_size_of_a_kernel_is_the_number_of_elements(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (kernel := tmp_path / "swish.cu").write_text(COUNT_LAUNCHER)
+    document = judge([kernel], JudgeOptions(task=TASKS / "elementwise.py:swish", backend="cpu", drawn=1))
+    assert document.overall == "accepted", document.reason
+
+
 def test_a_task_that_only_the_kernel_names_is_not_loaded(tmp_path: Path) -> None:
     kernel = next(kernel for kernel in KERNELS if kernel.name == "linear")
     (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
