@@ -11,6 +11,8 @@ from opbench.judging.document import VerdictDocument
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
 from opbench.judging.verify import compare, judge_again
+from opbench.running.options import CheckOptions
+from opbench.running.untrusted import require_confinable
 from opbench.source.inline_source import read_inline_source
 from support.torch_kernels import KERNELS, NaiveKernel
 
@@ -113,4 +115,13 @@ def test_a_task_that_only_the_kernel_names_is_not_loaded(tmp_path: Path) -> None
     (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(UsageError, match="--task"):
         judged(kernel, kernel.text(str(tmp_path)), tmp_path, task=False)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_confined_check_does_not_load_the_task_that_a_kernel_names(tmp_path: Path) -> None:
+    kernel = next(kernel for kernel in KERNELS if kernel.name == "linear")
+    (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (path := tmp_path / "linear.cu").write_text(kernel.text(str(tmp_path)))
+    with pytest.raises(UsageError, match="--untrusted"):
+        require_confinable([path], CheckOptions(untrusted=True), "cpu")
     assert not (tmp_path / "ran").exists()
