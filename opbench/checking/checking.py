@@ -392,13 +392,14 @@ class Session:
             if damage
             else [_judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
-        file, line = _kernel_place(ready.case)
+        mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
+        # Only an error needs the kernel's line, and finding the line takes milliseconds.
+        file, line = _kernel_place(ready.case) if damage or mismatches else ("", 0)
         found = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
         found += findings
-        for tensor, judgement in zip(outputs, judged, strict=False):
-            if judgement.mismatch:
-                pattern = None if found else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
-                found.append(judgement.mismatch.finding(file, line, pattern))
+        for tensor, mismatch in mismatches:
+            pattern = None if found else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+            found.append(mismatch.finding(file, line, pattern))
         return Outcome(_make_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
 
     def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:

@@ -15,11 +15,11 @@ from opbench.running.worker import Worker
 class GpuCode:
     """Compiles cases for a GPU in a background process; `of` waits until a case is compiled.
 
-    A failure of the process fails no case.
+    A failure of the process fails no case. Only with `machine_code` do the resources summarise the instructions.
     """
 
-    def __init__(self, worker: Worker, gpu: str) -> None:
-        self._worker, self._gpu = worker, gpu
+    def __init__(self, worker: Worker, gpu: str, machine_code: bool = True) -> None:
+        self._worker, self._gpu, self._machine_code = worker, gpu, machine_code
         self._resources: dict[str, Resources] = {}
         self._changed = threading.Condition()
         self._ended = True
@@ -58,7 +58,8 @@ class GpuCode:
                 self._store(cases[notification.index], notification.resources)
 
         try:
-            self._worker.ask(CompileFor(self._gpu, [pack(c) for c in cases], every), BUILD_LIMIT_S, listen)
+            request = CompileFor(self._gpu, [pack(c) for c in cases], every, self._machine_code)
+            self._worker.ask(request, BUILD_LIMIT_S, listen)
         except OpbenchError as error:
             missing = f"not compiled for a GPU: {error}"
         with self._changed:

@@ -117,6 +117,8 @@ class CompileFor(Request[None]):
     cases: Sequence[PackedCase]
     every: bool = True
     """Whether to compile every module; otherwise a few of each variant."""
+    machine_code: bool = True
+    """Whether to read the machine code, too."""
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ def run_suite(
         for slot, ceilings in zip(slots, device_ceilings, strict=False):
             slot.ceilings = ceilings
         compiler = Worker(opening, options.out / "worker-nvrtc.log")
-        gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "")
+        # Only a run that is kept reports machine code.
+        gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
         state = _State(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code, find_ceilings)
         try:
             _run(state)

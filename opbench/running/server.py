@@ -175,7 +175,7 @@ class Server:
                 cases[index] = unpack(self.catalog, packed)
         chosen = cases if request.every else few_modules(cases)
         numbers = list(chosen)
-        for place, found in resources_of(chosen.values(), request.gpu):
+        for place, found in resources_of(chosen.values(), request.gpu, request.machine_code):
             notify(CaseResources(numbers[place], found))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:

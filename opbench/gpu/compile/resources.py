@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -47,7 +48,7 @@ class CompiledKernels:
     spill_bytes: Mapping[str, int]
     """Only for kernels that the compiler's log lists."""
     code: Mapping[str, sass.KernelCode]
-    """Empty without nvdisasm."""
+    """Empty without nvdisasm, or if nobody asked for the machine code."""
     machine_code_sha256: str
 
 
@@ -73,8 +74,11 @@ def _unknown_gpu_message(gpu: str) -> str:
     return f"no architecture is known for GPU '{gpu}'; known: {', '.join(PRODUCTS)}"
 
 
-def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resources]]:
-    """Yield each case's number with its resources; compile in parallel; an error becomes `Resources.missing`."""
+def resources_of(cases: Iterable[Case], gpu: str, machine_code: bool = True) -> Iterator[tuple[int, Resources]]:
+    """Yield each case's number with its resources; compile in parallel; an error becomes `Resources.missing`.
+
+    Without `machine_code` nothing is disassembled, which takes 0.4 s for each module.
+    """
     known = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
     if known is None:
@@ -87,7 +91,7 @@ def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resourc
         except OpbenchError as error:
             yield index, Resources(missing=str(error))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        compiled = pool.map(lambda request: _try_compile(request, known), requests)
+        compiled = pool.map(lambda request: _try_compile(request, known, machine_code), requests)
         for users, outcome in zip(requests.values(), compiled, strict=True):
             for index, case in users:
                 yield index, _resources(case, known, outcome)
@@ -97,7 +101,7 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 """NVRTC's message for a CUDA header that is not installed: the machine's fault, not the source's."""
 
 
-def _try_compile(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
+def _try_compile(request: BuildRequest, wanted: GpuProduct, machine_code: bool) -> CompiledKernels | Resources:
     """Return the compiled kernels, or the reason why there are none."""
     reason = missing_capability(wanted.capability, request.compute_capability)
     if reason:
@@ -105,7 +109,7 @@ def _try_compile(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels |
         return Resources(missing=f"{reason}; {wanted.name} has {have}")
     arch = wanted.arch
     try:
-        return compile_for(request, wanted)
+        return compile_for(request, wanted, machine_code)
     except EnvironmentFault as error:
         return Resources(missing=str(error), arch=arch)
     except CompileError as error:
@@ -118,18 +122,21 @@ def _try_compile(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels |
         return Resources(missing=f"the cubin cannot be written to the cache: {error.strerror or error}")
 
 
-def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
-    """Compile a module and read its cubin; raise CompileError, EnvironmentFault or BadCubin."""
+def compile_for(request: BuildRequest, wanted: GpuProduct, machine_code: bool = True) -> CompiledKernels:
+    """Compile a module and read its cubin; raise CompileError, EnvironmentFault or BadCubin.
+
+    `code` of the result is empty without `machine_code`.
+    """
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
     content = compiled.cubin.read_bytes()
     cubin = read_cubin(content)
     asked = {lowered: name for name, lowered in compiled.names.items()}
-    try:
-        shown = sass.disassemble(content, (source.path for source in closure(request.source, request.include)))
-        code = {asked.get(name, name): kernel for name, kernel in shown.items()}
-    except EnvironmentFault:
-        code = {}
+    code: dict[str, sass.KernelCode] = {}
+    if machine_code:
+        with contextlib.suppress(EnvironmentFault):
+            shown = sass.disassemble(content, (source.path for source in closure(request.source, request.include)))
+            code = {asked.get(name, name): kernel for name, kernel in shown.items()}
     code_bytes = {asked.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
     spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
     kernels = kernel_resources(compiled, cubin)
