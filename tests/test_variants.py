@@ -36,12 +36,12 @@ def covering(
     """As few pairs as show everything that all of them show; the one with the most that is new, less its price, comes
     first.
     """
-    fresh = [(case, shows(case)) for case in pairs]
+    fresh = [(case, shows(case), price(case)) for case in pairs]
     kept: list[Case] = []
-    while fresh := [(case, left) for case, left in fresh if left]:
-        best, seen = max(fresh, key=lambda pair: len(pair[1]) - price(pair[0]))
+    while fresh := [(case, left, cost) for case, left, cost in fresh if left]:
+        best, seen, _ = max(fresh, key=lambda each: len(each[1]) - each[2])
         kept.append(best)
-        fresh = [(case, left - seen) for case, left in fresh]
+        fresh = [(case, left - seen, cost) for case, left, cost in fresh]
     return kept
 
 
@@ -119,7 +119,8 @@ def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
         built = {case.request() for case in kept}
         left = {case.problem for case in pairs} - {case.problem for case in kept}
         kept += covering([c for c in pairs if c.request() in built and c.problem in left], lambda c: {c.problem})
-    return [case for case in kept if case not in quick(variant)]
+    checked = quick(variant)
+    return [case for case in kept if case not in checked]
 
 
 def check(variant: Variant, cases: list[Case], seed: int) -> None:
