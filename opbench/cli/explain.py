@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,6 @@ from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.insight.diagnosis import Diagnosis, same_advice, saving
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
-from opbench.kernels.case import Case
-from opbench.kernels.variant import print_config
 from opbench.paths import from_here
 from opbench.report.findings import finding_lines
 from opbench.results.agreement import Agreement, CountComparison, Summary
@@ -29,12 +27,9 @@ from opbench.results.agreement import Agreement, CountComparison, Summary
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from opbench.adopting.memory_plan import MemoryPlan
-    from opbench.gpu.limits.ceilings import Peaks
-    from opbench.gpu.limits.occupancy import DeviceLimits
     from opbench.insight.summary import TrafficSummary
-    from opbench.kernels.folders import Catalog
     from opbench.results.own_variants import VariantComparison
+    from opbench.running.explaining import Explained
 
 AROUND = 2
 """Lines of context shown around each header line with an access."""
@@ -79,9 +74,14 @@ def explain_command(
     opbench explain A.cu B.cu
     """
     from opbench.kernels.folders import Catalog
+    from opbench.running.explaining import compare_explained, explain_targets
 
-    explained = _explain_all(names, pattern, gpu, Catalog(roots), run_folder)
-    comparisons = _comparisons(explained)
+    explained = explain_targets(names, pattern, gpu, Catalog(roots), lambda text: click.echo(f"note: {text}", err=True))
+    if run_folder is not None:
+        for one in explained:
+            if not one.without_operator:
+                _store_traffic(one.explanation.case, one.traffic, run_folder)
+    comparisons = compare_explained(explained)
     explanations = [one.explanation for one in explained]
     if as_json and not names[1:]:
         click.echo(json.dumps(explanations[0].to_json(), indent=1))
@@ -99,139 +99,12 @@ def explain_command(
         click.get_current_context().exit(EXIT_WRONG)
 
 
-@dataclass(frozen=True)
-class Explained:
-    """One of the kernels that a command explains."""
-
-    operator: str
-    problem: str
-    variant: str
-    config: str
-    """As printed behind the variant, such as "[TILE=16]"."""
-    path: Path
-    explanation: Explanation
-    traffic: Traffic
-
-
-def _explain_all(
-    names: Sequence[str], pattern: str, gpu: str, catalog: Catalog, run_folder: Path | None
-) -> list[Explained]:
-    """Explain each target: a case, or the launches of a file that no operator fits."""
-    from opbench.gpu.limits.ceilings import committed_ceilings
-    from opbench.gpu.limits.products import product
-    from opbench.running.targets import bare_file, case_of, cases_to_compare
-
-    def note(text: str) -> None:
-        click.echo(f"note: {text}", err=True)
-
-    def cases_of(path: Path) -> list[Case]:
-        return [case_of(path, pattern, catalog, "quick")]
-
-    plans = {}
-    for name in names:
-        _, plan = bare_file(Path(name), catalog, cases_of, False, {}, note)
-        if plan is not None:
-            plans[name] = plan
-    with_operator = [name for name in names if name not in plans]
-    cases = dict(zip(with_operator, cases_to_compare(with_operator, pattern, catalog, "quick"), strict=True))
-    for name, case in cases.items():
-        if case.name != name and not pattern:
-            note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")
-    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
-    limits = stands_for.limits if stands_for else None
-    return [
-        _explain_launches(plans[name].reduced, ceilings, limits, note)
-        if name in plans
-        else _explain(cases[name], gpu, ceilings, limits, catalog, run_folder)
-        for name in names
-    ]
-
-
-def _explain(
-    case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog, run_folder: Path | None
-) -> Explained:
-    from opbench.checking.checking import trace_case
-    from opbench.gpu.compile.resources import Resources, resources_of
-    from opbench.insight.explain import explain
-    from opbench.insight.subject import Subject
-
-    traffic, findings = trace_case(case, stands_for=limits)
-    if run_folder is not None:
-        _store_traffic(case, traffic, run_folder)
-    _, compiled = next(resources_of([case], gpu), (0, Resources()))
-    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
-    sources = _sources(case.variant.path, traffic)
-    return Explained(
-        case.variant.operator,
-        str(case.problem),
-        case.variant.name,
-        print_config(case.config),
-        case.variant.path,
-        explain(subject, traffic, findings, sources, ceilings, compiled.kernels),
-        traffic,
-    )
-
-
-def _explain_launches(
-    plan: MemoryPlan, ceilings: Peaks, limits: DeviceLimits | None, note: Callable[[str], None]
-) -> Explained:
-    """Explain a file's own launches: no operator says what they must move."""
-    from opbench.checking.checking import SEED
-    from opbench.checking.memory import trace_memory
-    from opbench.insight.explain import explain
-    from opbench.insight.subject import Subject
-
-    for text in plan.notes:
-        note(text)
-    traffic, findings = trace_memory(plan, SEED, limits)
-    operator, _, rest = plan.name.partition("/")
-    problem = rest.removeprefix(plan.path.stem)
-    subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
-    explanation = explain(subject, traffic, findings, _sources(plan.path.resolve(), traffic), ceilings)
-    return Explained(operator, problem, plan.path.stem, "", plan.path, explanation, traffic)
-
-
-def _comparisons(explained: Sequence[Explained]) -> list[VariantComparison]:
-    """Compare each kernel with the first of the same problem."""
-    from opbench.insight.summary import summarise
-    from opbench.results.own_variants import VariantComparison
-
-    first: dict[tuple[str, str], Explained] = {}
-    found = []
-    for one in explained:
-        base = first.setdefault((one.operator, one.problem), one)
-        if base is not one:
-            found.append(
-                VariantComparison(
-                    operator=one.operator,
-                    problem=one.problem,
-                    base=base.variant + base.config,
-                    new=one.variant + one.config,
-                    base_traffic=summarise(base.traffic),
-                    new_traffic=summarise(one.traffic),
-                )
-            )
-    return found
-
-
-def _sources(own: Path, traffic: Traffic) -> dict[str, str]:
-    """Return the kernel's own file, then every other readable file that the traffic names."""
-    texts = {}
-    files = [str(own), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
-    for path in dict.fromkeys(files):
-        try:
-            texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
-        except OSError:
-            continue
-    return {path: text for path, text in texts.items() if text}
-
-
-def _store_traffic(case: Case, traffic: Traffic, folder: Path) -> None:
+def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:
     from opbench.results.files import RunWriter
 
     writer = RunWriter(folder)
     try:
-        writer.write("traffic", {"case": case.name, **traffic.to_json()})
+        writer.write("traffic", {"case": case, **traffic.to_json()})
     finally:
         writer.close()
 

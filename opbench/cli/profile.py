@@ -58,24 +58,14 @@ def profile_command(
     CASE is a full name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)'. The report and the counters are
     stored in the folder of --run; `opbench report` shows the counters.
     """
-    from opbench.insight.nsight.commands import Target, target_argv
-    from opbench.insight.nsight.tools import current_chip
     from opbench.kernels.folders import Catalog
     from opbench.results.files import FILE, RunWriter
-    from opbench.running.profile import ProfileOptions, profile_case
-    from opbench.running.targets import case_of, is_file
+    from opbench.running.profile import ProfileOptions, profile_case, target_of
+    from opbench.running.targets import case_of
 
     found = case_of(name, pattern, Catalog(roots))
     folder = run_folder or Path("reports") / "profile"
-    extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
-    extra += ["--file", str(found.variant.path)] if is_file(name) else []
-    target = Target(
-        found.name,
-        target_argv(found.name, extra),
-        precision="f64" if found.problem.storage == "f64" else found.variant.precision,
-        check=next_command("check", name if is_file(name) else found.variant.id, variants=roots, problem=found.problem),
-        chip=current_chip(),
-    )
+    target = target_of(found, name, roots)
     writer = RunWriter(folder) if (folder / FILE).exists() else None
     options = ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
     try:

@@ -15,9 +15,12 @@ from opbench.errors import EnvironmentFault
 from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
 from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
+from opbench.kernels.case import Case
 from opbench.nvtx import SWITCH
+from opbench.paths import next_command
 from opbench.records import JSON
 from opbench.results.files import RunWriter, make_folder
+from opbench.running.targets import is_file
 
 Say = Callable[[str], None]
 MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
@@ -36,6 +39,20 @@ class ProfileOptions:
     metric_set: str = ""
     """An additional metric set of Nsight Compute, such as "full", for its user interface."""
     time_limit_s: float = 600.0
+
+
+def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
+    """Return what the profiler starts for a case; `name` is the case, variant or file as the user named it."""
+    own_file = is_file(name)
+    extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
+    extra += ["--file", str(case.variant.path)] if own_file else []
+    return Target(
+        case.name,
+        commands.target_argv(case.name, extra),
+        precision="f64" if case.problem.storage == "f64" else case.variant.precision,
+        check=next_command("check", name if own_file else case.variant.id, variants=roots, problem=case.problem),
+        chip=tools.current_chip(),
+    )
 
 
 def profile_case(

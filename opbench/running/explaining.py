@@ -1,0 +1,181 @@
+"""Explains kernels by tracing them on the cpu backend, and compares their traffic."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.adopting.memory_plan import MemoryPlan
+from opbench.backend.counts import Traffic
+from opbench.checking.checking import SEED, trace_case
+from opbench.checking.memory import trace_memory
+from opbench.errors import OpbenchError
+from opbench.gpu.compile.resources import Resources, resources_of
+from opbench.gpu.limits.capability import capability_of
+from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
+from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.gpu.limits.products import product
+from opbench.insight.explain import Explanation, explain
+from opbench.insight.subject import Subject
+from opbench.insight.summary import summarise
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import print_config
+from opbench.results.own_variants import VariantComparison
+from opbench.results.result import Result
+from opbench.running.options import RunSetup
+from opbench.running.runner import run_suite
+from opbench.running.suite import Suite
+from opbench.running.targets import bare_file, case_of, cases_to_compare
+from opbench.timing.sampling import TimingOptions
+
+LARGEST_TRACED = 1e9
+"""Most FLOPs and elements of a case that a worker traces: minutes, which the time limit of a case ends earlier."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One of the kernels that a command explains."""
+
+    operator: str
+    problem: str
+    variant: str
+    config: str
+    """As printed behind the variant, such as "[TILE=16]"."""
+    path: Path
+    explanation: Explanation
+    traffic: Traffic
+    without_operator: bool = False
+    """Whether the launches of the file's host code were explained, because no operator fits."""
+
+    @classmethod
+    def of_case(cls, case: Case, explanation: Explanation, traffic: Traffic) -> Explained:
+        """Return the explanation of a case with the parts of its name."""
+        variant = case.variant
+        config = print_config(case.config)
+        return cls(variant.operator, str(case.problem), variant.name, config, variant.path, explanation, traffic)
+
+
+def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, time_limit_s: float) -> Explained:
+    """Check a case in a worker process of the cpu backend, and explain its counted traffic.
+
+    With `untrusted` the worker is confined. Raises NotExplained if the case is not right: its traffic would mislead.
+    """
+    suite = Suite("explain", "one case", (case,), TimingOptions(), time_limit_s, traced_work=LARGEST_TRACED)
+    with tempfile.TemporaryDirectory(prefix="opbench-explain-") as folder:
+        setup = RunSetup(
+            "cpu",
+            Path(folder),
+            measure=False,
+            roots=catalog.extra_roots,
+            keep=False,
+            capability=capability_of(gpu),
+            untrusted=untrusted,
+        )
+        run = run_suite(suite, setup)
+    (result,) = run.results
+    traffic = run.traffic.get(case.name)
+    if result.status != "right" or traffic is None:
+        raise NotExplained(result)
+    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
+    explanation = explain(subject, traffic, (), sources_of(case.variant.path, traffic), committed_ceilings(gpu))
+    return Explained.of_case(case, explanation, traffic)
+
+
+class NotExplained(OpbenchError):
+    """A case that is not right, or whose accesses were not counted: its traffic would mislead."""
+
+    def __init__(self, result: Result) -> None:
+        why = f"{result.status}: {result.reason}" if result.reason else "its accesses were not counted"
+        super().__init__(f"{result.case}: {why}")
+        self.result = result
+
+
+def explain_targets(
+    names: Sequence[str], pattern: str, gpu: str, catalog: Catalog, note: Callable[[str], None]
+) -> list[Explained]:
+    """Trace each target on the cpu backend and explain its traffic.
+
+    A target is a case, a variant or a .cu file; the launches of a file that no operator fits are explained without an
+    operator. `pattern` selects the problem, `gpu` names the GPU of the bounds; `note` receives what the user should
+    know. Raises UsageError for an unknown name.
+    """
+
+    def cases_of(path: Path) -> list[Case]:
+        return [case_of(path, pattern, catalog, "quick")]
+
+    plans = {}
+    for name in names:
+        _, plan = bare_file(Path(name), catalog, cases_of, False, {}, note)
+        if plan is not None:
+            plans[name] = plan
+    with_operator = [name for name in names if name not in plans]
+    cases = dict(zip(with_operator, cases_to_compare(with_operator, pattern, catalog, "quick"), strict=True))
+    for name, case in cases.items():
+        if case.name != name and not pattern:
+            note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")
+    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
+    limits = stands_for.limits if stands_for else None
+    return [
+        _explain_launches(plans[name].reduced, ceilings, limits, note)
+        if name in plans
+        else _explain(cases[name], gpu, ceilings, limits, catalog)
+        for name in names
+    ]
+
+
+def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> Explained:
+    traffic, findings = trace_case(case, stands_for=limits)
+    _, compiled = next(resources_of([case], gpu), (0, Resources()))
+    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
+    sources = sources_of(case.variant.path, traffic)
+    explanation = explain(subject, traffic, findings, sources, ceilings, compiled.kernels)
+    return Explained.of_case(case, explanation, traffic)
+
+
+def _explain_launches(
+    plan: MemoryPlan, ceilings: Peaks, limits: DeviceLimits | None, note: Callable[[str], None]
+) -> Explained:
+    """Explain a file's own launches: no operator says what they must move."""
+    for text in plan.notes:
+        note(text)
+    traffic, findings = trace_memory(plan, SEED, limits)
+    operator, _, rest = plan.name.partition("/")
+    problem = rest.removeprefix(plan.path.stem)
+    subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
+    explanation = explain(subject, traffic, findings, sources_of(plan.path.resolve(), traffic), ceilings)
+    return Explained(operator, problem, plan.path.stem, "", plan.path, explanation, traffic, without_operator=True)
+
+
+def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]:
+    """Compare the traffic of each kernel with that of the first one on the same problem."""
+    first: dict[tuple[str, str], Explained] = {}
+    found = []
+    for one in explained:
+        base = first.setdefault((one.operator, one.problem), one)
+        if base is not one:
+            found.append(
+                VariantComparison(
+                    operator=one.operator,
+                    problem=one.problem,
+                    base=base.variant + base.config,
+                    new=one.variant + one.config,
+                    base_traffic=summarise(base.traffic),
+                    new_traffic=summarise(one.traffic),
+                )
+            )
+    return found
+
+
+def sources_of(own: Path, traffic: Traffic) -> dict[str, str]:
+    """Return the kernel's own file, then every other readable file that the traffic names."""
+    texts = {}
+    files = [str(own), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
+    for path in dict.fromkeys(files):
+        try:
+            texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
+        except OSError:
+            continue
+    return {path: text for path, text in texts.items() if text}
