@@ -153,7 +153,7 @@ def test_readme_or_the_guides_first_page_leads_to_every_page() -> None:
     first, guide = PAGES[0].read_text(), (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
         path = page.relative_to(ROOT).as_posix()
-        assert f"({path})" in first or f"({page.name})" in guide or page.name == "index.md", f"no link to {path}"
+        assert f"({path})" in first or f"{page.name})" in guide or page.name == "index.md", f"no link to {path}"
     assert len(first.encode()) <= 9000
 
 

@@ -33,6 +33,7 @@ FIRST_COMMANDS = {
 OTHER_COMMANDS = {
     "judge": (".judge", "Judge a kernel that somebody submits: one verdict, with a page."),
     "verify": (".judge", "Judge again with the seed of a verdict, and say what differs."),
+    "mcp": (".mcp", "Serve these tools to an AI agent, over the Model Context Protocol."),
     "import": (".import_tasks", "Import KernelBench or FlashInfer-Bench tasks, and kernels."),
     "tune": (".tune", "Search for the fastest config of a kernel within a time budget."),
     "profile": (".profile", "Run Nsight Compute or Nsight Systems on one case."),

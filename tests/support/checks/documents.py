@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from support.common import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 README = "\n\n".join(page.read_text() for page in PAGES if page.exists())

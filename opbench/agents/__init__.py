@@ -1,0 +1,1 @@
+"""The tools of `opbench mcp`: short, structured answers for programs that write kernels."""

@@ -1,0 +1,240 @@
+"""What the tools of `opbench mcp` answer; the fields are the schema that a client sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do next: a sentence and, if a tool does it, the tool with its arguments."""
+
+    sentence: str
+    tool: str = ""
+    arguments: dict[str, str | list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ListedOperator:
+    """One operator."""
+
+    operator: str
+    title: str
+
+
+@dataclass(frozen=True)
+class OperatorList:
+    """The operators that opbench knows."""
+
+    operators: list[ListedOperator]
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class ArrayShape:
+    """An input or an output: its dimensions in elements, such as "m k", and its type in the example."""
+
+    name: str
+    dimensions: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class LadderVariant:
+    """One shipped implementation."""
+
+    variant: str
+    title: str
+    builds_on: str
+    mechanism: str
+    """What makes the variant faster than the one that it builds on."""
+
+
+@dataclass(frozen=True)
+class OperatorDescription:
+    """An operator, its variants from simple to fast, and the source of the simplest one."""
+
+    operator: str
+    title: str
+    definition: str
+    sizes: list[str]
+    """The names of the sizes; a problem such as "(m=64,n=64,k=64)" gives each a number."""
+    modes: dict[str, str]
+    """Further axes with their default values."""
+    inputs: list[ArrayShape]
+    outputs: list[ArrayShape]
+    example_problem: str
+    variants: list[LadderVariant]
+    simplest_source: str
+    """A complete file: keep its header, rename the kernel and write your own code."""
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class KernelFault:
+    """One kind of fault, at the first case that has it."""
+
+    code: str
+    message: str
+    file: str
+    line: int
+    source_line: str
+    remedy: str
+    case: str
+    cases: int
+    """The number of cases with this fault."""
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """Whether a kernel is right, memory-safe and race-free on many sizes."""
+
+    status: str
+    """"right", "wrong", "failed" or "unsupported"; of several outcomes the worst."""
+    summary: str
+    cases: int
+    right: int
+    faults: list[KernelFault]
+    faults_not_shown: int
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One performance problem of a source line, or of several with the same cure, with what removes it."""
+
+    file: str
+    line: int
+    """The most costly line."""
+    further_lines: list[int]
+    source_line: str
+    kind: str
+    mechanism: str
+    """The mechanism that removes the problem."""
+    evidence: str
+    advice: str
+    avoidable_share: float
+    """The part of all passes or requests that the mechanism can save, from 0 to 1."""
+    example_variants: list[str]
+    """Shipped variants that use the mechanism, the nearest first."""
+
+
+@dataclass(frozen=True)
+class TrafficCounts:
+    """Counts of global and shared memory over all kernels of a case; null where there is no such access."""
+
+    moved_bytes: int
+    asked_bytes: int
+    sectors_per_load: float | None
+    ideal_sectors_per_load: float | None
+    sectors_per_store: float | None
+    ideal_sectors_per_store: float | None
+    bank_conflict_share: float | None
+
+
+@dataclass(frozen=True)
+class ExplainAnswer:
+    """Where the memory traffic of a kernel goes and what to change first; counted on the CPU."""
+
+    case: str
+    traffic: TrafficCounts | None
+    lower_bound_s: float | None
+    """The time that the problem's compulsory bytes or FLOPs take at the measured peak of `gpu`."""
+    lower_bound_by: str
+    """"memory" or "compute"."""
+    gpu: str
+    advice: list[Advice]
+    """The most costly problem first."""
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class CaseTime:
+    """The outcome of one case of a run."""
+
+    case: str
+    status: str
+    reason: str
+    median_s: float | None
+    low_s: float | None
+    high_s: float | None
+    """The 95 % interval of the median."""
+    share_of_peak: float | None
+    limited_by: str
+    moved_bytes: int | None
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """Times of a kernel, the fastest first; without a GPU only its traffic."""
+
+    backend: str
+    gpu: str
+    cases: list[CaseTime]
+    cases_not_shown: int
+    results: str
+    """The folder of the run, with a page for people."""
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class ComparedKernel:
+    """One kernel of a comparison, relative to the first one."""
+
+    kernel: str
+    median_s: float | None
+    time_ratio: float | None
+    """Its time divided by that of the first kernel; below 1 it is faster."""
+    time_ratio_low: float | None
+    time_ratio_high: float | None
+    traffic_ratio: float | None
+    """Its bytes moved divided by those of the first kernel; if these are equal, shared-memory wavefronts."""
+    traffic: TrafficCounts | None
+
+
+@dataclass(frozen=True)
+class CompareAnswer:
+    """Kernels of one operator on one problem."""
+
+    problem: str
+    compared_by: str
+    """"time" on a GPU, else "traffic"."""
+    kernels: list[ComparedKernel]
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class ProfileAnswer:
+    """Hardware counters of one case, from Nsight Compute."""
+
+    case: str
+    counters: dict[str, float]
+    next_step: NextStep
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a verdict."""
+
+    name: str
+    status: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """One verdict on a submitted kernel."""
+
+    verdict: str
+    """"accepted", "refused" or "not decided"."""
+    code: str
+    reason: str
+    not_judged: list[str]
+    sections: list[Section]
+    faults: list[KernelFault]
+    signs: list[str]
+    """Signs of cheating, each with its line."""
+    seed: int
+    document: str
+    """The file of the whole verdict."""
+    next_step: NextStep

@@ -1,0 +1,437 @@
+"""The eight tools of `opbench mcp`. They call the functions that the command line calls, and shorten the results."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from opbench.agents.answers import (
+    Advice,
+    ArrayShape,
+    CaseTime,
+    CheckAnswer,
+    CompareAnswer,
+    ComparedKernel,
+    ExplainAnswer,
+    JudgeAnswer,
+    KernelFault,
+    LadderVariant,
+    ListedOperator,
+    NextStep,
+    OperatorDescription,
+    OperatorList,
+    ProfileAnswer,
+    RunAnswer,
+    Section,
+    TrafficCounts,
+)
+from opbench.api import check, run
+from opbench.checking import backends
+from opbench.errors import UsageError
+from opbench.gpu.limits.ceilings import best_time, committed_ceilings
+from opbench.insight.diagnosis import Diagnosis, same_advice
+from opbench.insight.summary import TrafficSummary, summarise
+from opbench.judging import document as verdict
+from opbench.judging.codes import CODES
+from opbench.judging.faults import faults_of
+from opbench.judging.judge import judge
+from opbench.judging.options import JudgeOptions
+from opbench.judging.page import SECTIONS, write_verdict_page
+from opbench.judging.page import faults_of as faults_of_document
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
+from opbench.kernels.variant import Variant
+from opbench.paths import from_here, new_run
+from opbench.results.files import Run
+from opbench.results.own_variants import VariantComparison, compare_own_variants
+from opbench.results.result import Result
+from opbench.results.rows import Row, rows
+from opbench.running.explaining import Explained, NotExplained, compare_explained, explain_in_worker
+from opbench.running.options import CheckOptions, RunOptions
+from opbench.running.profile import ProfileOptions, profile_case, target_of
+from opbench.running.targets import case_of
+
+MOST_FAULTS = 5
+MOST_ADVICE = 5
+MOST_CASES = 12
+SOURCE_LENGTH = 3000
+"""Most characters of a source that an answer contains; a longer one is left to the file."""
+HEADER = "// /// opbench\n"
+"""The first line of a header. A file outside a folder of variants names its operator on the next one."""
+WORST_FIRST = ("failed", "wrong", "invalid", "unsupported", "no fault found", "right")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools, for kernels in one folder; each public method is one tool, and its docstring describes it."""
+
+    root: Path
+    """Files outside this folder are refused. The server runs in it, so answers name files relative to it."""
+    trust: bool = False
+    """Whether kernels run on the CPU without a cage."""
+    gpu: str = "h200"
+    """The GPU that predictions are for."""
+    time_limit_s: float = 60.0
+
+    def list_operators(self) -> OperatorList:
+        """List the operators (matmul, softmax, conv2d, ...) for which opbench can check and time CUDA kernels."""
+        catalog = Catalog()
+        names = [name for name in catalog.operator_names() if not catalog.operator_role(name)]
+        listed = [ListedOperator(name, catalog.operator_title(name).removeprefix(f"{name}: ")) for name in names]
+        step = NextStep(
+            "Describe the operator that your kernel computes.", "describe_operator", {"operator": "one of the names"}
+        )
+        return OperatorList(listed, step)
+
+    def describe_operator(self, operator: str) -> OperatorDescription:
+        """Describe one operator: its sizes, arrays, shipped variants, and a complete simple kernel to start from.
+
+        A kernel is a .cu file without host code. A comment block at its top, the header, names the operator, the grid
+        and the block; copy it from `simplest_source`.
+        """
+        catalog = Catalog()
+        described = catalog.operator(operator)
+        variants = [variant for variant in catalog.variants(operator) if not variant.is_library]
+        example = case_of(variants[0].id, "", catalog, "quick").problem
+        declared = [_arrays(described, example, kind) for kind in ("inputs", "outputs")]
+        ladder = [LadderVariant(v.id, v.title, v.builds_on, ", ".join(v.mechanism)) for v in variants]
+        return OperatorDescription(
+            operator=operator,
+            title=catalog.operator_title(operator).removeprefix(f"{operator}: "),
+            definition=inspect.getdoc(described) or "",
+            sizes=[name for name, value in example.axes.items() if isinstance(value, int)],
+            modes=described.modes(),
+            inputs=declared[0],
+            outputs=declared[1],
+            example_problem=str(example),
+            variants=ladder,
+            simplest_source=_simplest_source(variants),
+            next_step=NextStep("Write your kernel into a .cu file, then check the file.", "check", {"file": "your.cu"}),
+        )
+
+    def check(self, file: str, problems: Sequence[str] = ()) -> CheckAnswer:
+        """Check a .cu kernel on the CPU: results against a float64 reference, races, out-of-bounds accesses, barriers.
+
+        Needs no GPU. The kernel runs on many sizes, or on `problems` such as ["(n=1000)"]. Each fault has its line and
+        a remedy. The kernel runs in a cage unless the server was started with --trust.
+        """
+        path = self._file(file)
+        options = CheckOptions(
+            problems=tuple(problems),
+            untrusted=not self.trust,
+            gpu=self.gpu,
+            time_limit_s=self.time_limit_s,
+        )
+        results = check([path], options)
+        return _check_answer(file, results)
+
+    def run(self, file: str, problems: Sequence[str] = ()) -> RunAnswer:
+        """Check and time a .cu kernel with the libraries and shipped variants of its operator; times need a GPU.
+
+        Without a GPU the answer has the counted traffic instead. `problems` such as ["(n=1000000)"] replace the default
+        sizes. On a GPU the kernel runs with the rights of the server, because the cage covers the CPU only.
+        """
+        path = self._file(file)
+        backend = backends.resolve("auto")
+        options = RunOptions(
+            problems=tuple(problems),
+            backend=backend,
+            out=new_run("run"),
+            untrusted=backend == "cpu" and not self.trust,
+            gpu=self.gpu,
+            time_limit_s=self.time_limit_s,
+        )
+        return _run_answer(file, run(path, options), self.gpu)
+
+    def explain(self, file: str, problem: str = "") -> ExplainAnswer:
+        """Count the memory traffic of a .cu kernel per source line, and say what to change first to make it faster.
+
+        Needs no GPU: sectors, bank conflicts and bytes are counted on the CPU. Each advice names a line, the mechanism
+        that removes the problem, the avoidable share, and shipped variants that use the mechanism. `problem` such as
+        "(rows=64,cols=1024)" gives the sizes; small ones are enough.
+        """
+        catalog = Catalog()
+        case = self._case(file, problem, catalog)
+        bound = best_time(committed_ceilings(self.gpu), case.problem.flops(), case.problem.bytes(), case.unit)
+        explained = self._explained(case, catalog)
+        return _explain_answer(file, explained, bound or (None, ""), self.gpu, _fastest_on_cpu(case, catalog))
+
+    def compare(self, files: Sequence[str], problem: str = "") -> CompareAnswer:
+        """Compare two or more .cu kernels of one operator on one problem: by time on a GPU, else by memory traffic.
+
+        A name such as "softmax/online" compares with that shipped variant; without a GPU only.
+        """
+        if len(files) < 2:
+            raise UsageError(f"files: {len(files)} given; compare needs two or more, such as a.cu and b.cu")
+        if backends.resolve("auto") == "cuda":
+            paths = [self._file(file) for file in files]
+            options = RunOptions(
+                problems=(problem,) if problem else (),
+                backend="cuda",
+                out=new_run("compare"),
+                gpu=self.gpu,
+                time_limit_s=self.time_limit_s,
+            )
+            compared = compare_own_variants(run(paths, options))
+            shared = [one for one in compared if one.problem == compared[0].problem]
+            return _compare_answer(files, shared[0].problem, shared)
+        catalog = Catalog()
+        first = self._case(files[0], problem, catalog)
+        cases = [first, *(self._case(file, str(first.problem), catalog) for file in files[1:])]
+        explained = [self._explained(case, catalog) for case in cases]
+        return _compare_answer(files, str(first.problem), compare_explained(explained))
+
+    def profile(self, file: str, problem: str = "") -> ProfileAnswer:
+        """Measure hardware counters of a .cu kernel with Nsight Compute; needs a GPU and the right to read counters."""
+        path = self._file(file)
+        case = case_of(path, problem, Catalog())
+        with tempfile.TemporaryDirectory(prefix="opbench-profile-") as folder:
+            target = target_of(case, str(path), ())
+            found = profile_case(target, Path(folder), ProfileOptions("ncu"), None, lambda line: None)
+        numbers = {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        step = NextStep("See which source line causes the traffic.", "explain", {"file": file})
+        return ProfileAnswer(case.name, numbers, step)
+
+    def judge(self, file: str, task: str = "", problems: Sequence[str] = (), seed: int | None = None) -> JudgeAnswer:
+        """Judge a .cu kernel: builds, memory-safe, race-free, right, time, comparison, signs of cheating: one verdict.
+
+        Sizes and inputs are drawn with a secret seed, so a kernel cannot be written for them. `task` is a TOML file, or
+        a PyTorch task such as "task.py:Model" whose code is loaded. `seed` repeats an earlier verdict.
+        """
+        path = self._file(file)
+        task_path = self._file(task) if task else None
+        folder = new_run("judge")
+        options = JudgeOptions(
+            task=task_path,
+            problems=tuple(problems),
+            seed=seed,
+            gpu=self.gpu,
+            time_limit_s=self.time_limit_s,
+            trust=self.trust,
+        )
+        document = judge([path], options)
+        written = verdict.write_document(document, folder)
+        write_verdict_page(document, folder)
+        return _judge_answer(file, document, written)
+
+    def _file(self, name: str) -> Path:
+        path = (self.root / name).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise UsageError(
+                f"{name}: lies outside {self.root}; copy the file into that folder, or start: opbench mcp --root DIR"
+            )
+        return Path(from_here(str(path)))
+
+    def _case(self, name: str, problem: str, catalog: Catalog) -> Case:
+        is_variant = "/" in name and not Path(name).suffix
+        return case_of(name if is_variant else str(self._file(name)), problem, catalog, "quick")
+
+    def _explained(self, case: Case, catalog: Catalog) -> Explained:
+        try:
+            return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
+        except NotExplained as fault:
+            raise UsageError(f"{fault}; only a right kernel can be explained: call the tool check first") from None
+
+
+TOOLS = ("list_operators", "describe_operator", "check", "run", "explain", "compare", "profile", "judge")
+"""The names of the tools, in the order in which a client sees them."""
+
+
+def _arrays(operator: type[Operator], example: Operator, kind: str) -> list[ArrayShape]:
+    tensors = example.input_tensors() if kind == "inputs" else example.output_tensors()
+    declared = getattr(example, kind)
+    return [ArrayShape(tensor.name, declared.get(tensor.name, ""), tensor.dtype) for tensor in tensors]
+
+
+def _simplest_source(variants: Sequence[Variant]) -> str:
+    """Return the first short file of one variant, with its operator in the header; "" if there is none."""
+    for variant in variants:
+        if variant.path.stem == variant.name and variant.path.suffix == ".cu":
+            source = variant.path.read_text(encoding="utf-8")
+            if len(source) <= SOURCE_LENGTH:
+                return source.replace(HEADER, f'{HEADER}// operator = "{variant.operator}"\n', 1)
+    return ""
+
+
+def _check_answer(file: str, results: Sequence[Result]) -> CheckAnswer:
+    status = next(status for status in WORST_FIRST if any(r.status == status for r in results))
+    faults = [_fault(fault) for fault in faults_of(results)]
+    right = sum(r.status == "right" for r in results)
+    if faults:
+        first = faults[0]
+        step = NextStep(f"{_place(first.file, first.line)}{first.remedy}", "check", {"file": file})
+    elif status == "unsupported":
+        step = NextStep(
+            "Change what the CPU backend cannot run, or check the kernel on a GPU.", "check", {"file": file}
+        )
+    elif status == "no fault found":
+        step = NextStep("Name the operator in the file's header, so that results are compared with a reference.")
+    else:
+        step = NextStep("See where the memory traffic goes and what to change first.", "explain", {"file": file})
+    reason = next((r.reason for r in results if r.status == status and r.reason), "")
+    summary = f"{right} of {len(results)} cases are right" + (f"; first fault: {reason}" if reason else "")
+    return CheckAnswer(
+        status, summary, len(results), right, faults[:MOST_FAULTS], max(0, len(faults) - MOST_FAULTS), step
+    )
+
+
+def _fault(fault: verdict.Fault) -> KernelFault:
+    remedy = CODES[fault.code].remedy
+    return KernelFault(
+        fault.code, fault.message, fault.file, fault.line, fault.source.strip(), remedy, fault.case, fault.cases
+    )
+
+
+def _place(file: str, line: int) -> str:
+    return f"{file}:{line}: " if file and line else ""
+
+
+def _run_answer(file: str, finished: Run, gpu: str) -> RunAnswer:
+    timed = finished.header.backend == "cuda"
+    ordered = sorted(rows(finished, gpu), key=_rank)
+    cases = [_case_time(row) for row in ordered]
+    mine = [row for row in ordered if row.own]
+    if any(row.status not in ("right", "unsupported") for row in mine):
+        step = NextStep("A case of the kernel is not right: check the kernel.", "check", {"file": file})
+    elif not timed:
+        step = NextStep("No GPU, so no time. See what to change first by the traffic.", "explain", {"file": file})
+    elif ordered and not ordered[0].own:
+        words = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
+        step = NextStep(words, "explain", {"file": file})
+    else:
+        step = NextStep("The kernel is the fastest here. Get a verdict.", "judge", {"file": file})
+    return RunAnswer(
+        backend=finished.header.backend,
+        gpu=finished.header.environment.gpu,
+        cases=cases[:MOST_CASES],
+        cases_not_shown=max(0, len(cases) - MOST_CASES),
+        results=from_here(str(finished.folder)),
+        next_step=step,
+    )
+
+
+def _rank(row: Row) -> tuple[bool, float]:
+    """Return the key that sorts rows by time or, without times, by the bytes that they move."""
+    cost = row.time_s if row.time_s is not None else row.traffic.moved_bytes if row.traffic else None
+    return cost is None, cost or 0.0
+
+
+def _case_time(row: Row) -> CaseTime:
+    low, high = (row.times and row.times.interval_s) or (None, None)
+    return CaseTime(
+        case=row.case,
+        status=row.status,
+        reason=row.reason,
+        median_s=row.time_s,
+        low_s=low,
+        high_s=high,
+        share_of_peak=row.peak_share,
+        limited_by=(row.times and row.bound) or "",
+        moved_bytes=row.traffic.moved_bytes if row.traffic else None,
+    )
+
+
+def _explain_answer(
+    file: str, explained: Explained, bound: tuple[float | None, str], gpu: str, fastest: str
+) -> ExplainAnswer:
+    explanation = explained.explanation
+    texts = {annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files}
+    advice = [_advice(problems, texts) for problems in same_advice(explanation.problems)]
+    if advice:
+        first = advice[0]
+        words = f"{_place(first.file, first.line)}{first.advice}. Then check the file again."
+        step = NextStep(words, "check", {"file": file})
+    elif fastest:
+        words = "No problem of the memory traffic is left. Compare the kernel with a fast shipped variant."
+        step = NextStep(words, "compare", {"files": [file, fastest]})
+    else:
+        step = NextStep("No problem of the memory traffic is left. Get a verdict.", "judge", {"file": file})
+    return ExplainAnswer(
+        case=explanation.case,
+        traffic=_counts(summarise(explained.traffic)),
+        lower_bound_s=bound[0],
+        lower_bound_by=bound[1],
+        gpu=gpu,
+        advice=advice[:MOST_ADVICE],
+        next_step=step,
+    )
+
+
+def _advice(problems: Sequence[Diagnosis], texts: Mapping[str, Mapping[int, str]]) -> Advice:
+    problem, *others = problems
+    return Advice(
+        file=from_here(problem.file),
+        line=problem.line,
+        further_lines=sorted({other.line for other in others} - {problem.line}),
+        source_line=texts.get(problem.file, {}).get(problem.line, "").strip(),
+        kind=problem.kind,
+        mechanism=problem.mechanism,
+        evidence=problem.evidence,
+        advice=problem.advice,
+        avoidable_share=round(sum(each.share for each in problems), 3),
+        example_variants=list(problem.remedies[:3]),
+    )
+
+
+def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
+    """Return the counts of a summary that a client sees; None if nothing was counted."""
+    if summary is None:
+        return None
+    return TrafficCounts(**{each.name: getattr(summary, each.name) for each in fields(TrafficCounts)})
+
+
+def _fastest_on_cpu(case: Case, catalog: Catalog) -> str:
+    """Return the last variant of the ladder that runs the problem on the CPU; "" if that is the case's own."""
+    shipped = [v for v in catalog.variants(case.variant.operator) if not v.is_library and not v.compute_capability]
+    fitting = [v for v in shipped if any(v.unmet(case.problem, config) is None for config in v.configs)]
+    return fitting[-1].id if fitting and fitting[-1].id != case.variant.id else ""
+
+
+def _compare_answer(files: Sequence[str], problem: str, compared: Sequence[VariantComparison]) -> CompareAnswer:
+    by_time = any(one.time for one in compared)
+    base = compared[0]
+    kernels = [ComparedKernel(files[0], base.base_s, None, None, None, None, _counts(base.base_traffic))]
+    for file, one in zip(files[1:], compared, strict=True):
+        ratio = one.time
+        kernels.append(
+            ComparedKernel(
+                kernel=file,
+                median_s=one.new_s,
+                time_ratio=ratio.value if ratio else None,
+                time_ratio_low=ratio.low if ratio else None,
+                time_ratio_high=ratio.high if ratio else None,
+                traffic_ratio=one.traffic_ratio,
+                traffic=_counts(one.new_traffic),
+            )
+        )
+    ratios = [(each.time_ratio if by_time else each.traffic_ratio, each.kernel) for each in kernels[1:]]
+    least = min([(1.0, files[0]), *((ratio, kernel) for ratio, kernel in ratios if ratio is not None)])[1]
+    words = f"{least} {'is the fastest' if by_time else 'moves the least'}."
+    own = [file for file in files if Path(file).suffix]
+    if least in own:
+        step = NextStep(f"{words} Get a verdict on it.", "judge", {"file": least})
+    else:
+        step = NextStep(f"{words} See what to change in your kernel.", "explain", {"file": own[0]} if own else {})
+    return CompareAnswer(problem, "time" if by_time else "traffic", kernels, step)
+
+
+def _judge_answer(file: str, document: verdict.VerdictDocument, written: Path) -> JudgeAnswer:
+    faults = [_fault(fault) for fault in faults_of_document(document)]
+    parts = [(name, getattr(document, part)) for part, name in SECTIONS]
+    retry = "explain" if document.overall == "accepted" else "check"
+    return JudgeAnswer(
+        verdict=document.overall,
+        code=document.code,
+        reason=document.reason,
+        not_judged=list(document.lacking),
+        sections=[Section(name, part.status, part.summary) for name, part in parts],
+        faults=faults[:MOST_FAULTS],
+        signs=[f"{sign.file}:{sign.line}: {sign.title}" for sign in document.signs.seen[:MOST_FAULTS]],
+        seed=document.seed,
+        document=from_here(str(written)),
+        next_step=NextStep(document.next_step.sentence, retry, {"file": file}),
+    )
