@@ -422,7 +422,7 @@ def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]
 
 
 def members(code: Sequence[Token]) -> Fields:
-    """What is assigned to members of variables, by the first value of each."""
+    """Return the first value that the code assigns to each member of a variable, by variable and path of the member."""
     found: Fields = {}
     for index in range(1, len(code) - 1):
         token, before, after = code[index], code[index - 1], code[index + 1]

@@ -102,7 +102,7 @@ class HostProgram:
         return [factor for part in parts for factor in self._factors(part, depth + 1)]
 
     def bytes_of(self, name: str) -> int | None:
-        """How many bytes the host allocates for a buffer; None where nothing says it."""
+        """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
         buffer = self.buffers.get(name)
         try:
             if buffer and buffer.elements and buffer.element in SIZES:
@@ -179,7 +179,7 @@ def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
 
 
 def _has_outer(given: Sequence[Token], signs: str) -> bool:
-    """Whether one of these signs stands outside of brackets."""
+    """Return whether one of these signs occurs outside all brackets."""
     index = 0
     while index < len(given):
         if given[index].kind == "mark" and given[index].text in "([{":
@@ -275,7 +275,7 @@ def _flat(
 
 
 def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
-    """Whether a function launches, allocates or copies, itself or by what it calls."""
+    """Return whether a function launches, allocates or copies, itself or through a function that it calls."""
     words = {token.text for token in one.tokens[max(0, one.body) :]}
     if "<<<" in words or ALLOCATES.keys() & words or "cudaMemcpy" in words:
         return True

@@ -93,7 +93,7 @@ def grouped(
 def _values(
     argument: Sequence[Token], fields: Sequence[Parameter], launch: HostLaunch | None
 ) -> list[tuple[Token, ...]]:
-    """What the fields of an argument's variable hold: of `= {…}` in order, then of `variable.field = …`."""
+    """Return the value of each field of a struct argument; `variable.field = …` has precedence over `= {…}`."""
     values: list[tuple[Token, ...]] = [()] * len(fields)
     if launch is None or len(argument) != 1:
         return values

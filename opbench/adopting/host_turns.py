@@ -61,7 +61,7 @@ def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]],
 
 
 def _differs(loop: Sequence[Token]) -> bool:
-    """Whether a launch of a loop gets what the loop changes."""
+    """Return whether a launch in a loop uses a variable that the loop changes."""
     for launch in launches_in(loop, {}):
         used = {token.text for part in (*launch.configuration[:3], *launch.arguments) for token in part}
         waiting = list(used)

@@ -62,7 +62,7 @@ class KernelFacts:
 
     @property
     def is_readable(self) -> bool:
-        """Whether its body shows a store at all."""
+        """Return whether the kernel's body contains a store that the scan recognises."""
         return bool(self.stored)
 
 

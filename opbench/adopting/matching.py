@@ -360,7 +360,7 @@ PRODUCT = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\*([A-Za-z_]\w*)(?![\w.])")
 
 
 def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
-    """Of an index such as `row * n + col` the row and the size that it is multiplied by; two empty texts without."""
+    """Return the row and its factor in an index such as `row * n + col`; two empty strings if there is none."""
     pairs = [pair for pair in re.findall(r"(\w+)\*(\w+)", index) if {*pair} & set(axes)]
     row, name = sorted(pairs[0], key=lambda factor: factor in axes) if pairs else ("", "")
     return row, name
@@ -444,7 +444,7 @@ def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs
 def _of_direction(
     facts: KernelFacts, problem: Operator, name: str, tensor: str, is_updated: bool
 ) -> Iterator[Contradiction]:
-    """What a kernel's reads and stores of one pointer say against its tensor."""
+    """Yield contradictions between a kernel's accesses through one pointer and the role of the tensor."""
     if tensor in problem.inputs and not is_updated and name in facts.stored:
         text = f"the kernel overwrites its input {tensor} (parameter '{name}'), which {problem.name} leaves as it is"
         yield Contradiction("input written", tensor, f"{text}: a check says that the input was changed")

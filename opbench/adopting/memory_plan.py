@@ -81,7 +81,7 @@ class MemoryPlan:
 
     @property
     def name(self) -> str:
-        """How results and `--case` name the run, such as "memory/bias_gelu(rows=64)"."""
+        """Return the name of the run in results and for `--case`, such as "memory/bias_gelu(rows=64)"."""
         sizes = ",".join(f"{name}={value}" for name, value in self.sizes.items())
         return f"memory/{self.path.stem}" + (f"({sizes})" if sizes else "")
 
@@ -115,7 +115,7 @@ class MemoryPlans:
     """How many times as many accesses the full run may make."""
 
     def is_named(self, pattern: str) -> bool:
-        """Whether a `--case` pattern names either run."""
+        """Return whether a `--case` pattern matches the reduced or the full run."""
         return any(is_named(plan.name, pattern) for plan in (self.reduced, self.full) if plan)
 
 
@@ -278,7 +278,7 @@ class _Planner:
         ]
 
     def _place(self, name: str) -> tuple[int, int] | None:
-        """Where the file's text has the value of a macro or a constant."""
+        """Return start and end of the value of a macro or constant in the text; None if absent or ambiguous."""
         patterns = (
             rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
             rf"\b{name}[ \t]*=[ \t]*([^;,}}\n]+?)[ \t]*[;,}}\n]",
@@ -382,9 +382,9 @@ def _less(value: int, step: int) -> int:
 
 
 def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple[int, bool]]:
-    """Where, in characters of the text, an index depends on an element of one of these pointers.
+    """Return the offset in the text of each index that depends on an element of one of these pointers.
 
-    With whether a value is stored there that does not depend on the old one.
+    Each offset comes with whether the code stores a value there that does not depend on the old value.
     """
     tainted: set[str] = set()
     found: list[tuple[int, bool]] = []

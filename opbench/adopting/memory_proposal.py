@@ -258,7 +258,7 @@ class _Writer:
                 self.sizes[self.roots[name]] = number
 
     def _changes(self, name: str) -> bool:
-        """Whether a variable has another value at a launch than at the program's end."""
+        """Return whether a variable's value at some launch differs from its value at the end of the program."""
         if name in self.values:
             return False
         own = [token.text for token in self.program.known.get(name, ())]
@@ -302,7 +302,7 @@ class _Writer:
             return str(number)
 
     def _says(self, text: str, number: int) -> bool:
-        """Whether an expression names sizes and has this value."""
+        """Return whether an expression names sizes and evaluates to this number."""
         return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
     def _culprit(self, given: Sequence[Token], read: KernelRead | None, depth: int = 0) -> str:
@@ -393,7 +393,7 @@ class _Writer:
     # Buffers ------------------------------------------------------------------------------------------------------
 
     def _bytes(self, buffer: HostBuffer) -> int | None:
-        """How many bytes the host allocates; None where nothing says it."""
+        """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
         if buffer.name in self.values:
             return int(self.values[buffer.name]) * _item_bytes(buffer.element)
         try:
@@ -462,7 +462,7 @@ class _Writer:
         return "float"
 
     def _is_read_first(self, name: str) -> bool:
-        """Whether the first kernel that has a pointer reads what lies there."""
+        """Return whether the first kernel that uses a buffer may read old values of the buffer."""
         for read, pointer in self._uses(name):
             atomic = any(used.startswith("atomic") for used in read.facts.names)
             return atomic or pointer in read.facts.read or pointer not in read.facts.stored
@@ -526,13 +526,13 @@ def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | s
 
 
 def _dtype(element: str) -> str:
-    """How a C type's elements are stored here; of a structure as numbers of 4 bytes."""
+    """Return the dtype that stores elements of a C type; `f32` for a structure."""
     found = dtype_of(element) or "f32"
     return {"bool": "u8", "u16": "i16"}.get(found, found)
 
 
 def _is_opaque(element: str) -> bool:
-    """Whether a type is the file's own, of which only zeros are a value for sure."""
+    """Return whether the file itself defines a type; only zeros are then known to be a valid value."""
     return not dtype_of(element)
 
 

@@ -112,7 +112,7 @@ class _Writer:
     # Textures ---------------------------------------------------------------------------------------------------------
 
     def _textures(self) -> list[str]:
-        """How the kernel's textures and surfaces see their tensors, a line of each kind."""
+        """Return the header lines that describe the kernel's textures and surfaces, one line for each kind."""
         entries: dict[str, dict[str, str]] = {}
         viewing = [(parameter, argument) for parameter, argument in self.read.pairs if parameter.views]
         textures = textures_of(self.file.declarations) if viewing else {}

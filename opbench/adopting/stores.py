@@ -82,7 +82,7 @@ def read_before_stored(
 def _read_at(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
 ) -> Iterator[int]:
-    """Where a statement has a pointer through which it reads."""
+    """Yield the index of each token of a statement that names a pointer through which the statement reads."""
     written: set[int] = set()
     equals = _assignment(statement)
     if equals > 0 and statement[equals - 1].text not in COMPOUND:
@@ -132,7 +132,7 @@ def _calls(
 def _called(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
 ) -> Iterator[tuple[str, str]]:
-    """What the functions that a statement calls store to of what they are given."""
+    """Yield each pointer that a called function of a statement stores to, with the kind of store."""
     for inner, taken, given in _calls(statement, functions):
         how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
         for one, argument in zip(taken, given, strict=False):
@@ -222,7 +222,7 @@ def _assignment(statement: Sequence[Token]) -> int:
 
 
 def _target(left: Sequence[Token], names: Mapping[str, str]) -> str:
-    """What an assignment's left side stores through: the first name that is an element's, or a pointer's."""
+    """Return the name that an assignment's left side stores through: the first indexed name or pointer; "" if none."""
     for index, token in enumerate(left):
         after = left[index + 1].text if index + 1 < len(left) else ""
         if token.kind == "name" and (after == "[" or (token.text in names and len(left) > 1)):

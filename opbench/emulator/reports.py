@@ -87,7 +87,7 @@ class Event:
 
     @property
     def same_warp(self) -> bool:
-        """Whether both threads of a race belong to one warp."""
+        """Return whether both threads of a race belong to one warp."""
         return bool(self.report.warp == self.report.other_warp)
 
     @property
