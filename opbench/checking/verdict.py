@@ -243,8 +243,8 @@ def _compare_piece(
         outside=outside,
         excess=float(excess[at]),
         at=at,
-        square_error=float(error @ error),
-        square_reference=float(want @ want),
+        square_error=_squared_norm(error),
+        square_reference=_squared_norm(want),
     )
 
 
@@ -260,8 +260,8 @@ def _compare_finite(
         with np.errstate(all="ignore"):
             np.subtract(from_storage(out[start : start + BLOCK], dtype), wanted, out=error)
             np.abs(error, out=error)
-            square_error += float(error @ error)
-            square_reference += float(wanted @ wanted)
+            square_error += _squared_norm(error)
+            square_reference += _squared_norm(wanted)
             np.divide(error, allowance, out=relative)
             worst = max(worst, float(np.fmax.reduce(relative, initial=0.0)))  # fmax ignores 0/0, which is no error
             np.multiply(allowance, -elementwise, out=relative)
@@ -270,6 +270,11 @@ def _compare_finite(
             if not (math.isfinite(square_error) and math.isfinite(worst) and relative.max() <= 0):
                 return None
     return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
+
+
+def _squared_norm(values: np.ndarray) -> float:
+    """Return the sum of the squares; BLAS would add in an order that depends on its number of threads."""
+    return float(np.einsum("i,i->", values, values))
 
 
 def _absolute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
