@@ -47,7 +47,7 @@ def option(default: T, help: str, *flags: str, **details: object) -> T:
     return made
 
 
-VARIANTS_HELP = "Add the variants of another folder, which is laid out as variants/; repeatable."
+VARIANTS_HELP = "Add the variants of another folder: one subfolder per operator, as in variants/; repeatable."
 
 
 def variant_folders() -> tuple[Path, ...]:

@@ -22,7 +22,7 @@ out_option = click.option(
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The folder for the operators, which is laid out as variants/.",
+    help="The folder for the operators, with one subfolder per operator; pass it to --variants.",
 )
 
 

@@ -26,7 +26,7 @@ folder_option = click.option(
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The folder of your variants, which is laid out as variants/.",
+    help="The folder of your variants, with one subfolder per operator.",
 )
 
 

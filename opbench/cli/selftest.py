@@ -55,8 +55,8 @@ OUT = Path("reports") / "selftest"
     "run_folder",
     type=click.Path(path_type=Path, exists=True),
     metavar="DIR",
-    help="A run on this GPU, such as one of suites/full.toml. Its wall time is compared with that"
-    " of cuda.bench in one process per case.",
+    help="The folder of an earlier run on this GPU, such as one of suites/full.toml. The self-test compares the wall "
+    "time of that run with an estimate for cuda.bench, which starts one process per case.",
 )
 @json_option
 def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | None, as_json: bool) -> None:

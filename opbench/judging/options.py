@@ -25,7 +25,8 @@ class JudgeOptions:
     out: Path | None = option(None, "Folder for the verdict [default: reports/<time>-judge].", folder=True)
     backend: str = option(
         "auto",
-        "auto: judge on the CPU and, if there is a GPU, on the GPU too. cpu: no GPU, so no time.",
+        "auto: judge in a cage on the CPU and, if there is a GPU, also on the GPU, which has no cage. cpu: use no GPU; "
+        "the verdict then has no time.",
         choices=backends.CHOICES,
     )
     seed: int | None = option(
@@ -43,8 +44,8 @@ class JudgeOptions:
     variants: tuple[Path, ...] = variant_folders()
     trust: bool = option(
         False,
-        "Run the kernels without a cage, and load Python files: .py variants, and an operator.py that replaces a "
-        "shipped one.",
+        "Run the kernels on the CPU without a cage, and load Python files: .py variants, and an operator.py that "
+        "replaces a shipped one.",
     )
 
     def __post_init__(self) -> None:
