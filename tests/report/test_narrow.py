@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from opbench.judging.judge import judge
+from opbench.judging.options import JudgeOptions
+from opbench.judging.page import page as verdict_page
 from opbench.networks.records.training import read_training
 from opbench.networks.report import read_network
 from opbench.networks.report.page import write_network
@@ -22,6 +25,7 @@ from opbench.results.comparison import compare_runs
 from opbench.results.files import read_run
 from support.builders.runs import measured, noisy, pair, relu_run
 from support.checks.chromium import needs_chromium, opened
+from support.common import WRONG
 from support.fakes.tuning import tune_fake
 
 WIDTH = 400
@@ -32,6 +36,8 @@ MEASURE = """<script>addEventListener("load", () => {
     frame.dataset.widths = frame.contentWindow.innerWidth + " " + root.scrollWidth;
     const stacked = [...root.querySelectorAll(".scroll")].filter((box) => box.querySelector("table.stacked"));
     frame.dataset.tables = stacked.length + " " + stacked.filter((box) => box.scrollWidth > box.clientWidth).length;
+    const small = [...root.querySelectorAll("figure.small")];
+    frame.dataset.small = small.length + " " + small.filter((box) => box.scrollWidth > box.clientWidth).length;
     frame.removeAttribute("srcdoc");
   }
 })</script>"""
@@ -51,6 +57,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         search = tune_fake(folder, patch.setattr, budget_s=2)
     cpu, gpu = read_run(H200 / "counters-cpu"), read_run(H200 / "counters")
+    kernel, refused = folder / "mine.cu", folder / "verdict.html"
+    kernel.write_text(WRONG)
+    document = judge([kernel], JudgeOptions(backend="cpu", drawn=0, seed=7, trust=True))
+    assert document.overall == "refused"
+    refused.write_text(verdict_page(document), encoding="utf-8")
     return {
         "report": write_report(relu_run(), folder / "report")[0],
         "comparison": compared,
@@ -58,6 +69,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "tuning": write_tuning(*search),
         "agreement": write_agreement(agreement.compare_runs(cpu, gpu), folder, "Agreement", provenance(cpu, gpu))[0],
         "network": write_network(read_network(H200 / "networks" / "lenet-1-f32"), folder / "network")[0],
+        "verdict": refused,
         "training": write_training(read_training(H200 / "training" / "lenet-128-f32"), folder / "training")[0],
     }
 
@@ -76,6 +88,8 @@ def test_no_page_is_wider_than_a_phone(pages: dict[str, Path], tmp_path: Path) -
     widths = {name: tuple(map(int, both.split())) for name, both in found.items()}
     assert widths.keys() == {*pages, "too_wide"} and {inner for inner, _ in widths.values()} == {WIDTH}
     assert [name for name, (inner, scrolled) in widths.items() if scrolled > inner] == ["too_wide"]
+    small = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-small="(\d+ \d+)"', dom))
+    assert small["training"] == "1 0", "the chart of losses fits, without scrolling"
     tables = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-tables="(\d+ \d+)"', dom))
     labels = re.findall(r'data-label="([^"]*of all)"', opened(tmp_path, pages["training"].as_uri()))
     assert set(labels) == {"FLOPs, of all", "bytes, of all", "time, of all"}, "each says of what"

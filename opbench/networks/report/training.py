@@ -58,7 +58,7 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
 def loss_chart(record: TrainingRecord) -> Chart:
     """Return the chart of every step's loss with its moving mean, and below it the score on the test set."""
     losses, scores = np.array(record.losses), record.scores
-    figure = Figure(figsize=(8.0, 4.6))
+    figure = Figure(figsize=(5.0, 4.2))  # narrow enough for a phone
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     steps = np.arange(1, len(losses) + 1)
     upper.plot(steps, losses, color=COLOURS[0], alpha=0.35 if len(losses) > FEW else 0.6, linewidth=0.7)
@@ -83,7 +83,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
         axes.set_xlim(1, max(2, len(losses)))
     if share:
         lower.set_ylim(bottom=max(0.0, lower.get_ylim()[0]))
-    figure.subplots_adjust(left=0.1, right=0.985, top=0.975, bottom=0.11, hspace=0.09)
+    figure.subplots_adjust(left=0.135, right=0.975, top=0.975, bottom=0.12, hspace=0.09)
     best = (max if share else min)(score for _, score in scores)
     smoothed = f" and the mean of the last {window}" if window > 1 else ""
     return Chart(
