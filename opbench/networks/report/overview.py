@@ -13,7 +13,7 @@ from opbench.networks.report import phrases
 
 HEAD = (
     "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup "
-    "| one call from Python | PyTorch's call | memory, % of PyTorch's |\n"
+    "| wall time of one call | PyTorch's wall time | peak memory, % of PyTorch's |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
 
