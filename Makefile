@@ -66,7 +66,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Where two runs measured one problem, the table takes the first.
-LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma quick ceilings networks)
+LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma quick ceilings networks trainings)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
@@ -111,18 +111,23 @@ $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 # Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
 EVIDENCE := reports/h100
 SUITE_PARTS := quick full layers gradients hopper mma
-PARTS := ceilings selftest $(SUITE_PARTS) networks trainings
+PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch ship judge gpus
 PART ?= $(PARTS)
 
-.PHONY: evidence $(PARTS:%=evidence-%)
+.PHONY: evidence counters-cpu $(PARTS:%=evidence-%)
 evidence: $(PART:%=evidence-%)  ## Measure what the documents quote, on a GPU, into EVIDENCE; PART='quick full' selects parts
 	$(BIN)/python tests/evidence.py $(EVIDENCE)
 
 evidence-ceilings: | $(VENV)/.quick
 	test -e $(EVIDENCE)/ceilings/ceilings.json || $(OPBENCH) ceiling --out $(EVIDENCE)/ceilings
 
-evidence-selftest: | $(VENV)/.quick
-	test -e $(EVIDENCE)/selftest/selftest.json || $(OPBENCH) selftest --out $(EVIDENCE)/selftest
+evidence-selftest: $(EVIDENCE)/selftest/selftest.json $(EVIDENCE)/selftest-clock/selftest.json
+
+$(EVIDENCE)/selftest/selftest.json: | $(VENV)/.quick
+	$(OPBENCH) selftest --only cheats --out $(@D)
+
+$(EVIDENCE)/selftest-clock/selftest.json: | $(VENV)/.quick
+	$(OPBENCH) selftest --only floor,stamps,flush,aa,slowdown,clocks,wall --out $(@D)
 
 $(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
 	@# Exit code 1: a variant is wrong, and the run holds it as all others.
@@ -142,11 +147,67 @@ $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
 	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
 		--data $(DATA_$(call part,1,$*)) --compare torch --steps 20 --out $(@D)
 
-runs = $(addprefix reports/$(1)/,$(2))
+# Needs two GPUs: a step on both with its exchange of gradients, and a step within a limit of memory.
+GPU_TRAININGS := $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p))
+evidence-gpus: $(GPU_TRAININGS:%=$(EVIDENCE)/two-gpus/%/train.json) $(EVIDENCE)/memory-limit/unet-16-tf32/train.json
 
-winners: $(VENV)/.quick  ## Write the winners file of each GPU model from its committed runs
-	$(OPBENCH) book $(wildcard $(call runs,h100,quick full gradients networks/*)) --out reports/h100/winners.json
-	$(OPBENCH) book $(wildcard $(call runs,h200,networks/*/tuning networks/* networks-hopper/*)) --out reports/h200/winners.json
+$(EVIDENCE)/two-gpus/%/train.json: | $(VENV)/.quick
+	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
+		--data $(DATA_$(call part,1,$*)) --gpus 2 --steps 20 --out $(@D)
+
+$(EVIDENCE)/memory-limit/%/train.json: | $(VENV)/.quick
+	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
+		--data $(DATA_$(call part,1,$*)) --memory 3320MB --steps 20 --out $(@D)
+
+# Counters of every case of the suite in turn, by Nsight Compute; then what the CPU counts for the same cases.
+evidence-counters: | $(VENV)/.quick
+	test -e $(EVIDENCE)/counters/results.jsonl || $(OPBENCH) run suites/counters.toml --out $(EVIDENCE)/counters
+	$(BIN)/python tests/evidence.py --uncounted $(EVIDENCE)/counters | xargs -d '\n' -I CASE \
+		$(OPBENCH) profile CASE --run $(EVIDENCE)/counters
+
+counters-cpu: $(VENV)/.quick  ## What the cpu backend counts for the cases of evidence-counters, into EVIDENCE; needs no GPU
+	$(OPBENCH) run suites/counters.toml --backend cpu --out $(EVIDENCE)/counters-cpu
+	$(BIN)/python tests/evidence.py $(EVIDENCE)/counters-cpu
+
+# A command line and what it prints, in a file that exists only if the command succeeded.
+logged = @mkdir -p $(@D); { echo "$$ $(1)"; PATH=$(abspath $(BIN)):$$PATH $(1); } > $@.part 2>&1 && mv $@.part $@ || { cat $@.part; exit 1; }
+
+TUNE_gemm = $(SEARCH_gemm) --budget 30s
+TUNE_convolution = opbench tune examples/tune/convolution_tunable.cu --case '(n=1,c=1,h=2048,w=2048,k=1,r=15,s=15,padding=7)' --budget 30s
+TUNE_gemv = $(SEARCH_gemv) --budget 20s
+TUNE_energy = $(SEARCH_gemv) --energy --budget 60s
+TUNE_space = $(SEARCH_space) --strategy random --budget 240s
+SEARCH_gemm = opbench tune examples/tune/gemm_tunable.cu --case '(m=2048,n=2048,k=2048)'
+SEARCH_gemv = opbench tune examples/tune/gemv_tunable.cu --case '(m=16384,n=1,k=8192)'
+SEARCH_space = $(SEARCH_gemm) --space examples/tune/gemm_space.toml
+evidence-tune: $(patsubst %,$(EVIDENCE)/tune/%.txt,gemm convolution gemv energy space)
+
+$(EVIDENCE)/tune/%.txt: | $(VENV)/.quick
+	$(call logged,$(TUNE_$*) --out build/tune/$*)
+
+evidence-torch: $(patsubst %,$(EVIDENCE)/torch/%.txt,overhead inference training)
+TORCH_overhead := python examples/torch_overhead.py
+TORCH_inference := python examples/resnet18.py
+TORCH_training := python examples/resnet18.py --train
+
+$(EVIDENCE)/torch/%.txt: | $(VENV)/.quick
+	$(call logged,$(TORCH_$*))
+
+evidence-ship: $(patsubst %,$(EVIDENCE)/ship/%.txt,lenet-1-f32 alexnet-1-bf16 unet-16-bf16)
+
+$(EVIDENCE)/ship/%.txt: | $(VENV)/.quick
+	rm -rf build/ship/$*
+	$(call logged,opbench ship $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
+		--plan $(EVIDENCE)/networks/$*/plan.json --gpu h100 --out build/ship/$* && $(MAKE) -C build/ship/$* test TIME=1)
+
+# A right kernel and four that cheat: exit code 1 is a refusal, which is a verdict, too.
+evidence-judge: $(patsubst %,$(EVIDENCE)/judge/%/verdict.json,my_relu softmax_remembers_its_input matmul_tests_one_old_output switches_by_size triggers_early)
+
+$(EVIDENCE)/judge/%/verdict.json: | $(VENV)/.quick
+	$(OPBENCH) judge $(wildcard examples/$*.cu tests/cheats/time/$*.cu) --out $(@D) || test $$? = 1
+
+winners: $(VENV)/.quick  ## Write the winners file of the committed runs: what a network takes on that GPU
+	$(OPBENCH) book $(addprefix $(EVIDENCE)/,$(SUITE_PARTS)) $(wildcard $(EVIDENCE)/networks/*) --out $(EVIDENCE)/winners.json
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

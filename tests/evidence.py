@@ -1,25 +1,30 @@
 """What is committed of measurements on GPUs: the data of each run, the pictures that documents show, and some pages.
 
-python tests/evidence.py [FOLDER]    # pack finished runs below FOLDER, remove what `opbench report` draws again
+python tests/evidence.py [FOLDER]    # pack runs and pictures below FOLDER, remove what `opbench report` draws again
+python tests/evidence.py --uncounted RUN    # print the cases of a run that have no counters yet
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from opbench.results.files import FILE, PACKED
+from PIL import Image
+
+from opbench.results.files import FILE, PACKED, read_run
 
 ROOT = Path(__file__).parent.parent
+RECORDS = ("network.json", "train.json", "plan.json")
 REPORTS = (ROOT / "reports/h100", ROOT / "reports/h200")
 PAGES = (
     "h100/selftest/selftest.html",
-    "h200/networks/unet-1-bf16/network.html",
-    "h200/selftest/selftest.html",
-    "h200/training/lenet-128-f32/train.html",
+    "h100/selftest-clock/selftest.html",
+    "h100/networks/unet-1-bf16/network.html",
+    "h100/trainings/lenet-128-f32/train.html",
 )
 """One page of each kind, for readers without opbench."""
 
@@ -48,10 +53,35 @@ def redrawn(folders: Iterable[Path] = REPORTS) -> list[Path]:
     return sorted(path for path in drawn if path.resolve() not in kept)
 
 
+def uncounted(folder: Path) -> list[str]:
+    """Return the cases of a run whose counters are missing; a case that is not right has none."""
+    run = read_run(folder)
+    return [r.case for r in run.results if r.status == "right" and r.case not in run.counters]
+
+
+def pack_record(path: Path) -> None:
+    """Store a record of a network or a training without spaces, two thirds of its size."""
+    path.write_text(json.dumps(json.loads(path.read_text()), separators=(",", ":"), ensure_ascii=False))
+
+
+def pack_picture(path: Path) -> None:
+    """Store a picture with 256 colours, a third of its size: charts have few."""
+    with Image.open(path) as picture:
+        if picture.mode != "P":
+            picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--uncounted"]:
+        print("\n".join(uncounted(Path(sys.argv[2]))))
+        sys.exit()
     chosen = [Path(name) for name in sys.argv[1:]] or REPORTS
     for path in unpacked(chosen):
         path.with_name(PACKED).write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()
     for path in redrawn(chosen):
         path.unlink()
+    for path in (path for folder in chosen for name in RECORDS for path in folder.rglob(name)):
+        pack_record(path)
+    for path in (path for folder in chosen for path in folder.rglob("*.png")):
+        pack_picture(path)

@@ -142,7 +142,7 @@ def test_an_installed_wheel_ships_the_winner_that_a_checkout_ships(installed: Pa
     catalog = Catalog()
     problem = catalog.operator("matmul").parse("(m=4096,n=4096,k=4096)")
     assert entries_of(problem), "the winners files have it"
-    done = opbench(installed, tmp_path, "ship", f"matmul{problem}", "--gpu", "h200", "--out", "own")
+    done = opbench(installed, tmp_path, "ship", f"matmul{problem}", "--gpu", "h100", "--out", "own")
     assert "the fastest of the committed runs" in done.stdout + done.stderr, done.stderr
     rule = opbench(installed, tmp_path, "help", "finding", "shared-race")
     assert rule.returncode == 0 and "shared-race" in rule.stdout

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
@@ -31,8 +32,16 @@ class LadderFiles:
         return {path: text for path, text in self.texts.items() if _read(path) != text}
 
 
-def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Mapping[Path, str]) -> LadderFiles:
-    """Return the documents below `root` that these runs determine; `networks` has each document's table of networks.
+class DocumentTable(NamedTuple):
+    """A table that stands in a document between two comments of its name."""
+
+    path: Path
+    name: str
+    table: str
+
+
+def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequence[DocumentTable]) -> LadderFiles:
+    """Return the documents below `root` that these runs and `tables` of networks determine.
 
     A README of an operator that the runs did not measure is not changed if it shows measurements. A README with rows
     that these runs lack is not changed either. Raises UsageError when a run has no times.
@@ -64,7 +73,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Ma
         for name in catalog.operator_names()
         if root / "variants" / name / "README.md" in found.texts and not catalog.operator_role(name)
     ]
-    _add_overviews(found, root, shown, runs, networks)
+    _add_overviews(found, root, shown, runs, tables)
     return found
 
 
@@ -106,14 +115,11 @@ def _started(folder: Path) -> str:
 
 
 def _add_overviews(
-    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Mapping[Path, str]
+    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], tables: Sequence[DocumentTable]
 ) -> None:
     """Add the tables over all runs; rows of other runs remain while the file that they link to exists."""
     ladders = ladders_overview(operators, runs) if runs else ""
-    for path, what, table in (
-        (root / "variants" / "README.md", "ladders", ladders),
-        *((path, "networks", table) for path, table in networks.items()),
-    ):
+    for path, what, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
         if text and table:
             found.texts[path] = with_overview(text, _joined(table_of(text, what), table, path.parent), what)

@@ -20,8 +20,7 @@ from support.builders.runs import result, run, written
 from support.common import ROOT, Cli
 
 NAME = "lenet(batch=1,precision=f32)"
-OLD = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
-"""Its nodes have a median and no samples."""
+COMMITTED = ROOT / "reports/h100/networks/lenet-1-f32"
 
 
 def record(factors: dict[str, float] | None = None, noise: float = 0.002, **changed: Any) -> dict[str, Any]:
@@ -66,8 +65,19 @@ def test_a_node_that_broke_and_a_variant_that_changed_are_said() -> None:
     assert changes["fc3"] == "FASTER" and reasons["fc3"].startswith("plain → vec4[BLOCK=64]: −5")
 
 
-def test_an_older_record_has_no_interval_of_its_nodes_and_one_of_the_whole() -> None:
-    found = compare_runs(read_any_run(OLD), read_any_run(OLD))
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """The folder of a record whose nodes have a median and no samples."""
+    made = json.loads((COMMITTED / "network.json").read_text())
+    for node in made["nodes"]:
+        node["samples_s"] = []
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "network.json").write_text(json.dumps(made))
+    return tmp_path / "older"
+
+
+def test_an_older_record_has_no_interval_of_its_nodes_and_one_of_the_whole(older: Path) -> None:
+    found = compare_runs(read_any_run(older), read_any_run(older))
     whole, nodes = [c for c in found.cases if "/" not in c.case], [c for c in found.cases if "/" in c.case]
     assert [str(c.change) for c in whole] == ["SAME"] and len(nodes) == 7
     assert all(c.change == "UNDECIDED" and c.base_s and "BASE and NEW kept no samples" in c.reason for c in nodes)
@@ -96,24 +106,24 @@ def test_a_run_without_a_gpu_compares_verdicts() -> None:
     assert set(changes.values()) == {"RIGHT"}
 
 
-def test_the_frame_has_a_row_a_node_and_no_ranks(tmp_path: Path) -> None:
+def test_the_frame_has_a_row_a_node_and_no_ranks(tmp_path: Path, older: Path) -> None:
     (tmp_path / "network.json").write_text(json.dumps(record()))
     table = opbench.load(tmp_path).set_index("case")
     assert list(table.index)[:2] == [NAME, f"{NAME}/conv1"]
     row = table.loc[f"{NAME}/conv1"]
     assert row["samples"] == 15 and row["time_low_s"] < row["time_s"] < row["time_high_s"] and row["peak_share"] > 0
     assert table["rank"].isna().all() and table["speedup_over_previous"].isna().all()
-    old = opbench.load(OLD).set_index("case")
+    old = opbench.load(older).set_index("case")
     assert old["time_s"].notna().all() and old["time_low_s"].isna().sum() == 7
 
 
 @pytest.mark.parametrize("layout", ["csv", "nvbench", "pytest-benchmark"])
-def test_a_network_is_exported(cli: Cli, tmp_path: Path, layout: str) -> None:
+def test_a_network_is_exported(cli: Cli, tmp_path: Path, older: Path, layout: str) -> None:
     (tmp_path / "network.json").write_text(json.dumps(record()))
-    for folder in (tmp_path, OLD):
+    for folder in (tmp_path, older):
         done = cli("export", str(folder), "--format", layout, "--out", str(tmp_path / "out"))
         assert done.returncode == 0, done.stderr
-        assert f"{NAME}/conv1" in (tmp_path / "out").read_text() or (folder == OLD and layout != "csv")
+        assert f"{NAME}/conv1" in (tmp_path / "out").read_text() or (folder == older and layout != "csv")
 
 
 def test_the_command_compares_networks(cli: Cli, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from support.common import WRONG
 from support.fakes.tuning import tune_fake
 
 WIDTH = 400
-H200, H100 = shipped("reports") / "h200", shipped("reports") / "h100"
+H100 = shipped("reports") / "h100"
 MEASURE = """<script>addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const root = frame.contentDocument.documentElement;
@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     known.close()
     with pytest.MonkeyPatch.context() as patch:
         search = tune_fake(folder, patch.setattr, budget_s=2)
-    cpu, gpu = read_run(H200 / "counters-cpu"), read_run(H200 / "counters")
+    cpu, gpu = read_run(H100 / "counters-cpu"), read_run(H100 / "counters")
     kernel, refused = folder / "mine.cu", folder / "verdict.html"
     kernel.write_text(WRONG)
     document = judge([kernel], JudgeOptions(backend="cpu", drawn=0, seed=7, trust=True))
@@ -68,9 +68,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "history": over_time,
         "tuning": write_tuning(*search),
         "agreement": write_agreement(agreement.compare_runs(cpu, gpu), folder, "Agreement", provenance(cpu, gpu))[0],
-        "network": write_network(read_network(H200 / "networks" / "lenet-1-f32"), folder / "network")[0],
+        "network": write_network(read_network(H100 / "networks" / "lenet-1-f32"), folder / "network")[0],
         "verdict": refused,
-        "training": write_training(read_training(H200 / "training" / "lenet-128-f32"), folder / "training")[0],
+        "training": write_training(read_training(H100 / "trainings" / "lenet-128-f32"), folder / "training")[0],
     }
 
 

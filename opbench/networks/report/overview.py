@@ -1,4 +1,4 @@
-"""A Markdown table of networks that were timed on one clock with PyTorch, one network in a row."""
+"""Markdown tables of networks and trainings that were timed in the same way as PyTorch, one in a row."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 
 from opbench import units
 from opbench.errors import UsageError
-from opbench.networks.records.network import FILE, Record, Times, batch, read_network
+from opbench.networks.records.network import FILE as NETWORK_FILE
+from opbench.networks.records.network import Record, Times, batch, read_network
+from opbench.networks.records.training import FILE as TRAINING_FILE
+from opbench.networks.records.training import TrainingRecord, is_training, read_training
 from opbench.networks.report import phrases
+from opbench.networks.report.training_comparison import opbench_bytes, step_peers
+from opbench.report.ladder_files import DocumentTable
 
 HEAD = (
     "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup "
@@ -18,21 +23,36 @@ HEAD = (
 )
 
 
+TRAININGS_HEAD = (
+    "| network, batch, precision, GPU | one step | fastest PyTorch | speedup | images per second "
+    "| peak memory, % of PyTorch's |\n"
+    "|---|--:|--:|--:|--:|--:|\n"
+)
+
+
 def network_folders(folder: Path) -> list[Path]:
-    """Return the runs of networks in a folder of such runs."""
-    return sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+    """Return the runs of networks and the trainings in a folder of such runs."""
+    return sorted(path.parent for name in (NETWORK_FILE, TRAINING_FILE) for path in folder.glob(f"*/{name}"))
 
 
-def network_tables(root: Path, networks: Sequence[Path]) -> dict[Path, str]:
-    """Return each document of a checkout that shows networks, with its table; none where no network is given.
+def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
+    """Return the tables of these runs, with the documents of a checkout that show them; none without a run.
 
     Raises UsageError for a folder outside the checkout, which a committed document cannot link to.
     """
-    for folder in networks:
+    for folder in folders:
         if not folder.resolve().is_relative_to(root.resolve()):
             raise UsageError(f"{folder}: is outside {root}; the documents link to the runs, so the runs must be inside")
-    documents = (root / "docs" / "networks.md", root / "README.md") if networks else ()
-    return {document: networks_overview(networks, document.parent) for document in documents}
+    networks = [folder for folder in folders if not is_training(folder)]
+    trainings = [folder for folder in folders if is_training(folder)]
+    guide, readme = root / "docs", root / "README.md"
+    return [
+        *(
+            DocumentTable(document, "networks", networks_overview(networks, document.parent))
+            for document in (guide / "networks.md", readme)
+        ),
+        DocumentTable(guide / "training.md", "trainings", trainings_overview(trainings, guide)),
+    ]
 
 
 def networks_overview(folders: Sequence[Path], base: Path) -> str:
@@ -54,15 +74,11 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     best = phrases.fastest(everyone)
     if not total or not best or not best.measured or not best.ratio:
         return ""
-    gpu = record.environment.gpu.removeprefix("NVIDIA ").partition(" ")[0]
-    facts = (record.network, batch(record), record.precision, gpu)
-    name = " ".join(str(fact) for fact in facts if fact)
-    link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
     smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
     cells = [
-        f"[{name}]({link})",
+        _link((record.network, batch(record), record.precision), record.environment.gpu, folder, base),
         f"**{units.time(total.median_s)}**",
         f"{units.time(best.measured.median_s)} ({best.name})",
         units.ratio(best.ratio.value),
@@ -71,6 +87,44 @@ def _row(record: Record, folder: Path, base: Path) -> str:
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def trainings_overview(folders: Sequence[Path], base: Path) -> str:
+    """Return the table of every training of these whose step was timed beside PyTorch's, slower ones too.
+
+    Times are of steps back to back, each step one CUDA graph. A training whose first step differs from PyTorch's has a
+    time and no speedup. Links are relative to the folder `base`.
+    """
+    records = [(folder, read_training(folder)) for folder in folders]
+    records.sort(key=lambda item: (item[1].network, item[1].batch, item[1].precision))
+    rows = [row for folder, record in records if (row := _training_row(record, folder, base))]
+    return TRAININGS_HEAD + "".join(f"{row}\n" for row in rows) if rows else ""
+
+
+def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
+    """Return a training's row; empty if its step was not compared with PyTorch's."""
+    peers, step = step_peers(record), record.times.hot
+    best = phrases.fastest(peers)
+    if not step or not best or not best.measured or not best.ratio:
+        return ""
+    least = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
+    same = record.comparison is not None and record.comparison.first_step.right
+    cells = [
+        _link((record.network, record.batch, record.precision), record.environment.gpu, folder, base),
+        f"**{units.time(step.median_s)}**",
+        f"{units.time(best.measured.median_s)} ({best.name})",
+        units.ratio(best.ratio.value) if same else "– (the first steps differ)",
+        f"{record.batch / step.median_s:,.0f}",
+        units.percent(opbench_bytes(record) / least) if least else "–",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _link(facts: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
+    """Return a link to a run, named by its facts and the model of its GPU."""
+    model = gpu.removeprefix("NVIDIA ").partition(" ")[0]
+    name = " ".join(str(fact) for fact in (*facts, model) if fact)
+    return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"
 
 
 def _median(times: Times | None) -> str:

@@ -23,12 +23,18 @@ def opbench_bytes(record: TrainingRecord) -> int:
     return record.memory.activations_bytes + opbench_state(record)
 
 
+def step_peers(record: TrainingRecord) -> list[phrases.PeerTime]:
+    """Return PyTorch's ways of the same step, back to back, each compared with opbench's."""
+    ways = record.comparison.ways if record.comparison else {}
+    return [_peer_time(record, name, step) for name, step in ways.items()]
+
+
 def peer_text(record: TrainingRecord) -> list[str]:
     """Return whether the peer computes the same step, and which one is faster, in sentences."""
     if not (comparison := record.comparison):
         return []
     sentences = [f"{comparison.first_step.text}."]
-    everyone = [_peer_time(record, name, peer_record) for name, peer_record in comparison.ways.items()]
+    everyone = step_peers(record)
     if best := phrases.fastest(everyone):
         steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
         sentences.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
@@ -43,17 +49,15 @@ def peer_text(record: TrainingRecord) -> list[str]:
 
 def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
     """Return a bar for opbench's step back to back and for each of PyTorch's ways, the fastest first."""
-    if not (comparison := record.comparison):
+    if not (ways := step_peers(record)):
         return []
-    ways = [_peer_time(record, name, step) for name, step in comparison.ways.items()]
     ordered = sorted(ways, key=lambda way: way.measured.median_s if way.measured else math.inf)
     return phrases.bars_of([phrases.PeerTime(OWN, record.times.hot, None, None, None), *ordered])
 
 
 def speed_text(record: TrainingRecord) -> str:
     """Return which side's step is faster, in a sentence; "" without a comparison."""
-    ways = record.comparison.ways if record.comparison else {}
-    best, hot = phrases.fastest([_peer_time(record, name, step) for name, step in ways.items()]), record.times.hot
+    best, hot = phrases.fastest(step_peers(record)), record.times.hot
     return f"A step takes {units.time(hot.median_s)}: {phrases.speedup(best)}." if best and hot else ""
 
 
