@@ -63,6 +63,8 @@ def read_sizes(given: Sequence[str]) -> dict[str, int]:
     for text in given:
         name, _, number = text.partition("=")
         if not name.isidentifier() or not number.isdigit() or int(number) < 1:
-            raise click.UsageError(f"--size {text}: a name and a whole number are needed, such as --size n=4096")
+            raise click.UsageError(
+                f"--size {text}: give a name and a whole number of at least 1, such as --size n=4096"
+            )
         found[name] = int(number)
     return found

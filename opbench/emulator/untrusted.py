@@ -152,7 +152,7 @@ def require_device_object(object_file: Path, arrays: Collection[str], source: Pa
         for section in elf.iter_sections():
             start = section.name.startswith(".init_array") and (section.name, section["sh_size"]) != TRACER_START
             if start or HOST_SECTION.fullmatch(section.name):
-                raise _refusal("a variable or a function that needs host code at the start or the end", source)
+                raise _refusal("a variable or a function whose constructor or destructor runs on the host", source)
             if section["sh_flags"] & EXECUTABLE and not section.name.startswith(".text"):
                 raise _refusal(f"the executable section {section.name}", source)
         table = elf.get_section_by_name(".symtab")
@@ -169,7 +169,7 @@ def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str]
             raise _refusal(f"a call of {name}, a function of the host", source)
         return
     if kind == "STT_LOOS":
-        raise _refusal(f"{name}, which a function of the host chooses at loading", source)
+        raise _refusal(f"{name}, an indirect function: code of the host chooses it when the kernel is loaded", source)
     own = OF_RUNTIME.fullmatch(name) and not OF_MODULE.fullmatch(name)
     if kind in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (own or OF_COMPILER.fullmatch(name)):
         raise _refusal(f"{name}, which replaces a function of the emulator", source)

@@ -79,12 +79,18 @@ def judge_submission(
     with reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
         ran = _cpu_run(submitted, settings, cases, seed, tell)
         facts = sections.Facts(submitted, settings, problems, cases, ran, reading.result())
-    if settings.backend == "cuda":
+    faults = _faults(facts)
+    if settings.backend == "cuda" and not faults:  # a kernel with a fault could do anything to a GPU
         checked, timed = _gpu_runs(submitted, settings, cases, seed, tell)
         facts = replace(facts, gpu_checks=checked, gpu_times=timed)
-    faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
-    faults += [*faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
+        faults = _faults(facts)
     return _document(facts, faults, seed, seed_given, at)
+
+
+def _faults(facts: sections.Facts) -> list[Fault]:
+    """Return why the submission is refused, as far as it was judged."""
+    faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
+    return [*faults, *faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
 
 
 def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:

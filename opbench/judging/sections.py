@@ -257,7 +257,8 @@ class Facts:
         """Return the times on the GPU."""
         own = _of_section(faults, "timed")
         if self.gpu_times is None:
-            return Timed("failed" if own else "not decided", _summary(own, "no GPU, so no time"), faults=own)
+            why = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
+            return Timed("failed" if own else "not decided", _summary(own, why), faults=own)
         times = tuple(
             TimedCase(
                 row.case,
@@ -375,7 +376,11 @@ class Facts:
         """Return what was not judged, each with its reason."""
         found = []
         if self.gpu_times is None:
-            found.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
+            has_gpu = self.settings.backend == "cuda"
+            why = (
+                "a refused kernel does not run on a GPU" if has_gpu else "this machine has no GPU that opbench can use"
+            )
+            found.append(f"time and comparison: {why}{'' if has_gpu else ' (opbench doctor)'}")
             found += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
         lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
         found += [f"on the CPU: {reason}" for reason in lacks]

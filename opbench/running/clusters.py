@@ -164,7 +164,7 @@ def private_address(interface: str = "") -> str:
                 return address
     raise EnvironmentFault(
         "no interface of this machine has a private address for the scheduler, which runs any code that it "
-        "receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})"
+        f"receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from opbench.judging.verify import compare
 from opbench.results.files import Run
 from opbench.results.result import Result
 from support.builders.runs import result, run
-from support.common import RELU
+from support.common import RELU, WRONG
 
 SETTINGS = Settings("cuda", "h200", 0, 60.0)
 OWN, BEST, LIBRARY = result("mine", 4e-3), result("vec4", 6e-3), result("torch", 8e-3, library=True)
@@ -115,3 +116,13 @@ def test_rivals_are_libraries_and_winners_of_committed_runs(submitted: Submitted
     rivals = {case.variant.name for case in suite.cases} - own
     assert own == {"mine"} and "torch" in rivals and rivals & {"vec4", "vec4_unrolled"}
     assert "scalar" not in rivals
+
+
+def test_a_kernel_that_the_cpu_refused_does_not_run_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(WRONG)
+    launched: list[object] = []
+    monkeypatch.setattr(judging, "_gpu_runs", lambda *given: launched.append(given))
+    found = judge_submission(read_submission([str(path)], Task(), None, (), False), SETTINGS, 7, True)
+    assert (found.overall, found.timed.status, launched) == ("refused", "not decided", [])
+    assert found.timed.times == () and any("GPU" in line for line in found.lacking)

@@ -203,7 +203,7 @@ def test_running_statistics_follow_as_pytorchs_do() -> None:
         (lambda x: ours.linear(x.double(), x.double()), r"linear: torch.float64 is not there; f32, bf16, f16 are"),
         (lambda x: ours.linear(x, x[:, :3]), r"x \[6, 4\] with weight \[6, 3\]"),
         (lambda x: ours.linear(x, x.bfloat16()), "all of one type and device are needed"),
-        (lambda x: ours.conv2d(x.view(1, 4, 3, 2), torch.ones(2, 2, 1, 1, device=DEVICE)), "groups are not there"),
+        (lambda x: ours.conv2d(x.view(1, 4, 3, 2), torch.ones(2, 2, 1, 1, device=DEVICE)), "grouped convolutions"),
         (lambda x: ours.conv2d(x.view(1, 1, 6, 4), x.view(1, 1, 6, 4), stride=(1, 2)), "one number for all sides"),
         (lambda x: ours.conv2d(x.view(1, 1, 4, 6), x.view(1, 1, 6, 4)), "a filter of 6x4 does not fit into 4x6"),
         (lambda x: ours.maxpool2d(x, 2), "four axes are needed"),

@@ -69,6 +69,8 @@ def why(share: float, ceilings: dict = ONE_WAY, **work: object) -> str | None:
 def test_a_share_above_the_roof_says_why() -> None:
     assert why(1.0) is None and why(1.004) is None
     assert why(1.08) == AbovePeak.ONE_WAY, "writes alone reach 110 % of a copy"
+    assert why(1.08, written_bytes=7_500_000_000) == AbovePeak.ONE_WAY
+    assert why(1.08, written_bytes=4_000_000_000) == AbovePeak.MIX, "it reads and writes as a copy does"
     assert why(1.04, CEILINGS) == AbovePeak.SCATTER and why(1.08, CEILINGS) == AbovePeak.MIX
     assert why(1.12) == why(1.12, CEILINGS) == AbovePeak.IMPOSSIBLE
     assert why(1.4, nbytes=50_000_000) == AbovePeak.IMPOSSIBLE, "nothing of it is in the L2 cache after a flush"

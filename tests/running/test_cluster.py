@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client, LocalCluster
@@ -139,6 +141,15 @@ def test_places_and_files_that_are_none_are_refused_in_words(tmp_path: Path) -> 
             SlurmFile.read(path)
     with pytest.raises(UsageError, match="interface = 'nope0': has no IPv4 address"):
         private_address("nope0")
+
+
+def test_a_machine_without_a_private_address_names_its_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    public = SimpleNamespace(family=socket.AF_INET, address="8.8.8.8")
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth7": [public]})
+    with pytest.raises(EnvironmentFault, match=r"here are eth7\)"):
+        private_address()
 
 
 def test_a_slurm_job_is_one_worker_behind_tls(tmp_path: Path) -> None:

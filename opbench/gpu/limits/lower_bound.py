@@ -77,6 +77,8 @@ class AbovePeak(StrEnum):
     IMPOSSIBLE = "impossible: faster than the measured peaks allow"
 
 
+BALANCED = 0.1
+"""A kernel whose written share of the bytes is as near to one half, that of a copy, neither mostly reads nor writes."""
 ABOVE = 1.005
 """From this share of peak on, which is printed as more than 100 %, a row states the reason."""
 
@@ -104,6 +106,8 @@ def why_above_peak(
         return AbovePeak.SCATTER if share <= 1 / BOUND_MARGIN else AbovePeak.IMPOSSIBLE
     one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
     is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
+    if written is not None and abs(written / nbytes - 0.5) < BALANCED:
+        is_one_way = False  # it reads and writes as much as the copy that measured the peak
     dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
     if dram and mode in COLD:
         if is_one_way and share <= COLD_LIMIT:

@@ -171,7 +171,7 @@ def _require_moderate(name: str, pictures: int, size: int) -> None:
 
 def _read_number(name: str, text: str) -> int:
     if not text.isdigit():
-        raise UsageError(f"--data {name}: '{text}' is not a whole number")
+        raise UsageError(f"--data {name}: '{text}' is not a whole number; write, for example, digits+2 or digits:224")
     return int(text)
 
 
@@ -292,7 +292,10 @@ def _read_folder(path: Path) -> DataSet:
                     "all must be of one size"
                 )
     if not images:
-        raise UsageError(f"--data {path}: holds no pictures; a subfolder a class, of {', '.join(PICTURES)}")
+        raise UsageError(
+            f"--data {path}: holds no pictures; give a folder with one subfolder per class, "
+            f"of pictures ({', '.join(PICTURES)})"
+        )
     return own_data(np.stack(images), np.asarray(targets, np.int32), str(path))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbench import paths
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.problems import ALLOWED
 from opbench.graph.values import Node
@@ -80,7 +80,9 @@ class Plan:
         for node in graph.nodes:
             if node.name not in self.choices:
                 raise UsageError(
-                    f"{node.name}: {unknown('node of the plan', node.name, self.choices)}; make one: --tune"
+                    f"{node.name}: the plan has no variant for this node of {graph.name}, only for "
+                    f"{', '.join(self.choices) or 'no node'}; "
+                    "make a plan of this network with: opbench net run NAME --tune"
                 )
             found[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
         return found

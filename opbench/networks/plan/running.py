@@ -148,7 +148,10 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
     try:
         weights: dict[str, np.ndarray] = load_file(source)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"--weights {source}: cannot be read: {error}; a .safetensors file, or digits") from None
+        raise UsageError(
+            f"--weights {source}: cannot be read: {error}; give a .safetensors file, "
+            "the folder of a training, or digits"
+        ) from None
     return weights
 
 

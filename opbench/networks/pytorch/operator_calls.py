@@ -120,7 +120,8 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     k, own, r, s = _image_shape("conv2d", weight, "weight")
     if own != c:
         raise UsageError(
-            f"opbench.torch.conv2d: an image of {c} channels with filters of {own}; groups are not there, one is"
+            f"opbench.torch.conv2d: the image has {c} channels and the filters have {own}; "
+            "grouped convolutions are not supported"
         )
     _per_channel("conv2d", k, bias=bias)
     last = is_channels_last(image, weight)

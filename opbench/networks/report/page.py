@@ -14,7 +14,7 @@ from opbench.networks.records.network import NodeRecord, NodeVerdict, Record, ba
 from opbench.networks.report import phrases
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
-from opbench.paths import write_atomically
+from opbench.paths import next_command, write_atomically
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import STYLE, to_png
@@ -46,8 +46,8 @@ def write_network(record: Record, folder: Path) -> list[Path]:
             write_atomically(folder / name, content)
         except OSError as fault:
             raise EnvironmentFault(
-                f"{folder / name}: cannot write: {fault.strerror or fault}; choose another folder with --out DIR; "
-                "the record is stored; write the page with: opbench report DIR"
+                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is stored; make the folder "
+                f"writable, then write the page with: {next_command('report', folder)}"
             ) from None
     return [folder / name for name in files]
 

@@ -146,7 +146,7 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
             header = hashlib.sha256(content(path).split(b"\n", 1)[0] + b"\n").hexdigest()
             status = path.stat()
         except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+            raise UsageError(f"{path}: cannot be read: {error.strerror}; make it readable first") from None
         stamp = (status.st_size, status.st_mtime_ns)
         known = connection.execute(
             "SELECT run, size_bytes, modified_ns FROM runs WHERE header_sha256 = ?", [header]
