@@ -49,7 +49,7 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {remedy}") from None
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested too deep
+    except (ValueError, RecursionError) as error:  # the text is not JSON or not UTF-8, or is nested too deeply
         raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
 
 

@@ -50,7 +50,9 @@ def bind(
         return Binding(_bind_library(backend, case, _with_in_place_outputs(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
     launches = [launch for launch in every if setup in (None, launch.setup)]
-    if launches and launches[0] is not every[0]:  # the launch before it is not part of this binding
+    if (
+        launches and launches[0] is not every[0]
+    ):  # this binding leaves out the launch before, so there is nothing to wait for
         launches[0] = replace(launches[0], programmatic=False)
     for number, launch in enumerate(launches):
         if not launch.programmatic:

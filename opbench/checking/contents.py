@@ -65,4 +65,4 @@ def _write_content(
     for name, array in prepared.inputs(kind).items():
         buffers[name].write(array)
     if kind == SHIFTED:
-        del prepared.made[kind]  # nothing else needs it
+        del prepared.made[kind]  # it was made for this launch only, and takes as much memory as the inputs

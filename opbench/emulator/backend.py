@@ -144,7 +144,7 @@ class CpuBackend:
                 return f"{place}: {problem.reason}"
             return f"{place}: inline PTX '{problem.instruction}' is not known to the cpu backend"
         except CompileError:
-            pass  # for compile() to report
+            pass  # compile() reports this error
         return None
 
     def compile(self, request: BuildRequest) -> Path:

@@ -196,7 +196,7 @@ class CpuBuffer(CpuArray):
         if available is not None and self._inner > available:
             raise EnvironmentFault(_too_large(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        for fence in (FENCE, mmap.PAGESIZE):  # a limit on addresses (ulimit -v) may forbid the wide one
+        for fence in (FENCE, mmap.PAGESIZE):  # a limit on address space (ulimit -v) may forbid the wide fence
             self._fence = fence
             base = _libc.mmap(None, self._inner + 2 * fence, PROT_NONE, flags, -1, 0)
             if base is None or base == FAILED:

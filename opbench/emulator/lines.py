@@ -117,7 +117,7 @@ def _table(module: Path) -> _Table:
     from elftools.elf.elffile import ELFFile  # imported here because the import takes 0.1 s
 
     rows: dict[int, Place] = {}
-    calls: list[_Inlined] = []
+    inlined_calls: list[_Inlined] = []
     with module.open("rb") as stream:
         dwarf = ELFFile(stream).get_dwarf_info(relocate_dwarf_sections=False)
         for unit in dwarf.iter_CUs():
@@ -125,15 +125,15 @@ def _table(module: Path) -> _Table:
             if program is None:
                 continue
             files = _files(program.header, unit)
-            calls += _inlined(dwarf, unit, files)
+            inlined_calls += _inlined(dwarf, unit, files)
             for state in (entry.state for entry in program.get_entries()):
                 if state is not None and state.end_sequence:
                     rows.setdefault(state.address, NOWHERE)  # unless another function begins here
                 elif state is not None and state.line:  # line 0: no single line
                     rows[state.address] = Place(files.get(state.file, ""), state.line, state.column)
     starts = sorted(rows)
-    calls.sort(key=lambda call: call.depth, reverse=True)
-    return _Table(starts, [rows[start] for start in starts], calls)
+    inlined_calls.sort(key=lambda call: call.depth, reverse=True)
+    return _Table(starts, [rows[start] for start in starts], inlined_calls)
 
 
 def _files(header: Container, unit: CompileUnit) -> dict[int, str]:

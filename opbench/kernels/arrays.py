@@ -81,7 +81,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     count = min(MOST_SLICES, -(-WIDE_BITS // bits))
     rows, columns = _digit_slices(a, -1, bits, count), _digit_slices(b, -2, bits, count)
     total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
-    for depth in reversed(range(count)):  # the smallest first
+    for depth in reversed(range(count)):  # the smallest terms are added first, so that no digits of them are lost
         for i in range(max(0, depth - len(columns) + 1), min(depth + 1, len(rows))):
             total += rows[i] @ columns[depth - i]
     return total

@@ -63,7 +63,9 @@ def header_table(toml: str) -> dict[str, Any]:
     if EARLIER_WORD in table:
         earlier, current = table.pop(EARLIER_WORD), table.get("variant", {})
         both = isinstance(earlier, dict) and isinstance(current, dict)
-        table["variant"] = {**earlier, **current} if both else earlier  # reading the header refuses what is no table
+        table["variant"] = (
+            {**earlier, **current} if both else earlier
+        )  # what is not a table is refused when the header is read
     return table
 
 

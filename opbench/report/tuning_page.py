@@ -36,7 +36,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        charts = [chart.drawn(chart.name) for chart in _charts(found)]
+        charts = [chart.drawn(chart.name) for chart in _draw_charts(found)]
     page = render_template(
         "tuning.html.j2",
         title=f"Tuning {found.begun.variant}",
@@ -68,7 +68,7 @@ def _skipped(found: Tuning) -> list[tuple[str, int, str]]:
     return rows
 
 
-def _charts(found: Tuning) -> list[Chart]:
+def _draw_charts(found: Tuning) -> list[Chart]:
     ranked = found.ranked
     if len(ranked) < 2:
         return []

@@ -11,9 +11,9 @@ BAD = ("wrong", "failed", "invalid")
 
 
 def faults_of(result: Result, file: str) -> list[Finding]:
-    """Return the faults of a case, the cause of its reason first.
+    """Return the faults of a case; the fault that `reason` states comes first.
 
-    `file` is its variant's, for faults without a location.
+    `file` is the variant's file; a fault without a location gets it.
     """
     if result.status not in BAD:
         return []

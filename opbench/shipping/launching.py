@@ -114,7 +114,7 @@ def launch_code(
     if once and rest:
         rest[0] = replace(rest[0], programmatic=False)  # The work before it is not known and may be the setup.
     ahead = set(case.problem.inputs if written is None else written)
-    once, rest = _as_followed(once, ahead), _as_followed(rest, ahead)
+    once, rest = _wait_for_earlier_writes(once, ahead), _wait_for_earlier_writes(rest, ahead)
     shapes = {
         t.name: t for t in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count))
     }
@@ -139,8 +139,8 @@ def launch_code(
     )
 
 
-def _as_followed(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
-    """Return the launches as the harness binds them.
+def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
+    """Return the launches as the harness binds them, one after another.
 
     A first launch that reads early what the work before it writes waits for that work to end.
     """

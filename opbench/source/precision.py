@@ -41,7 +41,7 @@ UNTOLD = "an unnamed type"
 
 
 def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
-    """Return why a product, or its absence, contradicts a kernel's matrix instructions; None if it does not.
+    """Return why the header's `product` contradicts a kernel's matrix instructions; None if it does not.
 
     `seen` has the operand types of these instructions, each with the file:line of the first one.
     """

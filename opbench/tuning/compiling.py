@@ -73,7 +73,7 @@ class Compilers:
         except WorkerLost as error:
             return CompiledCase(refused=f"the compiler died: {error}")
         except OpbenchError:
-            return CompiledCase()  # an error of this machine: the launch reports it
+            return CompiledCase()  # this machine has a problem, which the launch will report
 
 
 def _starts(worker: Worker) -> bool:

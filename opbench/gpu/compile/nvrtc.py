@@ -219,7 +219,7 @@ def include_options(arch: str = "") -> tuple[str, ...]:
     for root in wheel_roots():
         parts = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
         whole_wheels = [root / f"cu{compiler.version[0]}" / "include"]
-        # CUDA 12 comes as a wheel a part, CUDA 13 as one folder: each compiler reads its own headers first.
+        # CUDA 12 has one wheel for each part, CUDA 13 one folder. A compiler reads headers of its version first.
         for include in whole_wheels + parts if compiler.version[0] > 12 else parts + whole_wheels:
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):

@@ -164,9 +164,9 @@ class CudaBuffer(DeviceArray):
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         super().__init__(device, name, shape, dtype)
         self._tag = 1 + next(self._tags) % 14
-        words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
-        self._base = device.reserve(2 * words, f"buffer '{name}'")
-        device.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, device.stream)
+        word_count = (2 * GUARD_BYTES + self.nbytes + 1) // 2
+        self._base = device.reserve(2 * word_count, f"buffer '{name}'")
+        device.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, word_count, device.stream)
         self.poison()
 
     @property

@@ -313,10 +313,10 @@ def _bind_structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, B
     """Return a structure with the addresses of these buffers."""
 
     def address_of(name: str) -> int:
-        buffer = cast("CudaBuffer", _find_buffer(name, buffers))
-        if isinstance(buffer, MovableArray):
+        device_buffer = cast("CudaBuffer", _find_buffer(name, buffers))
+        if isinstance(device_buffer, MovableArray):
             raise LaunchError(f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves")
-        return buffer.pointer
+        return device_buffer.pointer
 
     with _naming_kernel(launch):
         packed = given.packed(address_of)

@@ -215,7 +215,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
         for tensor, name in reader.inputs.items():
             if graph.base(name) == value:
                 inputs[tensor] = names[value]
-                if name != value:  # another shape of it
+                if name != value:  # `name` is a view of the value with another shape
                     inputs[tensor] = f"{name}{names[value].removeprefix(value)}"
                     values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
         nodes.append(replace(reader, inputs=inputs))

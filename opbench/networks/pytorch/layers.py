@@ -80,7 +80,7 @@ class LayerOperator:
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs, from tensors with memory."""
         plan = self.plan(arguments)
-        found = plan(arguments[: self.tensors]) if plan else self._of_nothing(arguments)
+        found = plan(arguments[: self.tensors]) if plan else self._empty_outputs(arguments)
         return found[0] if self.outputs == 1 else tuple(found)
 
     def dispatched(self, tensors: Sequence[Tensor | None], numbers: Sequence[object]) -> Tensor:
@@ -93,7 +93,7 @@ class LayerOperator:
                 updated.copy_(new)
         return outputs[0]
 
-    def _of_nothing(self, arguments: Sequence[object]) -> list[Tensor]:
+    def _empty_outputs(self, arguments: Sequence[object]) -> list[Tensor]:
         """Return the outputs of a call without elements: empty, or 0 for sums over no terms, or NaN for the mean of
         nothing.
         """
@@ -104,7 +104,7 @@ class LayerOperator:
         value = float("nan") if self.name == "l1_loss" else 0.0
         found = [first.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
         if self.name == "linear" and found[0].numel() and arguments[2] is not None:
-            found[0] += arguments[2]  # of no features
+            found[0] += arguments[2]  # a product over no features is 0, so only the bias remains
         return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in found]
 
     def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:

@@ -203,7 +203,7 @@ def memory_sentences(record: Record) -> list[str]:
 def _time_sentence(record: Record) -> str:
     total = record.total
     if not total and record.backend != "cpu":
-        return ""  # something is wrong, which another sentence says
+        return ""  # a wrong network is not timed; another sentence names the error
     if not total:
         sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
         return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)

@@ -128,7 +128,9 @@ class TorchComparison:
         kept = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
         total = training.exchange.total if training.exchange else "gradients"
         state = network.read_state("losses", total, "parameters", *kept)
-        if "rates" in state:  # whose last the optimiser multiplies gradients by, where PyTorch changes them themselves
+        if (
+            "rates" in state
+        ):  # The optimiser scales gradients by the last rate as it reads them; PyTorch scales them in place.
             state[total] *= state["rates"][3]
         plain = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]

@@ -126,14 +126,14 @@ def _matrix_rows(measured: Peaks | None, sheet: Peaks | None) -> list[list[str]]
     ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
     for name in dict.fromkeys([*ours, *theirs]):
         rate, quoted = ours.get(name), theirs.get(name)
-        share = units.percent(rate / quoted) if rate and quoted else "–"
+        share_of_datasheet = units.percent(rate / quoted) if rate and quoted else "–"
         case = measured.cases.get(name, "") if measured else ""
-        body.append([f"tensor cores, {name}", units.flop_rate(rate), units.flop_rate(quoted), share, case])
+        body.append([f"tensor cores, {name}", units.flop_rate(rate), units.flop_rate(quoted), share_of_datasheet, case])
         if measured and (sustained := measured.matrix_sustained_flops_per_s.get(name)):
-            share = units.percent(sustained / quoted) if quoted else "–"
+            share_of_datasheet = units.percent(sustained / quoted) if quoted else "–"
             case = measured.cases.get(f"{name} sustained", "")
             label = f"tensor cores, {name}, sustained"
-            body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
+            body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share_of_datasheet, case])
     return body
 
 

@@ -350,13 +350,13 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     target, *roots = header.target or (header.suite or "SUITE",)
     targets, backend = header.targets or (target,), header.backend or "auto"
 
-    def again(case: str = "") -> str:
+    def repeat_command(case: str = "") -> str:
         return next_command("run", *targets, variants=roots, backend=backend, seed=header.seed, case=case)
 
-    found = [("the run", header.command or again())]
+    found = [("the run", header.command or repeat_command())]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:
-        found.append(("one case", again(row.case)))
+        found.append(("one case", repeat_command(row.case)))
         if backend != "cpu":
             own = target.endswith((".cu", ".py"))
             one = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
