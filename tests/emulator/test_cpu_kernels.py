@@ -298,6 +298,18 @@ def test_integer_and_float_intrinsics(bench: Bench) -> None:
     assert floats.tolist() == [1.5, 0.25, 0.5, 1, 8, 1, 1, 3, 1, 2.5, 7, 8, 1, 1, 0.125, 4, 1, 0]
 
 
+def test_an_intrinsic_takes_a_call_with_two_template_arguments(bench: Bench) -> None:
+    text = """
+    template <int a, int b> __device__ float sum() { return float(a + b); }
+    extern "C" __global__ void compound(float* f) {
+      f[0] = rsqrtf(sum<1, 3>()); f[1] = __expf(sum<1, -1>()); f[2] = __powf(sum<1, 1>(), 3.0f);
+      f[3] = rsqrt(sum<8, 8>());
+    }"""
+    floats = np.zeros(4, np.float32)
+    bench.check(text, "compound", (1, 1, 1), (1, 1, 1), floats)
+    assert floats.tolist() == [0.5, 1, 8, 0.25]
+
+
 @pytest.mark.parametrize("order", ["reverse", "random:3"])
 def test_the_order_of_blocks_can_be_changed(bench: Bench, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     text = """
