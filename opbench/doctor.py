@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -9,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -329,11 +331,21 @@ def _profiler_attached() -> Need:
 
 def _cache() -> Need:
     folder = paths.cache_folder("")
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-    seen = f"{folder}, {units.si(size, 'B')}"
+    seen = f"{folder}, {units.si(_bytes_below(folder), 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
         return Need("cache", "warning", f"{seen}; it is lost with the temp folder", "export OPBENCH_CACHE=FOLDER")
     return Need("cache", "ok", seen)
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the size of the files below a folder, without those that another process removes meanwhile."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                status = Path(parent, name).lstat()
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return size
 
 
 def _disk() -> Need:

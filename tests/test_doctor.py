@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import io
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -130,6 +131,28 @@ def test_little_space_and_a_cache_that_will_not_last(monkeypatch: pytest.MonkeyP
     assert row.state == "warning" and "2.00 kB" in row.seen and "OPBENCH_CACHE" in row.remedy
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
     assert doctor._cache().state == "ok"
+
+
+def test_a_cache_from_which_another_process_removes_files_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A build folder disappears while its files are looked at."""
+    (tmp_path / "module").write_bytes(bytes(2000))
+    (tmp_path / "link").symlink_to(tmp_path / "module")
+    (tmp_path / ".build").mkdir()
+    for name in "abc":
+        (tmp_path / ".build" / name).touch()
+    genuine = Path.stat
+
+    def look(path: Path, **options: bool) -> os.stat_result:
+        status = genuine(path, **options)
+        if path.parent.name == ".build":
+            shutil.rmtree(path.parent)
+        return status
+
+    monkeypatch.setattr(Path, "stat", look)
+    monkeypatch.setattr(paths, "cache_folder", lambda name: tmp_path)
+    assert "2.00 kB" in doctor._cache().seen
 
 
 def test_an_attached_profiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
