@@ -140,30 +140,31 @@ evidence-networks:
 DATA_lenet := digits
 DATA_alexnet := digits:224
 DATA_unet := textures
-TRAININGS := lenet-128-f32 lenet-128-bf16 $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p)) unet-1-f32 unet-1-bf16
+LARGE_TRAININGS := $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p))
+TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-bf16
+# $(1): NAME-BATCH-PRECISION
+train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
+	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D)
 evidence-trainings: $(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)
 
 $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
-	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--data $(DATA_$(call part,1,$*)) --compare torch --steps 20 --out $(@D)
+	$(call train,$*) --compare torch
 
 # Needs two GPUs: a step on both with its exchange of gradients, and a step within a limit of memory.
-GPU_TRAININGS := $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p))
-evidence-gpus: $(GPU_TRAININGS:%=$(EVIDENCE)/two-gpus/%/train.json) $(EVIDENCE)/memory-limit/unet-16-tf32/train.json
+evidence-gpus: $(LARGE_TRAININGS:%=$(EVIDENCE)/two-gpus/%/train.json) $(EVIDENCE)/memory-limit/unet-16-tf32/train.json
 
 $(EVIDENCE)/two-gpus/%/train.json: | $(VENV)/.quick
-	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--data $(DATA_$(call part,1,$*)) --gpus 2 --steps 20 --out $(@D)
+	$(call train,$*) --gpus 2
 
 $(EVIDENCE)/memory-limit/%/train.json: | $(VENV)/.quick
-	$(OPBENCH) net train $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--data $(DATA_$(call part,1,$*)) --memory 3320MB --steps 20 --out $(@D)
+	$(call train,$*) --memory 3320MB
 
-# Counters of every case of the suite in turn, by Nsight Compute; then what the CPU counts for the same cases.
+# Counters of every case of the suite in turn, by Nsight Compute. A packed run is not continued.
 evidence-counters: | $(VENV)/.quick
-	test -e $(EVIDENCE)/counters/results.jsonl || $(OPBENCH) run suites/counters.toml --out $(EVIDENCE)/counters
-	$(BIN)/python tests/evidence.py --uncounted $(EVIDENCE)/counters | xargs -d '\n' -I CASE \
-		$(OPBENCH) profile CASE --run $(EVIDENCE)/counters
+	test -e $(EVIDENCE)/counters/results.jsonl.gz || test -e $(EVIDENCE)/counters/results.jsonl \
+		|| $(OPBENCH) run suites/counters.toml --out $(EVIDENCE)/counters
+	test -e $(EVIDENCE)/counters/results.jsonl.gz || $(BIN)/python tests/evidence.py --uncounted $(EVIDENCE)/counters \
+		| xargs -r -d '\n' -I CASE $(OPBENCH) profile CASE --run $(EVIDENCE)/counters
 
 counters-cpu: $(VENV)/.quick  ## What the cpu backend counts for the cases of evidence-counters, into EVIDENCE; needs no GPU
 	$(OPBENCH) run suites/counters.toml --backend cpu --out $(EVIDENCE)/counters-cpu

@@ -73,7 +73,8 @@ def pack_picture(path: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--uncounted"]:
-        print("\n".join(uncounted(Path(sys.argv[2]))))
+        for case in uncounted(Path(sys.argv[2])):
+            print(case)
         sys.exit()
     chosen = [Path(name) for name in sys.argv[1:]] or REPORTS
     for path in unpacked(chosen):
