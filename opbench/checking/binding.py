@@ -50,9 +50,8 @@ def bind(
         return Binding(_bind_library(backend, case, _with_in_place_outputs(case, buffers)))
     every = case.launches(sm_count or backend.sm_count)
     launches = [launch for launch in every if setup in (None, launch.setup)]
-    if (
-        launches and launches[0] is not every[0]
-    ):  # this binding leaves out the launch before, so there is nothing to wait for
+    # A first launch whose predecessor is not part of this binding has nothing to wait for.
+    if launches and launches[0] is not every[0]:
         launches[0] = replace(launches[0], programmatic=False)
     for number, launch in enumerate(launches):
         if not launch.programmatic:

@@ -376,11 +376,10 @@ class Facts:
         """Return what was not judged, each with its reason."""
         found = []
         if self.gpu_times is None:
-            has_gpu = self.settings.backend == "cuda"
-            why = (
-                "a refused kernel does not run on a GPU" if has_gpu else "this machine has no GPU that opbench can use"
-            )
-            found.append(f"time and comparison: {why}{'' if has_gpu else ' (opbench doctor)'}")
+            if self.settings.backend == "cuda":
+                found.append("time and comparison: a refused kernel does not run on a GPU")
+            else:
+                found.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
             found += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
         lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
         found += [f"on the CPU: {reason}" for reason in lacks]

@@ -40,7 +40,9 @@ def print_table(
     """
     parts = sections(found)
     if not parts:
-        console.print("no results: the run ended before its first case; resume it with: opbench run SUITE --resume")
+        console.print(
+            "no results: the run ended before its first case; resume it with: opbench run SUITE --out DIR --resume"
+        )
         return
     met = {f"{section.operator}{section.problem}" for section in parts}
     for section in parts:

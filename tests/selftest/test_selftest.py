@@ -316,8 +316,8 @@ def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
     page = (tmp_path / "selftest.html").read_text()
     assert "15 of 16 claims hold" in page and page.count('<span class="status right">holds</span>') == 15
     assert "1 % in 0 of 370 pairs, 2 % in 369 of 370 pairs" in page, "the page states what is not detected"
-    told = json.loads(CliRunner().invoke(report_command, [str(tmp_path), "--json"]).stdout)
-    assert told["summary"] == "15 of 16 claims hold"
+    document = json.loads(CliRunner().invoke(report_command, [str(tmp_path), "--json"]).stdout)
+    assert document["summary"] == "15 of 16 claims hold"
 
 
 def test_what_is_no_self_test_is_refused(tmp_path: Path) -> None:

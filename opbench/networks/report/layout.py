@@ -62,7 +62,7 @@ def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | N
     last = max(ranks.values(), default=0)
     alone = fold == last and len(set(ranks.values())) == len(ranks)
     sizes = sizes or (Sizes(width=400.0) if alone else Sizes())
-    places = {item: _cell_of_depth(rank, fold, last) for item, rank in ranks.items()}
+    places = {item: _cell_of_rank(rank, fold, last) for item, rank in ranks.items()}
     lanes = _assign_lanes(places, edges)
     margins = [len({lane for side, lane in lanes.values() if side == which}) for which in (0, 1, 2)]
     boxes, ends = _place_boxes(items, places, margins, sizes)
@@ -98,19 +98,19 @@ def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
         return last
 
     def length(fold: int) -> int:
-        rows = {item: _cell_of_depth(rank, fold, last)[1] for item, rank in ranks.items()}
+        rows = {item: _cell_of_rank(rank, fold, last)[1] for item, rank in ranks.items()}
         return sum(abs(rows[a] - rows[b]) for a, b in edges) + max(rows.values())
 
     return min(range(last // 3, last), key=length)
 
 
-def _cell_of_depth(depth: int, fold: int, last: int) -> tuple[int, int]:
-    """Return the column and the row of a box at a depth of the graph.
+def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
+    """Return the column and the row of a box of a rank.
 
     The second column runs upwards and starts next to the end of the first.
     """
     shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first starts above it
-    return (0, depth + shift) if depth <= fold else (1, 2 * fold + 1 - depth + shift)
+    return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
 
 
 def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:

@@ -56,7 +56,7 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
 
 
 def networks_overview(folders: Sequence[Path], base: Path) -> str:
-    """Return the table of every network of these that was timed on one clock with PyTorch, slower ones too.
+    """Return the table of every network of these that was timed in the same way as PyTorch, slower ones too.
 
     A row shows the GPU time of both sides as one CUDA graph, then one call from Python. Records of older runs, whose
     PyTorch times include launches from the host, have no row; without a row there is no table. Links are relative to
@@ -69,7 +69,7 @@ def networks_overview(folders: Sequence[Path], base: Path) -> str:
 
 
 def _row(record: Record, folder: Path, base: Path) -> str:
-    """Return a network's row; empty if it was not timed on one clock with PyTorch."""
+    """Return a network's row; empty if it was not timed in the same way as PyTorch."""
     everyone, total = phrases.peers(record), record.total
     best = phrases.fastest(everyone)
     if not total or not best or not best.measured or not best.ratio:
@@ -90,7 +90,7 @@ def _row(record: Record, folder: Path, base: Path) -> str:
 
 
 def trainings_overview(folders: Sequence[Path], base: Path) -> str:
-    """Return the table of every training of these whose step was timed beside PyTorch's, slower ones too.
+    """Return the table of every training of these whose step was timed together with PyTorch's, slower ones too.
 
     Times are of steps back to back, each step one CUDA graph. A training whose first step differs from PyTorch's has a
     time and no speedup. Links are relative to the folder `base`.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from opbench import units
 from opbench.errors import EnvironmentFault
@@ -76,6 +76,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
     lower.plot([step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4)
     lower.set_ylabel(f"test {record.score_name}" + (" (%)" if record.score_name == "accuracy" else ""))
     lower.set_xlabel("step")
+    lower.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for axes in (upper, lower):
         if axes.get_yscale() == "linear":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
@@ -83,7 +84,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
         axes.set_xlim(1, max(2, len(losses)))
     if share:
         lower.set_ylim(bottom=max(0.0, lower.get_ylim()[0]))
-    figure.subplots_adjust(left=0.135, right=0.975, top=0.975, bottom=0.12, hspace=0.09)
+    figure.subplots_adjust(left=0.135, right=0.965, top=0.975, bottom=0.12, hspace=0.09)
     best = (max if share else min)(score for _, score in scores)
     smoothed = f" and the mean of the last {window}" if window > 1 else ""
     return Chart(
