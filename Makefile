@@ -45,7 +45,7 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test test-all torch-tests check lint docs picture format bench networks winners mutants sizes clean
+.PHONY: quick test test-all torch-tests messages check lint docs picture format bench networks winners mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -80,6 +80,9 @@ lint: $(VENV)/.dev  ## Format, lint and types
 
 docs: $(VENV)/.dev  ## The guide as a site in build/site; a dead link or a page without a place is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+messages: $(VENV)/.test  ## Write tests/messages/, the wording of errors that tests compare, after a message changed
+	OPBENCH_WRITE_MESSAGES=1 $(BIN)/python -m pytest $(shell grep -rl same_messages tests --include='test_*.py')
 
 picture: $(VENV)/.quick  ## Record the terminal picture of README.md, docs/check.svg, from a run of this moment
 	$(BIN)/python docs/terminal_picture.py

@@ -76,20 +76,65 @@ class UnknownName:
         return f"{place}unknown {self.what} '{self.seen}'; {tail}" + (f" ({self.hint})" if self.hint else "")
 
 
+class NotAllowed(ValueError):
+    """A value that is not allowed, raised where the file or option that holds it is not known.
+
+    The fields are those of `OpbenchError`, which takes them over with `cause`.
+    """
+
+    def __init__(
+        self,
+        message: str | UnknownName,
+        *,
+        kind: str = "not-allowed",
+        subject: object = "",
+        value: object = None,
+        allowed: object = None,
+    ) -> None:
+        super().__init__(str(message))
+        self.unknown = message if isinstance(message, UnknownName) else None
+        self.kind, self.subject, self.value, self.allowed = kind, subject, value, allowed
+
+
 class OpbenchError(Exception):
     """An error with a message for the user: what is wrong, the value seen, what is allowed, the next command.
 
-    It prints as `file:line: message` if it has a location.
+    It prints as `file:line: message` if it has a location. The same meaning is there as data: `kind`, `subject`,
+    `value` and `allowed`. An error that repeats another one takes these fields over from `cause`.
     """
 
     exit_code = EXIT_WRONG
+    kind = ""
+    """A short code for what is wrong, such as "not-json"; the code stays when the message is reworded."""
+    subject: object = ""
+    """The file, key, node or kernel that is wrong."""
+    value: object = None
+    """The value seen."""
+    allowed: object = None
+    """The allowed values, or the limit."""
 
-    def __init__(self, message: str | UnknownName = "", location: Location | None = None) -> None:
+    def __init__(
+        self,
+        message: str | UnknownName = "",
+        location: Location | None = None,
+        *,
+        kind: str = "",
+        subject: object = "",
+        value: object = None,
+        allowed: object = None,
+        cause: BaseException | None = None,
+    ) -> None:
         super().__init__(str(message))
         self.message = str(message)
         self.location = location
-        self.unknown = message if isinstance(message, UnknownName) else None
+        self.unknown = message if isinstance(message, UnknownName) else getattr(cause, "unknown", None)
         """The name that is not known, if this is the whole error."""
+        if self.unknown is not None:
+            kind, subject, value, allowed = "unknown-name", self.unknown.what, self.unknown.seen, self.unknown.known
+        elif isinstance(cause, (OpbenchError, NotAllowed)):
+            kind, subject = kind or cause.kind, subject or cause.subject
+            value, allowed = cause.value, cause.allowed
+        self.kind, self.subject, self.value, self.allowed = kind or self.kind, subject, value, allowed
 
     def __str__(self) -> str:
         return str(self.reason)
@@ -109,8 +154,12 @@ class UsageError(OpbenchError):
 class SettingDiffers(UsageError):
     """A folder holds results that were begun with another setting, so that new results do not belong to them."""
 
+    kind = "setting-differs"
+
     def __init__(self, file: Path, key: str, before: object, now: object) -> None:
-        super().__init__(f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR")
+        super().__init__(
+            f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR", kind="setting-differs"
+        )
         self.key = key
         self.before = before
         self.now = now
@@ -119,14 +168,15 @@ class SettingDiffers(UsageError):
 class OtherVersion(UsageError):
     """A file has another version of its format than this opbench reads."""
 
+    kind = "other-version"
+
     def __init__(self, place: Path | Location, key: str, seen: object, known: object, remedy: str) -> None:
         has = f"has no key '{key}'" if seen is None else f"{key} {seen!r} cannot be read"
         message = f"{has}; this opbench reads {key} {known}; {remedy}"
         location = place if isinstance(place, Location) else None
-        super().__init__(message if location else f"{place}: {message}", location)
-        self.key = key
-        self.seen = seen
-        self.known = known
+        super().__init__(
+            message if location else f"{place}: {message}", location, subject=key, value=seen, allowed=known
+        )
 
 
 class EnvironmentFault(OpbenchError):
@@ -145,6 +195,8 @@ class LaunchError(OpbenchError):
 
 class NotFinite(LaunchError):
     """A loss that is NaN or infinite; the message names the step and the node that computed the first such value."""
+
+    kind = "not-finite"
 
 
 @contextlib.contextmanager

@@ -43,9 +43,10 @@ def pip_install(extra: str) -> str:
 class MissingExtra(EnvironmentFault):
     """A package that an extra of opbench installs is missing; the message ends with the command that installs it."""
 
+    kind = "missing-extra"
+
     def __init__(self, problem: str, extra: str, otherwise: str = "") -> None:
-        super().__init__(f"{problem}; {pip_install(extra)}{otherwise}")
-        self.extra = extra
+        super().__init__(f"{problem}; {pip_install(extra)}{otherwise}", subject=extra)
 
 
 def portable(path: str) -> str:

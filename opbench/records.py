@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from opbench.errors import OtherVersion, UsageError, unknown
+from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
@@ -26,13 +26,13 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 def from_json(kind: type[T], value: object) -> T:
     """Return a value of a declared type: dataclasses from objects, tuples from lists, enumerations from their values.
 
-    Keys that a dataclass does not know are ignored, because a later version may write more. Raises ValueError with the
+    Keys that a dataclass does not know are ignored, because a later version may write more. Raises NotAllowed with the
     path in the JSON, the value and what is allowed.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(_refusal(kind, value, str(error))) from None
+        raise _refusal(kind, value, str(error)) from None
 
 
 def with_new_keys(value: Any, **names: str) -> Any:
@@ -48,9 +48,14 @@ def read_json(path: Path, remedy: str) -> Any:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {remedy}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror or error}; {remedy}",
+            kind="unreadable",
+            subject=path,
+            value=error.errno,
+        ) from None
     except (ValueError, RecursionError) as error:  # the text is not JSON or not UTF-8, or is nested too deeply
-        raise UsageError(f"{path}: is no JSON ({error}); {remedy}") from None
+        raise UsageError(f"{path}: is no JSON ({error}); {remedy}", kind="not-json", subject=path) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -58,9 +63,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(f"{path}: cannot be read: {error}", kind="unreadable", subject=path) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
+        raise UsageError(f"{path}: not valid TOML: {error}", kind="not-toml", subject=path) from None
 
 
 def read_record(
@@ -84,7 +89,7 @@ def read_record(
     try:
         return decode(value) if decode else from_json(kind, value)
     except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: {error}; {remedy}") from None
+        raise UsageError(f"{path}: {error}; {remedy}", cause=error) from None
 
 
 def to_json(value: object, *, sparse: bool = False) -> Any:
@@ -109,8 +114,8 @@ def _default(member: Field[Any]) -> object:
     return member.default if member.default_factory is MISSING else member.default_factory()
 
 
-def _refusal(kind: Any, value: Any, message: str) -> str:
-    """Return the message of msgspec with the path, the value and what is allowed."""
+def _refusal(kind: Any, value: Any, message: str) -> NotAllowed:
+    """Return the error for a message of msgspec with the path, the value and what is allowed."""
     text, _, path = message.partition(" - at `$")
     place = ""
     for field, index in _STEP.findall(path):
@@ -119,16 +124,24 @@ def _refusal(kind: Any, value: Any, message: str) -> str:
         place, value = f"{place}.{step}" if index in ("", "...") else f"{place}[{step}]", value[step]
     place = place.lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
-        return f"{place}.{missing[1]} is missing".lstrip(".")
+        key = f"{place}.{missing[1]}".lstrip(".")
+        return NotAllowed(f"{key} is missing", kind="missing-key", subject=key)
     if extra := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         known = [name for option in _options(kind) for name in getattr(option, "__struct_fields__", ())]
-        return str(unknown("key", extra[1], known, where=place))
+        return NotAllowed(unknown("key", extra[1], known, where=place))
     if not text.startswith(("Expected `", "Invalid enum value")):
-        return f"{place}: {text}" if place else text  # what a dataclass itself refuses
+        return NotAllowed(
+            f"{place}: {text}" if place else text, subject=place, value=value
+        )  # what a dataclass itself refuses
     shown = repr(value)
     expected = re.fullmatch(r"Expected (.*?)(?:, got .*)?", text)
     allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_closed_list(kind))}"
-    return f"{place or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; expected {allowed}"
+    return NotAllowed(
+        f"{place or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; expected {allowed}",
+        subject=place or "value",
+        value=value,
+        allowed=allowed,
+    )
 
 
 def _options(kind: Any) -> tuple[Any, ...]:

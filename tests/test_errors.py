@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from opbench.errors import (
     EXIT_ENVIRONMENT,
     LaunchError,
     Location,
+    NotAllowed,
     OtherVersion,
     Reason,
     SettingDiffers,
@@ -17,6 +20,7 @@ from opbench.errors import (
 from opbench.paths import MissingExtra, pip_install
 from opbench.results.comparison import NotComparable
 from opbench.results.environments import Difference
+from support.checks.errors import MESSAGES
 from support.common import ROOT
 
 NAMES = ("relu", "matmul")
@@ -69,3 +73,19 @@ def test_runs_that_are_not_comparable_come_with_each_difference_and_the_way_to_f
     lines = str(NotComparable(ROOT / "a", ROOT / "b", differences)).splitlines()
     assert lines[1:3] == ["  gpu: NVIDIA H200 against NVIDIA H100", "  backend: cpu against cuda"]
     assert "opbench compare --force" in lines[3]
+
+
+def test_each_file_of_messages_belongs_to_a_test() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    files = {path.stem for path in MESSAGES.iterdir()}
+    assert files and files == {name for name in files if f'same_messages("{name}"' in sources}
+
+
+def test_an_error_that_repeats_another_has_its_fields() -> None:
+    first = NotAllowed("n = 3 is not allowed", subject="n", value=3, allowed="even")
+    again = LaunchError(f"a.toml: {first}", kind="bad-file", cause=first)
+    assert (again.kind, again.subject, again.value, again.allowed) == ("bad-file", "n", 3, "even")
+    named = UsageError("a.toml: no", cause=UsageError(unknown("operator", "x", NAMES)))
+    assert (named.kind, named.value, named.unknown) == ("unknown-name", "x", unknown("operator", "x", NAMES))
+    lost = pickle.loads(pickle.dumps(again))
+    assert (lost.kind, lost.subject, str(lost)) == (again.kind, again.subject, str(again))

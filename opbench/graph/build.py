@@ -40,7 +40,7 @@ class Builder:
     def graph(self, *outputs: Value) -> Graph:
         """Return the network that these outputs need, without other nodes."""
         if not outputs:
-            raise UsageError(f"{self.name}: a network needs at least one output")
+            raise UsageError(f"{self.name}: a network needs at least one output", kind="no-output", subject=self.name)
         names = tuple(value.name for value in outputs)
         needed, nodes = set(self._inputs), []
 
@@ -100,7 +100,10 @@ class Builder:
         name = self._name("linear", name)
         if len(x.shape) != 2:
             raise UsageError(
-                f"{name}: linear takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first"
+                f"{name}: linear takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first",
+                kind="not-rows",
+                subject=name,
+                value=x.shape,
             )
         m, k = x.shape
         bound = 1 / math.sqrt(k)
@@ -142,7 +145,13 @@ class Builder:
         name = self._name("concat", name)
         n, c1, h, w = self._require_image(name, a)
         if (other := self._require_image(name, b))[0::2] + other[3:] != (n, h, w):
-            raise UsageError(f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels")
+            raise UsageError(
+                f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels",
+                kind="other-shape",
+                subject=name,
+                value=b.shape,
+                allowed=a.shape,
+            )
         return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
 
     def elementwise(self, op: str, a: Value, b: Value, *, name: str = "") -> Value:
@@ -156,7 +165,11 @@ class Builder:
         run = range(own[0], own[-1] + 1) if own else range(0)
         if len(padded) != len(a.shape) or any(padded[axis] != a.shape[axis] for axis in run):
             raise UsageError(
-                f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes"
+                f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes",
+                kind="other-shape",
+                subject=name,
+                value=b.shape,
+                allowed=a.shape,
             )
         before, after = math.prod(a.shape[: run.start]), math.prod(a.shape[run.stop :])
         axes: dict[str, int | str] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
@@ -179,7 +192,12 @@ class Builder:
         """Add a softmax over the last axis of rows of features."""
         name = self._name("softmax", name)
         if len(x.shape) != 2:
-            raise UsageError(f"{name}: softmax takes rows of features, but '{x.name}' has shape {x.shape}")
+            raise UsageError(
+                f"{name}: softmax takes rows of features, but '{x.name}' has shape {x.shape}",
+                kind="not-rows",
+                subject=name,
+                value=x.shape,
+            )
         return self.node(name, "softmax", {"rows": x.shape[0], "cols": x.shape[1]}, {"x": x})
 
     def flatten(self, x: Value, *, name: str = "") -> Value:
@@ -204,7 +222,7 @@ class Builder:
         try:
             problem = self._catalog.operator(operator).from_axes(axes)
         except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
+            raise UsageError(f"{name}: {error}", cause=error, subject=name) from None
         (tensor,) = problem.output_tensors()
         out = self._value(name, shape or tensor.shape)
         tied = {key: value.name for key, value in inputs.items()}
@@ -234,7 +252,9 @@ class Builder:
 
     def _value(self, name: str, shape: tuple[int, ...], of: str = "") -> Value:
         if name in self._values:
-            raise UsageError(f"{self.name}: '{name}' exists already; choose another name")
+            raise UsageError(
+                f"{self.name}: '{name}' exists already; choose another name", kind="duplicate-name", subject=name
+            )
         self._values[name] = Value(name, tuple(shape), of=of)
         return self._values[name]
 
@@ -246,4 +266,4 @@ class Builder:
         try:
             return x.image
         except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
+            raise UsageError(f"{name}: {error}", cause=error, subject=name) from None

@@ -28,7 +28,11 @@ def append_backward(graph: Graph, seeds: Mapping[str, str], wanted: Collection[s
     for name in wanted:
         gradient = draft.gradient(name)
         if gradient is None:
-            raise UsageError(f"{graph.name}: no loss depends on '{name}'; exclude it from training")
+            raise UsageError(
+                f"{graph.name}: no loss depends on '{name}'; exclude it from training",
+                kind="no-gradient-path",
+                subject=name,
+            )
         gradients[name] = gradient
     return replace(graph, values=draft.values, nodes=(*graph.nodes, *draft.nodes)), gradients
 

@@ -77,7 +77,11 @@ class Graph:
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"{self.name}: two nodes are called '{twice}'; give one of them another name")
+            raise UsageError(
+                f"{self.name}: two nodes are called '{twice}'; give one of them another name",
+                kind="duplicate-name",
+                subject=twice,
+            )
         self._check_ends()
         for value in self.values.values():
             self._check_view(value)
@@ -99,7 +103,12 @@ class Graph:
                 given = out in self.inputs or out in self.weights or out in self.state or (value.of and not part)
                 if out in producers or given:
                     other = producers.get(out, "a view" if value.of else "an input, weight or state")
-                    raise UsageError(f"{node.name}: it produces '{out}', as {other} does")
+                    raise UsageError(
+                        f"{node.name}: it produces '{out}', as {other} does",
+                        kind="two-producers",
+                        subject=node.name,
+                        value=out,
+                    )
                 producers[out] = node.name
                 if part:
                     parts.setdefault(base, []).append((*self.place(out)[1:], node.name))
@@ -112,7 +121,12 @@ class Graph:
                     raise UsageError(f"{second}: it writes elements of '{base}' that {first} writes, too")
         for name in self.outputs:
             if (base := self.base(name)) not in producers and base not in (*self.inputs, *self.state):
-                raise UsageError(f"{self.name}: nothing produces the output '{name}'")
+                raise UsageError(
+                    f"{self.name}: nothing produces the output '{name}'",
+                    kind="no-producer",
+                    subject="outputs",
+                    value=name,
+                )
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
         """Check that a node overwrites a state that it does not read, or that its operator may update in place."""
@@ -146,10 +160,16 @@ class Graph:
         for name in given:
             if self.values[name].of or self.values[name].updates:
                 raise UsageError(
-                    f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value"
+                    f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value",
+                    kind="view-of-input",
+                    subject=name,
                 )
             if given.count(name) > 1:
-                raise UsageError(f"{self.name}: '{name}' occurs twice among inputs, weights and state")
+                raise UsageError(
+                    f"{self.name}: '{name}' occurs twice among inputs, weights and state",
+                    kind="duplicate-name",
+                    subject=name,
+                )
         for name, array in self.state.items():
             value = self.values[name]
             if (array.shape, array.dtype) != (value.shape, DTYPES[value.dtype]):
@@ -160,10 +180,20 @@ class Graph:
         for name, array in self.weights.items():
             if array.shape != self.values[name].shape:
                 raise UsageError(
-                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}"
+                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}",
+                    kind="other-shape",
+                    subject=name,
+                    value=array.shape,
+                    allowed=self.values[name].shape,
                 )
             if array.dtype != np.float32:
-                raise UsageError(f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))")
+                raise UsageError(
+                    f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))",
+                    kind="other-dtype",
+                    subject=name,
+                    value=str(array.dtype),
+                    allowed="float32",
+                )
 
     def _check_view(self, value: Value) -> None:
         """Check that a view is based on a value with memory, has its size and dtype, or is a part of it."""
@@ -171,13 +201,22 @@ class Graph:
         while of := self.values[seen[-1]].of:
             base = self._require_value(value.name, of)
             if of in seen:
-                raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
+                raise UsageError(
+                    f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}",
+                    kind="view-cycle",
+                    subject=self.name,
+                    value=(*seen, of),
+                )
             inside = 0 <= value.offset <= base.elements - value.elements
             whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
             if base.dtype != value.dtype or not inside or not whole:
                 raise UsageError(
                     f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
-                    f"'{base.name}' {base.shape} {base.dtype}"
+                    f"'{base.name}' {base.shape} {base.dtype}",
+                    kind="view-does-not-fit",
+                    subject=value.name,
+                    value=value.offset,
+                    allowed=base.name,
                 )
             seen.append(of)
             value = replace(value, offset=value.offset + base.offset) if base.of else value
@@ -192,28 +231,49 @@ class Graph:
         images: list[Value] = []
         for tensor in tensors:
             if tensor.name not in tied:
-                raise UsageError(f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value")
+                raise UsageError(
+                    f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value",
+                    kind="missing-tensor",
+                    subject=node.name,
+                    value=tensor.name,
+                )
             value = self._require_value(node.name, tied[tensor.name])
             if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
-                    f"but '{value.name}' has {value.shape}"
+                    f"but '{value.name}' has {value.shape}",
+                    kind="other-shape",
+                    subject=node.name,
+                    value=value.shape,
+                    allowed=tensor.shape,
                 )
             if value.dtype != tensor.dtype:
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, "
-                    f"but '{value.name}' is {value.dtype}"
+                    f"but '{value.name}' is {value.dtype}",
+                    kind="other-dtype",
+                    subject=node.name,
+                    value=value.dtype,
+                    allowed=tensor.dtype,
                 )
             if len(value.shape) != 4:
                 continue
             images.append(value)
             if value.layout != layouts.get(tensor.name, value.layout):
                 raise UsageError(
-                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}"
+                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}",
+                    kind="other-layout",
+                    subject=node.name,
+                    value=value.layout,
+                    allowed=layouts[tensor.name],
                 )
         if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
             raise UsageError(
-                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}"
+                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}",
+                kind="mixed-layouts",
+                subject=node.name,
+                value=other.layout,
+                allowed=images[0].layout,
             )
 
     def _predecessors(self) -> dict[str, list[str]]:
@@ -232,7 +292,12 @@ class Graph:
             for value in node.inputs.values():
                 base, start, end = self.place(value)
                 if base not in produced and base not in (*self.inputs, *self.weights, *self.state):
-                    raise UsageError(f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight")
+                    raise UsageError(
+                        f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight",
+                        kind="no-producer",
+                        subject=node.name,
+                        value=base,
+                    )
                 found |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
             for out in node.outputs.values():
                 if old := self.values[out].updates:
@@ -247,7 +312,12 @@ class Graph:
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
-            raise UsageError(f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}") from None
+            raise UsageError(
+                f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}",
+                kind="graph-cycle",
+                subject=self.name,
+                value=tuple(error.args[1]),
+            ) from None
         left, done = {name: set(before) for name, before in needs.items()}, []
         while left:  # takes the first node that can run, so a correct order stays unchanged
             name = next(n for n, before in left.items() if not before)
@@ -308,24 +378,46 @@ class Graph:
                 raise UsageError(unknown("weight", name, self.weights, where=self.name))
         missing = [name for name in self.weights if name not in weights]
         if missing:
-            raise UsageError(f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})")
+            raise UsageError(
+                f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})",
+                kind="missing-weight",
+                subject=missing[0],
+                value=len(missing),
+            )
         return replace(self, weights={name: np.asarray(weights[name], np.float32) for name in self.weights})
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Raise UsageError, before anything runs, for missing or unknown inputs and wrong shapes or kinds of dtype."""
         for name in self.inputs:
             if name not in inputs:
-                raise UsageError(f"{self.name}: input '{name}' {self.values[name].shape} is missing")
+                raise UsageError(
+                    f"{self.name}: input '{name}' {self.values[name].shape} is missing",
+                    kind="missing-input",
+                    subject=name,
+                    allowed=self.values[name].shape,
+                )
         for name, array in inputs.items():
             if name not in self.inputs:
                 raise UsageError(unknown("input", name, self.inputs, where=self.name))
             if array.shape != self.values[name].shape:
                 wanted = self.values[name].shape
-                raise UsageError(f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}")
+                raise UsageError(
+                    f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}",
+                    kind="other-shape",
+                    subject=name,
+                    value=array.shape,
+                    allowed=wanted,
+                )
             stored = self.values[name].dtype
             kind = DTYPES[stored].name if stored in INTEGERS else "float32"
             if array.dtype != kind:
-                raise UsageError(f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))")
+                raise UsageError(
+                    f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))",
+                    kind="other-dtype",
+                    subject=name,
+                    value=str(array.dtype),
+                    allowed=kind,
+                )
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return every value in float64, each node computed by its operator's reference from exact inputs.

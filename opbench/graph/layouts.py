@@ -141,13 +141,23 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     """Raise UsageError for a network that is not in nchw, unknown nodes, and layouts that a node does not support."""
     if other := next((v.name for v in graph.values.values() if v.layout != "nchw"), None):
-        raise UsageError(f"{graph.name}: '{other}' is in nhwc already; choose layouts before any conversion")
+        raise UsageError(
+            f"{graph.name}: '{other}' is in nhwc already; choose layouts before any conversion",
+            kind="layouts-chosen",
+            subject=other,
+        )
     for name, layout in layouts.items():
         node = graph.node(name)
         if layout not in LAYOUTS:
             raise UsageError(unknown("layout", layout, LAYOUTS, where=name))
         if layout not in allowed_layouts(graph, node):
-            raise UsageError(f"{name}: {node.operator} works in nchw only, not in {layout}")
+            raise UsageError(
+                f"{name}: {node.operator} works in nchw only, not in {layout}",
+                kind="other-layout",
+                subject=name,
+                value=layout,
+                allowed="nchw",
+            )
 
 
 # Rewriting --------------------------------------------------------------------------------------------------------
@@ -225,7 +235,11 @@ class _Draft:
     def new(self, value: Value) -> str:
         """Add a value to the network unless it is there; return its name."""
         if value.name in self.graph.values:
-            raise UsageError(f"{self.graph.name}: '{value.name}' exists already; give that value another name")
+            raise UsageError(
+                f"{self.graph.name}: '{value.name}' exists already; give that value another name",
+                kind="duplicate-name",
+                subject=value.name,
+            )
         self.values.setdefault(value.name, value)
         return value.name
 

@@ -179,14 +179,21 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
             if dtype not in node.problem.choices.get("dtype", ("f32",)):
                 raise UsageError(
                     f"{node.name}: {node.operator} cannot be stored in {dtype}; fuse it away "
-                    f"(passes: {', '.join(PASSES)}) or stay with f32"
+                    f"(passes: {', '.join(PASSES)}) or stay with f32",
+                    kind="other-dtype",
+                    subject=node.name,
+                    value=dtype,
                 )
             node = replace(node, problem=with_modes(node.problem, dtype=dtype))
         for tensor, name in node.tensors():
             if dtypes.setdefault(graph.base(name), tensor.dtype) != tensor.dtype:
                 raise UsageError(
                     f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; "
-                    "give each node a separate value, or use f32"
+                    "give each node a separate value, or use f32",
+                    kind="mixed-dtypes",
+                    subject=name,
+                    value=tensor.dtype,
+                    allowed=dtypes[graph.base(name)],
                 )
         nodes.append(node)
     values = {

@@ -74,14 +74,38 @@ class Recipe(OptimiserOptions):
             if value not in known:
                 raise UsageError(unknown(flag.removeprefix("--"), value, known, where=flag))
         if self.steps < 1:
-            raise UsageError(f"{self.steps} steps are not allowed; at least 1")
+            raise UsageError(
+                f"{self.steps} steps are not allowed; at least 1",
+                kind="not-allowed",
+                subject="--steps",
+                value=self.steps,
+                allowed=1,
+            )
         for flag, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
             if count < 1:
-                raise UsageError(f"{flag} {count} is not allowed; at least 1")
+                raise UsageError(
+                    f"{flag} {count} is not allowed; at least 1",
+                    kind="not-allowed",
+                    subject=flag,
+                    value=count,
+                    allowed=1,
+                )
         if not 0 < self.learning_rate < math.inf:
-            raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
+            raise UsageError(
+                f"--lr {self.learning_rate} is not allowed; a number above 0",
+                kind="not-allowed",
+                subject="--lr",
+                value=self.learning_rate,
+                allowed=0,
+            )
         if not 0 <= self.clip < math.inf:
-            raise UsageError(f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit")
+            raise UsageError(
+                f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit",
+                kind="not-allowed",
+                subject="--clip",
+                value=self.clip,
+                allowed=0,
+            )
         for name in self.without:
             if name not in (*TRAINING_PASSES, RECOMPUTE):
                 raise UsageError(unknown("pass", name, (*TRAINING_PASSES, RECOMPUTE), where="--disable"))

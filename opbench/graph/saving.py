@@ -64,7 +64,12 @@ def save(graph: Graph, path: str | Path) -> None:
     """
     path = Path(path)
     if path.suffix != ".json":
-        raise UsageError(f"{path}: a network's structure is a JSON file; call it {path.with_suffix('.json').name}")
+        raise UsageError(
+            f"{path}: a network's structure is a JSON file; call it {path.with_suffix('.json').name}",
+            kind="not-a-json-name",
+            subject=path,
+            allowed=path.with_suffix(".json").name,
+        )
     from safetensors.numpy import save as packed
 
     file = path.with_suffix(".safetensors")
@@ -76,7 +81,10 @@ def save(graph: Graph, path: str | Path) -> None:
             write_atomically(target, data)
         except OSError as error:
             raise EnvironmentFault(
-                f"{target}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another path"
+                f"{target}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another path",
+                kind="unwritable",
+                subject=target,
+                value=error.errno,
             ) from None
 
 
@@ -87,22 +95,32 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     if Path(saved.weights.file).name != saved.weights.file:
         raise UsageError(
             f"{path}: weights.file: {saved.weights.file!r} is not allowed; the file must be in the same folder; give "
-            "its name without a folder"
+            "its name without a folder",
+            kind="not-allowed",
+            subject="weights.file",
+            value=saved.weights.file,
         )
     file = path.parent / saved.weights.file
     arrays = _read_weights(file, saved.weights.sha256, str(path))
     weights = [name for name, value in saved.values.items() if value.weight]
     if missing := [name for name in weights if name not in arrays]:
-        raise UsageError(f"{file}: tensor '{missing[0]}' is missing ({len(arrays)} exist)")
+        raise UsageError(
+            f"{file}: tensor '{missing[0]}' is missing ({len(arrays)} exist)",
+            kind="missing-weight",
+            subject=missing[0],
+            value=len(missing),
+        )
     if more := sorted(arrays.keys() - weights):
-        raise UsageError(f"{file}: tensor '{more[0]}' belongs to no weight of {path.name}")
+        raise UsageError(
+            f"{file}: tensor '{more[0]}' belongs to no weight of {path.name}", kind="extra-weight", subject=more[0]
+        )
     values = {name: _value(f"{path}: values.{name}", name, value) for name, value in saved.values.items()}
     nodes = tuple(_node(f"{path}: nodes[{index}]", node, catalog) for index, node in enumerate(saved.nodes))
     arrays = {name: arrays[name] for name in weights}
     try:
         return Graph(saved.name, values, nodes, saved.inputs, saved.outputs, arrays)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", cause=error) from None
 
 
 def _saved(graph: Graph, weights: _SavedWeights) -> _SavedNetwork:
@@ -128,7 +146,7 @@ def _node(where: str, saved: _SavedNode, catalog: Catalog) -> Node:
     try:
         problem = catalog.operator(saved.operator).from_axes(saved.axes)
     except UsageError as error:
-        raise UsageError(f"{where} ('{saved.name}'): {error}") from None
+        raise UsageError(f"{where} ('{saved.name}'): {error}", cause=error) from None
     return Node(saved.name, saved.operator, problem, saved.inputs, saved.outputs)
 
 
@@ -139,14 +157,23 @@ def _read_weights(file: Path, digest: str, where: str) -> dict[str, np.ndarray]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise UsageError(f"{file}: cannot read: {error.strerror or error}; {where} has its weights there") from None
+        raise UsageError(
+            f"{file}: cannot read: {error.strerror or error}; {where} has its weights there",
+            kind="unreadable",
+            subject=file,
+            value=error.errno,
+        ) from None
     if digest and hashlib.sha256(content).hexdigest() != digest:
         raise UsageError(
             f"{file}: is damaged or not what {where} was saved with; "
-            "take the file that was, or remove the key weights.sha256 if these are meant"
+            "take the file that was, or remove the key weights.sha256 if these are meant",
+            kind="other-weights",
+            subject=file,
         )
     try:
         arrays: dict[str, np.ndarray] = unpacked(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{file}: is not a readable safetensors file: {error}") from None
+        raise UsageError(
+            f"{file}: is not a readable safetensors file: {error}", kind="not-safetensors", subject=file
+        ) from None
     return arrays

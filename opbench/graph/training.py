@@ -51,7 +51,10 @@ def training_graph(
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise UsageError(
             f"{network.name}: it has {len(network.inputs)} inputs and {len(network.outputs)} outputs; training takes "
-            "a network of one each"
+            "a network of one each",
+            kind="not-one-each",
+            subject=network.name,
+            value=(len(network.inputs), len(network.outputs)),
         )
     training = _Draft(network, recipe, items).training()
     return with_micro_batches(training) if recipe.micro > 1 else training
@@ -191,7 +194,7 @@ class _Draft:
         try:
             return kind.from_axes(known)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{where}: {error}", cause=error) from None
 
     # Data and loss ------------------------------------------------------------------------------------------------
 
@@ -204,7 +207,10 @@ class _Draft:
         if classes and len(scores.shape) != 2:
             raise UsageError(
                 f"--loss cross_entropy takes rows of scores, one a class, and '{out}' is {scores.shape}; for an output "
-                "in the shape of the target take binary_cross_entropy, l1 or mse"
+                "in the shape of the target take binary_cross_entropy, l1 or mse",
+                kind="not-rows",
+                subject=out,
+                value=scores.shape,
             )
         if scores.shape[0] != rows:
             raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")

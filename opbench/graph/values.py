@@ -66,7 +66,12 @@ class Value:
     def image(self) -> tuple[int, int, int, int]:
         """Return (n, c, h, w) of an image, whatever its layout; raises UsageError for anything else."""
         if len(self.shape) != 4:
-            raise UsageError(f"'{self.name}' {self.shape} is not an image: an image has four axes")
+            raise UsageError(
+                f"'{self.name}' {self.shape} is not an image: an image has four axes",
+                kind="not-an-image",
+                subject=self.name,
+                value=self.shape,
+            )
         n, *rest = self.shape
         c, h, w = rest if self.layout == "nchw" else (rest[2], rest[0], rest[1])
         return n, c, h, w

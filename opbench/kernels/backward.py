@@ -26,7 +26,7 @@ def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str
     try:
         problem = operator(entry.operator).from_axes(entry.axes)
     except UsageError as error:
-        raise UsageError(f"{where}: its gradient: {error}") from None
+        raise UsageError(f"{where}: its gradient: {error}", cause=error) from None
     for what, tied, tensors in (
         ("inputs", entry.inputs, problem.input_tensors()),
         ("outputs", entry.outputs, problem.output_tensors()),
@@ -72,6 +72,9 @@ def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradi
     if missing := [name for name in wanted if GRADIENT + name not in given]:
         raise UsageError(
             f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
-            "(gradients), or exclude the layers before it from training"
+            "(gradients), or exclude the layers before it from training",
+            kind="no-gradient",
+            subject=problem.name,
+            value=missing[0],
         )
     return entries or ()

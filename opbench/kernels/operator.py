@@ -82,14 +82,29 @@ class Operator:
             value = getattr(self, field.name)
             allowed = self.choices.get(field.name)
             if allowed is not None and value not in allowed:
-                raise UsageError(f"{self.name}: {field.name}={value!r} is not allowed; one of {', '.join(allowed)}")
+                raise UsageError(
+                    f"{self.name}: {field.name}={value!r} is not allowed; one of {', '.join(allowed)}",
+                    kind="not-allowed",
+                    subject=field.name,
+                    value=value,
+                    allowed=tuple(allowed),
+                )
             if allowed is None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise UsageError(f"{self.name}: {field.name}={value!r} is not allowed; a whole number >= 0")
+                raise UsageError(
+                    f"{self.name}: {field.name}={value!r} is not allowed; a whole number >= 0",
+                    kind="not-allowed",
+                    subject=field.name,
+                    value=value,
+                    allowed=">= 0",
+                )
         self.validate()
         for tensor in (*self.input_tensors(), *self.output_tensors()):
             if tensor.elements < 1:
                 raise UsageError(
-                    f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1"
+                    f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1",
+                    kind="empty-tensor",
+                    subject=tensor.name,
+                    value=tensor.shape,
                 )
 
     # What an operator defines -------------------------------------------------------------------------------------
@@ -409,5 +424,10 @@ class Operator:
                 raise UsageError(unknown("axis", key, fields, where=cls.name))
         missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in axes]
         if missing:
-            raise UsageError(f"{cls.name}: axis '{missing[0]}' has no value; needed: {', '.join(fields)}")
+            raise UsageError(
+                f"{cls.name}: axis '{missing[0]}' has no value; needed: {', '.join(fields)}",
+                kind="missing-axis",
+                subject=missing[0],
+                allowed=tuple(fields),
+            )
         return cls(**axes)

@@ -45,7 +45,10 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
-            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
+            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR",
+            kind="unwritable",
+            subject=folder,
+            value=error.errno,
         ) from None
 
 
@@ -77,7 +80,10 @@ class RunWriter:
         self.path = folder / name
         if name == FILE and run_file(folder).name == PACKED:
             raise UsageError(
-                f"{folder / PACKED} is a finished run; choose another --out DIR, or unpack it: gunzip {folder / PACKED}"
+                f"{folder / PACKED} is a finished run; choose another --out DIR, "
+                f"or unpack it: gunzip {folder / PACKED}",
+                kind="run-finished",
+                subject=folder / PACKED,
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +95,9 @@ class RunWriter:
         except BlockingIOError:
             self._file.close()
             raise UsageError(
-                f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR"
+                f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR",
+                kind="run-in-use",
+                subject=self.path,
             ) from None
         except OSError as error:
             raise _cannot_write(self.path, error, begun=False) from None
@@ -129,7 +137,11 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
     kept, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
     return EnvironmentFault(
         f"{path}: cannot write: {error.strerror or error}; {kept}"
-        f"{writing_remedy(error)}choose another folder with --out DIR{resume}"
+        f"{writing_remedy(error)}choose another folder with --out DIR{resume}",
+        kind="unwritable",
+        subject=path,
+        value=error.errno,
+        allowed="--resume" if begun else "--out",
     )
 
 
@@ -152,7 +164,9 @@ def content(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"{path}: cannot be read: {reason}; a run's folder holds {FILE} (opbench run SUITE --out DIR)"
+            f"{path}: cannot be read: {reason}; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
+            kind="unreadable",
+            subject=path,
         ) from None
 
 
@@ -170,8 +184,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise ValueError("no object with a type")
         except ValueError as error:
             raise UsageError(
-                f"{path}:{number}: corrupt line ({error}); delete that line to use the rest, "
-                "then complete the run with --resume"
+                f"corrupt line ({error}); delete that line to use the rest, then complete the run with --resume",
+                Location(path, number),
+                kind="corrupt-line",
             ) from None
         yield number, value
 
@@ -226,7 +241,9 @@ class RunReader:
             self._take(kind, value)
         except (TypeError, ValueError) as error:
             remedy = "choose another --out DIR" if kind == "run" else "delete that line, then --resume"
-            raise UsageError(f"{self.path}:{number}: corrupt line ({error}); {remedy}") from None
+            raise UsageError(
+                f"corrupt line ({error}); {remedy}", Location(self.path, number), kind="corrupt-line"
+            ) from None
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
         run = self._run
@@ -260,7 +277,9 @@ class RunReader:
         """Return the run read so far; raises UsageError without a header."""
         if not self._begun:
             raise UsageError(
-                f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
+                f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)",
+                kind="no-run-header",
+                subject=self.path,
             )
         known = [seconds for seconds in self._spent if seconds is not None]
         wall_s = sum(known) if known and len(known) == len(self._spent) else None

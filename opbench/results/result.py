@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from opbench.backend.findings import Finding
-from opbench.errors import EnvironmentFault, Reason
+from opbench.errors import EnvironmentFault, NotAllowed, Reason
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct
@@ -162,9 +162,19 @@ class Result:
 
     def __post_init__(self) -> None:
         if self.measurement is not None and self.status not in ("right", "invalid"):
-            raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
+            raise NotAllowed(
+                f"{self.case}: a case that is {self.status} cannot have a measurement",
+                kind="measured-but-wrong",
+                subject=self.case,
+                value=self.status,
+            )
         if self.status != "right" and not self.reason:
-            raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+            raise NotAllowed(
+                f"{self.case}: a case that is {self.status} needs a reason",
+                kind="no-reason",
+                subject=self.case,
+                value=self.status,
+            )
 
     @classmethod
     def of_case(cls, case: Case, backend: str, status: Status, reason: str | Reason, **more: Any) -> Result:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.importing import from_torch
 from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.saving import load, save
 from support.builders.random_networks import inputs_of
+from support.checks.errors import Refusal, refuses
 
 torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 nn, F = torch.nn, torch.nn.functional
@@ -145,29 +145,32 @@ def call(function):  # type: ignore[no-untyped-def]
 
 def test_what_is_not_supported_is_named_with_its_node() -> None:
     image = torch.randn(1, 4, 8, 8)
-    for module, message in (
-        (call(torch.sigmoid), r"node 'sigmoid' \(aten\.sigmoid\.default\): unknown operator 'sigmoid'; supported: "),
-        (nn.Conv2d(4, 4, 3, groups=2).eval(), r"node 'conv2d' .*: groups=2 is not supported; 1 is"),
-        (nn.Conv2d(4, 4, 3, dilation=2).eval(), r"dilation=\[2, 2\] is not supported; 1 is"),
-        (nn.Conv2d(4, 4, 3, stride=(1, 2)).eval(), r"stride=\[1, 2\] is not supported; one number for all sides is"),
-        (nn.MaxPool2d(3, 2, ceil_mode=True).eval(), "ceil_mode=True is not supported"),
-        (nn.Upsample(scale_factor=1.5), r"node 'upsample_nearest2d' .*: scale=1\.5 is not supported"),
-        (nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), "align_corners=True is not supported"),
-        (call(lambda x: torch.cat([x, x], 2)), "axis=2 is not supported; 1 is"),
-        (call(lambda x: torch.softmax(x, 1)), "softmax over axis 1"),
-        (call(lambda x: x.mean(1)), "a mean over axes"),
-        (call(lambda x: x.transpose(1, 2)), "its input is computed; only a constant is supported"),
-        (nn.AdaptiveAvgPool2d(3), "pooling 8x8 to 3x3 is not supported"),
-        (nn.BatchNorm2d(4, track_running_stats=False).eval(), "batch_norm|training=True is not supported"),
-        (nn.Linear(8, 3).eval(), r"rows of 8 features are needed, but 'input' has shape \(1, 4, 8, 8\)"),
+    for module, refusal in (
+        (call(torch.sigmoid), Refusal("unknown-operator", "'sigmoid' (aten.sigmoid.default)", value="sigmoid")),
+        (nn.Conv2d(4, 4, 3, groups=2).eval(), Refusal("unsupported-option", value=("groups", 2), allowed=1)),
+        (nn.Conv2d(4, 4, 3, dilation=2).eval(), Refusal("unsupported-option", value=("dilation", [2, 2]), allowed=1)),
+        (nn.Conv2d(4, 4, 3, stride=(1, 2)).eval(), Refusal("unsupported-option", value=("stride", [1, 2]))),
+        (nn.MaxPool2d(3, 2, ceil_mode=True).eval(), Refusal("unsupported-option", value=("ceil_mode", True))),
+        (nn.Upsample(scale_factor=1.5), Refusal("unsupported-option", value=("scale", 1.5))),
+        (
+            nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+            Refusal("unsupported-option", value=("align_corners", True)),
+        ),
+        (call(lambda x: torch.cat([x, x], 2)), Refusal("unsupported-option", value=("axis", 2), allowed=1)),
+        (call(lambda x: torch.softmax(x, 1)), Refusal("other-axis", value=1)),
+        (call(lambda x: x.mean(1)), Refusal("other-axis", value=[1])),
+        (call(lambda x: x.transpose(1, 2)), Refusal("computed", value="input")),
+        (nn.AdaptiveAvgPool2d(3), Refusal("other-windows", value=(8, 8))),
+        (nn.BatchNorm2d(4, track_running_stats=False).eval(), Refusal("unsupported-option", value=("training", True))),
+        (nn.Linear(8, 3).eval(), Refusal("not-rows", value=(1, 4, 8, 8), allowed=8)),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refuses(refusal):
             from_torch(module.eval(), image)
-    with pytest.raises(UsageError, match=r"BatchNorm2d: it is in training mode; call \.eval\(\) first"):
+    with refuses("training-mode", "BatchNorm2d"):
         from_torch(nn.BatchNorm2d(4), image)
-    with pytest.raises(UsageError, match=r"none\.pt2: no such file"):
+    with refuses("no-such-file", "none.pt2"):
         from_torch("none.pt2")
     batch = {"x": {0: torch.export.Dim("batch", min=2, max=9)}}
     dynamic = torch.export.export(call(F.relu), (torch.randn(3, 2),), dynamic_shapes=batch)
-    with pytest.raises(UsageError, match="is not fixed; export without dynamic_shapes"):
+    with refuses("shape-not-fixed"):
         from_torch(dynamic)

@@ -148,9 +148,12 @@ def test_a_checkpoint_of_another_training_is_refused(undisturbed: Path) -> None:
     ):
         with pytest.raises(SettingDiffers) as refused:
             trainer(undisturbed, resume=True, **changed).run()  # type: ignore[arg-type]
-        assert refused.value.key == key
+        assert refused.value.subject == key
         if key == "recipe":
-            assert (refused.value.before, refused.value.now) == ('{"learning_rate": 0.002}', '{"learning_rate": 0.001}')
+            assert (refused.value.allowed, refused.value.value) == (
+                '{"learning_rate": 0.002}',
+                '{"learning_rate": 0.001}',
+            )
     with pytest.raises(UsageError, match=r"holds a training already; go on with it: --resume"):
         trainer(undisturbed).run()
 

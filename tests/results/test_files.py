@@ -9,17 +9,18 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault
 from opbench.records import from_json
 from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
 from support.builders.runs import measurement
-from support.checks.errors import refuses_version
+from support.checks.errors import refuses, refuses_version, same_messages
 from support.common import ROOT
 
 
@@ -76,7 +77,7 @@ def test_a_file_cut_anywhere_gives_the_whole_lines_before(tmp_path_factory: pyte
 def test_a_corrupt_line_is_named_with_its_number(tmp_path: Path, line: bytes) -> None:
     path = write(tmp_path, result("a"))
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps({"type": "end"}).encode() + b"\n")
-    with pytest.raises(UsageError, match=rf"{FILE}:3: corrupt .*--resume"):
+    with refuses("corrupt-line", at=(FILE, 3)):
         read_run(tmp_path)
 
 
@@ -107,17 +108,17 @@ def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_and_a_missing_one_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
+    with refuses("unreadable", FILE):
         read_run(tmp_path)
     (tmp_path / FILE).touch()
-    with pytest.raises(UsageError, match="no run header"):
+    with refuses("no-run-header", FILE):
         read_run(tmp_path)
 
 
 def test_a_wrong_kernel_has_no_speed() -> None:
-    with pytest.raises(ValueError, match="cannot have a measurement"):
+    with refuses("measured-but-wrong", value="wrong", error=ValueError):
         result(status="wrong", reason="off", measurement=measurement(1.0))
-    with pytest.raises(ValueError, match="needs a reason"):
+    with refuses("no-reason", value="failed", error=ValueError):
         result(status="failed")
 
 
@@ -140,30 +141,25 @@ def test_a_full_disk_leaves_whole_lines_only(tmp_path: Path, monkeypatch: pytest
             self.file.close()  # type: ignore[attr-defined]
 
     monkeypatch.setattr(writer, "_file", FullDisk(writer._file))
-    with pytest.raises(EnvironmentFault, match=r"No space left on device; what was measured so far is kept.*--resume"):
+    with refuses("unwritable", FILE, value=errno.ENOSPC, allowed="--resume", error=EnvironmentFault):
         writer.result(result("b"))
     writer.close()
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "No space left on device; free some space or choose another folder with --out DIR$"),
-        (errno.EACCES, "Permission denied; get the permission to write there or choose another folder with --out DIR$"),
-        (errno.EROFS, "Read-only file system; get the permission to write there or choose"),
-        (errno.ENOTDIR, "Not a directory; choose another folder with --out DIR$"),
-    ],
-)
-def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
+def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(tmp_path: Path) -> None:
+    def refuse(number: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "open", Mock(side_effect=OSError(number, os.strerror(number))))
+            RunWriter(tmp_path / "out")
 
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(EnvironmentFault, match=words):
-        RunWriter(tmp_path / "out")
+    numbers = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOTDIR)
+    messages = {}
+    for number in numbers:
+        with refuses("unwritable", FILE, value=number, allowed="--out", error=EnvironmentFault) as raised:
+            refuse(number)
+        messages[errno.errorcode[number]] = str(raised.value)
+    same_messages("unwritable_runs", messages, tmp_path)
 
 
 def test_a_packed_run_reads_as_it_was_and_is_not_written_again(tmp_path: Path) -> None:
@@ -173,7 +169,7 @@ def test_a_packed_run_reads_as_it_was_and_is_not_written_again(tmp_path: Path) -
     path.unlink()
     assert read_run(tmp_path).results == before.results == read_run(tmp_path / PACKED).results
     assert run_files(tmp_path) == [tmp_path / PACKED]
-    with pytest.raises(UsageError, match=r"is a finished run; choose another --out DIR, or unpack it: gunzip"):
+    with refuses("run-finished", PACKED):
         RunWriter(tmp_path)
     assert not path.exists()
 
@@ -182,7 +178,7 @@ def test_a_damaged_packed_run_is_refused_with_its_name(tmp_path: Path) -> None:
     whole = gzip.compress(write(tmp_path / "run", result()).read_bytes())
     for broken in (whole[:-9], b"no gzip", whole[:20] + b"\0\0\0\0" + whole[24:]):
         (tmp_path / PACKED).write_bytes(broken)
-        with pytest.raises(UsageError, match=r"results.jsonl.gz: cannot be read: "):
+        with refuses("unreadable", PACKED):
             read_run(tmp_path)
 
 

@@ -83,7 +83,11 @@ class Conv2d(Operator):
         if height < self.r or width < self.s:
             raise UsageError(
                 f"conv2d: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
-                f"with padding {self.padding}; the output would be empty"
+                f"with padding {self.padding}; the output would be empty",
+                kind="filter-too-large",
+                subject="conv2d",
+                value=(self.r, self.s),
+                allowed=(height, width),
             )
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:

@@ -27,11 +27,17 @@ def from_torch(
 
     if isinstance(program, str | Path):
         if not Path(program).exists():
-            raise UsageError(f"{program}: no such file; torch.export.save writes one")
+            raise UsageError(
+                f"{program}: no such file; torch.export.save writes one", kind="no-such-file", subject=Path(program)
+            )
         program = _torch().export.load(str(program))
     elif not hasattr(program, "graph_signature"):
         if getattr(program, "training", False):
-            raise UsageError(f"{type(program).__name__}: it is in training mode; call .eval() first")
+            raise UsageError(
+                f"{type(program).__name__}: it is in training mode; call .eval() first",
+                kind="training-mode",
+                subject=type(program).__name__,
+            )
         torch = _torch()
         if isinstance(program, torch.jit.ScriptModule):
             program = _of_script(program, arguments)
@@ -51,9 +57,14 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
         try:
             model = onnx.load(str(model))
         except OSError as error:
-            raise UsageError(f"{model}: cannot read: {error.strerror or error}") from None
+            raise UsageError(
+                f"{model}: cannot read: {error.strerror or error}",
+                kind="unreadable",
+                subject=Path(model),
+                value=error.errno,
+            ) from None
         except Exception as error:  # protobuf's own, of a package that onnx brings
-            raise UsageError(f"{model}: is not an ONNX model: {error}") from None
+            raise UsageError(f"{model}: is not an ONNX model: {error}", kind="not-onnx", subject=Path(model)) from None
     return onnx_model.read(model, name or model.graph.name or "onnx")
 
 

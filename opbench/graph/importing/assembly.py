@@ -42,9 +42,10 @@ class Assembly:
     where: str = ""
     _weights: dict[str, Value] = field(default_factory=dict)
 
-    def refuse(self, what: str) -> UsageError:
+    def refuse(self, what: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
         """Return the error to raise for the current node."""
-        return UsageError(f"{self.net.name}: node {self.where}: {what}")
+        message = f"{self.net.name}: node {self.where}: {what}"
+        return UsageError(message, kind=kind, subject=self.where, value=value, allowed=allowed)
 
     def value(self, x: Operand) -> Value:
         """Return an operand as a value of the network; a constant becomes a weight at its first use."""
@@ -57,21 +58,25 @@ class Assembly:
     def constant(self, x: object, what: str) -> Constant:
         """Return an operand that must be a constant."""
         if not isinstance(x, Constant):
-            raise self.refuse(f"its {what} is computed; only a constant is supported")
+            raise self.refuse(f"its {what} is computed; only a constant is supported", "computed", what)
         return x
 
     def one(self, sizes: Any, what: str) -> int:
         """Return the number that a framework gives for each direction; opbench has one number for both."""
         every = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
         if len(set(every)) != 1:
-            raise self.refuse(f"{what}={every} is not supported; one number for all sides is")
+            raise self.refuse(
+                f"{what}={every} is not supported; one number for all sides is", "unsupported-option", (what, every)
+            )
         return int(every[0])
 
     def only(self, what: str, seen: object, allowed: object) -> None:
         """Raise an error for a setting that opbench's operator does not support."""
         every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
         if every != {allowed}:
-            raise self.refuse(f"{what}={seen} is not supported; {allowed} is")
+            raise self.refuse(
+                f"{what}={seen} is not supported; {allowed} is", "unsupported-option", (what, seen), allowed
+            )
 
     # Operators ----------------------------------------------------------------------------------------------------
 
@@ -82,7 +87,12 @@ class Assembly:
         image = self.value(x)
         n, c, h, w = self.image(image)
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
-            raise self.refuse(f"a filter of shape {weight.array.shape} for an image of shape {image.shape}")
+            raise self.refuse(
+                f"a filter of shape {weight.array.shape} for an image of shape {image.shape}",
+                "other-shape",
+                weight.array.shape,
+                image.shape,
+            )
         k, _, r, s = weight.array.shape
         axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
         axes |= {"stride": self.one(stride, "stride"), "padding": self.one(padding, "padding")}
@@ -96,7 +106,9 @@ class Assembly:
         rows = self.value(x)
         n, k = weight.array.shape
         if len(rows.shape) != 2 or rows.shape[1] != k:
-            raise self.refuse(f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}")
+            raise self.refuse(
+                f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}", "not-rows", rows.shape, k
+            )
         if bias is None:
             bias = Constant(f"{weight.name}.no_bias", np.zeros(n, np.float32))
         elif bias.array.shape != (n,):
@@ -112,7 +124,11 @@ class Assembly:
         if epsilon != EPSILON:
             moved = variance.array.astype(np.float64) + epsilon - EPSILON
             if moved.min() <= 0:
-                raise self.refuse(f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported")
+                raise self.refuse(
+                    f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported",
+                    "variance-too-small",
+                    epsilon,
+                )
             variance = Constant(f"{variance.name}.epsilon_{epsilon}", moved)
         inputs = dict(
             zip(("scale", "shift", "mean", "variance"), map(self.value, (scale, shift, mean, variance)), strict=True)
@@ -134,7 +150,12 @@ class Assembly:
         image = self.value(x)
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
-            raise self.refuse(f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; windows of one size are")
+            raise self.refuse(
+                f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; windows of one size are",
+                "other-windows",
+                (h, w),
+                size,
+            )
         return self.pool(name, "avgpool2d", image, (h // size[0], w // size[1]), None, 0)
 
     def upsample(self, name: str, x: Operand, height: float, width: float, mode: str) -> Value:
@@ -176,7 +197,9 @@ class Assembly:
         """Add a softmax over the last axis of rows, or over the channels of one pixel."""
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
-            raise self.refuse(f"softmax over axis {axis} of {value.shape} is not supported; over the last one is")
+            raise self.refuse(
+                f"softmax over axis {axis} of {value.shape} is not supported; over the last one is", "other-axis", axis
+            )
         if len(value.shape) == 2:
             return self.net.softmax(value, name=name)
         cols = value.shape[-1]
@@ -191,7 +214,7 @@ class Assembly:
         if sizes.count(-1) == 1:
             sizes[sizes.index(-1)] = math.prod(have) // math.prod(size for size in sizes if size != -1)
         if math.prod(sizes) != math.prod(have):
-            raise self.refuse(f"{tuple(have)} cannot be seen as {tuple(shape)}")
+            raise self.refuse(f"{tuple(have)} cannot be seen as {tuple(shape)}", "other-shape", have, shape)
         if isinstance(x, Constant):
             return Constant(name, x.array.reshape(sizes))
         return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)
@@ -199,5 +222,7 @@ class Assembly:
     def image(self, value: Value) -> tuple[int, int, int, int]:
         """Return (n, c, h, w) of a value that must be an image."""
         if len(value.shape) != 4:
-            raise self.refuse(f"'{value.name}' {value.shape} is not an image: an image has four axes")
+            raise self.refuse(
+                f"'{value.name}' {value.shape} is not an image: an image has four axes", "not-an-image", value.shape
+            )
         return value.image

@@ -71,7 +71,11 @@ def _read_placeholder(build: Assembly, program: torch.export.ExportedProgram, no
     if val is None or not hasattr(val, "shape"):
         return val
     if not all(isinstance(size, int) for size in val.shape):
-        raise build.refuse(f"its shape {tuple(val.shape)} is not fixed; export without dynamic_shapes")
+        raise build.refuse(
+            f"its shape {tuple(val.shape)} is not fixed; export without dynamic_shapes",
+            "shape-not-fixed",
+            tuple(val.shape),
+        )
     return build.net.input(node.name, *val.shape)
 
 
@@ -79,19 +83,26 @@ def _import_node(build: Assembly, known: Known, node: torch.fx.Node) -> object:
     if getattr(node.target, "__name__", "") == "getitem":
         items, index = known[node.args[0].name], node.args[1]
         if index != 0:
-            raise build.refuse("only the first result of its node is supported")
+            raise build.refuse("only the first result of its node is supported", "other-results", index)
         return items
     schema: torch._C.FunctionSchema = getattr(node.target, "_schema", None)
     operator = schema.name.removeprefix("aten::").removesuffix("_") if schema else str(node.target)
     if operator not in OPERATORS:
-        raise build.refuse(f"unknown operator '{operator}'; supported: {', '.join(sorted(OPERATORS))}")
+        raise build.refuse(
+            f"unknown operator '{operator}'; supported: {', '.join(sorted(OPERATORS))}",
+            "unknown-operator",
+            operator,
+            tuple(sorted(OPERATORS)),
+        )
     given: Arguments = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
     given |= dict(zip((arg.name for arg in schema.arguments), node.args, strict=False)) | node.kwargs
     given = {key: _resolve_argument(known, value) for key, value in given.items()}
     result = OPERATORS[operator](build, node.name, given)
     shape = getattr(node.meta.get("val"), "shape", None)
     if isinstance(result, Value) and shape is not None and tuple(shape) != result.shape:
-        raise build.refuse(f"it gives {result.shape} where PyTorch has {tuple(shape)}")
+        raise build.refuse(
+            f"it gives {result.shape} where PyTorch has {tuple(shape)}", "other-shape", result.shape, tuple(shape)
+        )
     return result
 
 
@@ -149,14 +160,16 @@ def _transpose(build: Assembly, name: str, a: Arguments) -> Operand:
     x = build.constant(a["self"], "input")
     axes = [int(axis) % 2 for axis in a.get("dims", [a.get("dim0", 0), a.get("dim1", 1)])]
     if x.array.ndim != 2 or axes not in ([1, 0], [0, 1]):
-        raise build.refuse(f"axes {axes} of shape {x.array.shape} are not supported; two axes swapped are")
+        raise build.refuse(
+            f"axes {axes} of shape {x.array.shape} are not supported; two axes swapped are", "other-axis", axes
+        )
     return x.transposed() if axes == [1, 0] or "dim0" in a else x
 
 
 def _batch_norm(build: Assembly, name: str, a: Arguments) -> Operand:
     build.only("training", a.get("training", False), False)
     if a["running_mean"] is None or a["running_var"] is None:
-        raise build.refuse("batch norm without running statistics is not supported")
+        raise build.refuse("batch norm without running statistics is not supported", "no-statistics")
     mean, variance = (build.constant(a[key], key) for key in ("running_mean", "running_var"))
     scale = a["weight"] or Constant(f"{name}.ones", np.ones_like(mean.array))
     shift = a["bias"] or Constant(f"{name}.zeros", np.zeros_like(mean.array))
@@ -186,7 +199,9 @@ def _mean(build: Assembly, name: str, a: Arguments) -> Operand:
     image = build.value(a["self"])
     axes = sorted(axis % len(image.shape) for axis in a["dim"] or [])
     if axes != [2, 3] or len(image.shape) != 4:
-        raise build.refuse(f"a mean over axes {a['dim']} is not supported; over all pixels of an image is")
+        raise build.refuse(
+            f"a mean over axes {a['dim']} is not supported; over all pixels of an image is", "other-axis", a["dim"]
+        )
     pooled = build.pool_to(name if a["keepdim"] else f"{name}.pooled", image, (1, 1))
     return pooled if a["keepdim"] else build.reshape(name, pooled, image.shape[:2])
 

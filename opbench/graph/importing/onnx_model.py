@@ -36,13 +36,22 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
             raise UsageError(f"{name}: input '{given.name}' is {TensorProto.DataType.Name(kind.elem_type)}; only FLOAT")
         sizes = [size.dim_value for size in kind.shape.dim]
         if not all(sizes):
-            raise UsageError(f"{name}: input '{given.name}' has no fixed shape; export with fixed sizes")
+            raise UsageError(
+                f"{name}: input '{given.name}' has no fixed shape; export with fixed sizes",
+                kind="shape-not-fixed",
+                subject=given.name,
+            )
         known[given.name] = build.net.input(given.name, *sizes)
     for node in graph.node:
         build.where = f"'{node.name or node.output[0]}' ({node.op_type})"
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
             what = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-            raise build.refuse(f"unknown operator '{what}'; supported: {', '.join(sorted(OPERATORS))}")
+            raise build.refuse(
+                f"unknown operator '{what}'; supported: {', '.join(sorted(OPERATORS))}",
+                "unknown-operator",
+                what,
+                tuple(sorted(OPERATORS)),
+            )
         attributes = {
             attribute.name: _attribute_value(helper.get_attribute_value(attribute)) for attribute in node.attribute
         }
@@ -60,7 +69,9 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
 
 def _operand_named(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
     if name not in known:
-        raise build.refuse(f"nothing before it gives '{name}'; of each node the first output is supported")
+        raise build.refuse(
+            f"nothing before it gives '{name}'; of each node the first output is supported", "no-producer", name
+        )
     return known[name]
 
 
@@ -86,7 +97,9 @@ def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
     if way in ("NOTSET", "VALID"):
         return a.get("pads", [0])
     if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
-        raise build.refuse(f"auto_pad={way} with strides or an even window is not supported; pads are")
+        raise build.refuse(
+            f"auto_pad={way} with strides or an even window is not supported; pads are", "other-auto-pad", way
+        )
     return [size // 2 for size in window]
 
 
@@ -138,7 +151,9 @@ def _reduce_mean(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operan
     image = build.value(x[0])
     axes = sorted(axis % len(image.shape) for axis in _axes(build, x, a))
     if axes != [2, 3] or len(image.shape) != 4:
-        raise build.refuse(f"a mean over axes {axes} is not supported; over all pixels of an image is")
+        raise build.refuse(
+            f"a mean over axes {axes} is not supported; over all pixels of an image is", "other-axis", axes
+        )
     if a.get("keepdims", 1):
         return build.pool_to(name, image, (1, 1))
     return build.reshape(name, build.pool_to(f"{name}.pooled", image, (1, 1)), image.shape[:2])
@@ -163,18 +178,22 @@ def _resize(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         factors = build.constant(scales, "scales").array if scales is not None else np.array(a.get("scales", [1] * 4))
         size = [float(have * factor) for have, factor in zip(image.shape, factors, strict=True)]
     if (size[0], size[1]) != (n, c):
-        raise build.refuse(f"resizing to {size} changes more than height and width")
+        raise build.refuse(f"resizing to {size} changes more than height and width", "other-resize", tuple(size))
     mode, place = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
     rounding = a.get("nearest_mode", "round_prefer_floor")
     if len(x) <= 2:  # Upsample, and Resize of opset 10, which had no choice
         place, rounding = "asymmetric", "floor"
     if mode == "nearest":
         if (place, rounding) not in NEAREST:
-            raise build.refuse(f"nearest by {place} and {rounding} is not supported; asymmetric and floor are")
+            raise build.refuse(
+                f"nearest by {place} and {rounding} is not supported; asymmetric and floor are",
+                "other-nearest",
+                (place, rounding),
+            )
         return build.upsample(name, image, size[2], size[3], "nearest")
     build.only("mode", mode, "linear")
     if place not in ("half_pixel", "pytorch_half_pixel"):
-        raise build.refuse(f"linear by {place} is not supported; half_pixel is")
+        raise build.refuse(f"linear by {place} is not supported; half_pixel is", "other-linear", place)
     return build.upsample(name, image, size[2], size[3], "bilinear")
 
 
@@ -252,7 +271,11 @@ def _identity(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 def _elementwise(op: str) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
     def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         if a:
-            raise build.refuse(f"{', '.join(a)} of opsets before 7 is not supported; convert the model to a newer one")
+            raise build.refuse(
+                f"{', '.join(a)} of opsets before 7 is not supported; convert the model to a newer one",
+                "old-opset",
+                tuple(a),
+            )
         return build.elementwise(name, op, x[0], x[1])
 
     return build_it

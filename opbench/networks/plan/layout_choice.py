@@ -55,7 +55,11 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     for node in nodes.values():
         costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
         if all(seconds is None for seconds in costs.values()):
-            raise UsageError(f"{node.name}: no layout of {node.operator} {node.problem} has a known cost")
+            raise UsageError(
+                f"{node.name}: no layout of {node.operator} {node.problem} has a known cost",
+                kind="no-known-cost",
+                subject=node.name,
+            )
         pay(_vertex(node), "nhwc", costs["nchw"])
         pay("nchw", _vertex(node), costs.get("nhwc"))
     for name, readers in _readers(graph).items():
@@ -74,7 +78,9 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     except networkx.NetworkXUnbounded:
         raise UsageError(
             f"{graph.name}: no choice of layouts works; a node that exists in only one layout needs a conversion "
-            f"({CONVERSION}) that nothing computes"
+            f"({CONVERSION}) that nothing computes",
+            kind="no-layouts",
+            subject=graph.name,
         ) from None
     return {name: "nhwc" if _vertex(node) in nhwc else "nchw" for name, node in nodes.items()}
 
