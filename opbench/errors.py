@@ -157,12 +157,8 @@ class SettingDiffers(UsageError):
     kind = "setting-differs"
 
     def __init__(self, file: Path, key: str, before: object, now: object) -> None:
-        super().__init__(
-            f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR", kind="setting-differs"
-        )
-        self.key = key
-        self.before = before
-        self.now = now
+        message = f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR"
+        super().__init__(message, subject=key, value=now, allowed=before)
 
 
 class OtherVersion(UsageError):

@@ -52,6 +52,7 @@ def test_a_setting_that_differs_comes_with_both_values_and_the_way_out() -> None
     error = SettingDiffers(ROOT / "results.jsonl", "seed", 1, None)
     assert str(error) == f"{ROOT / 'results.jsonl'}: was begun with seed = 1, not None; choose another --out DIR"
     assert error.exit_code == UsageError.exit_code
+    assert (error.kind, error.subject, error.value, error.allowed) == ("setting-differs", "seed", None, 1)
 
 
 def test_another_version_of_a_format_comes_with_both_and_the_way_out() -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from opbench.backend.findings import place_text
-from opbench.errors import UsageError, unknown
+from opbench.errors import NotAllowed, UsageError, unknown
 from opbench.records import JSON, from_json
 
 SECTOR_BYTES = 32
@@ -280,7 +280,12 @@ class Traffic:
     def __add__(self, other: Traffic) -> Traffic:
         """Add the traffic of both; they must come from the same source."""
         if self.source != other.source:
-            raise ValueError(f"traffic that was {self.source} does not add to traffic that was {other.source}")
+            raise NotAllowed(
+                f"traffic that was {self.source} does not add to traffic that was {other.source}",
+                kind="mixed-sources",
+                value=other.source,
+                allowed=self.source,
+            )
         return gather(
             (*self.lines, *other.lines),
             (*self.kernels, *other.kernels),

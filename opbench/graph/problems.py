@@ -68,7 +68,13 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
         if key not in known:
             raise UsageError(unknown("size", key, known, where=name))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
+            raise UsageError(
+                f"{name}: {key} = {value!r} is not allowed; a whole number >= 1",
+                kind="not-allowed",
+                subject=key,
+                value=value,
+                allowed=1,
+            )
 
 
 @functools.cache

@@ -390,6 +390,9 @@ class Operator:
                     f"{self.name}{self}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
                     "make_inputs() draw smaller numbers, or degree say how many inputs a product has",
                     self._reference_at(),
+                    kind="beyond-i32",
+                    subject=tensor.name,
+                    value=largest,
                 )
         return result
 

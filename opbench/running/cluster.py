@@ -151,7 +151,10 @@ class _WorkerPool:
             raise EnvironmentFault(
                 f"no worker was at {there} for {self._wait_s:g} s; start one for each GPU, CUDA_VISIBLE_DEVICES=0 "
                 f"dask worker {there} --nthreads 1, and go on with --resume --out "
-                f"{shlex.quote(str(self._options.out))}"
+                f"{shlex.quote(str(self._options.out))}",
+                kind="no-worker",
+                subject=there,
+                value=self._wait_s,
             )
         else:
             self._report("wait", f"for a worker, at most {self._wait_s:g} s")
@@ -187,7 +190,7 @@ class _WorkerPool:
         self._receive()
         if fault := answer.get("fault"):
             self._dispatch.return_problem(worker.address)
-            self._reject(worker, f"{worker.name}: {fault}", strict=len(self._workers) == 1)
+            self._reject(worker, EnvironmentFault(f"{worker.name}: {fault}"), strict=len(self._workers) == 1)
             return
         if answer.get("lost"):
             at = self._dispatch.at_case(worker.address)
@@ -206,18 +209,19 @@ class _WorkerPool:
             there, here = getattr(introduction, key), getattr(self._order, key)
             if there not in ("", here):
                 message = f"{place}: has {key} {there}, and here it is {here}; install the same on both"
-                return self._reject(worker, message, strict)
+                fault = EnvironmentFault(message, kind="other-installation", subject=key, value=there, allowed=here)
+                return self._reject(worker, fault, strict)
         if introduction.fault:
-            return self._reject(worker, f"{place}: {introduction.fault}", strict)
+            return self._reject(worker, EnvironmentFault(f"{place}: {introduction.fault}"), strict)
         try:
             require_alike({**self._environments, place: environment})
         except EnvironmentFault as fault:
-            return self._reject(worker, str(fault), strict)
+            return self._reject(worker, fault, strict)
         if environment.uuid and environment.uuid in {known.uuid for known in self._environments.values()}:
             message = (
                 f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
             )
-            return self._reject(worker, message, strict)
+            return self._reject(worker, EnvironmentFault(message, kind="shared-gpu", subject=environment.uuid), strict)
         file = self._sink.file
         number = len(self._environments) + len(file.earlier.devices if file.earlier else {})
         if not self._environments:
@@ -230,13 +234,13 @@ class _WorkerPool:
         )
         return None
 
-    def _reject(self, worker: _RemoteWorker, message: str, strict: bool) -> None:
+    def _reject(self, worker: _RemoteWorker, fault: EnvironmentFault, strict: bool) -> None:
         """Exclude a worker from the run; raise EnvironmentFault if it was present at the start."""
         if strict:
-            raise EnvironmentFault(message)
+            raise fault
         self._refused.add(worker.address)
         self._workers.pop(worker.address, None)
-        self._report("lost", f"not used: {message}")
+        self._report("lost", f"not used: {fault}")
 
     def _give(self, worker: _RemoteWorker) -> None:
         cases = self._dispatch.give(worker.address)

@@ -39,7 +39,11 @@ class Tls:
 
         for path in (self.ca, self.certificate, self.key):
             if not path.is_file():
-                raise UsageError(f"{path}: no such file; --tls-ca, --tls-cert and --tls-key name PEM files")
+                raise UsageError(
+                    f"{path}: no such file; --tls-ca, --tls-cert and --tls-key name PEM files",
+                    kind="no-such-file",
+                    subject=path,
+                )
         return Security(
             require_encryption=True,
             tls_ca_file=str(self.ca),
@@ -57,7 +61,12 @@ def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     """
     kind, _, rest = place.partition(":")
     if kind not in ("dask", "slurm") or not rest:
-        raise UsageError(f"--on {place}: is not valid; give dask://HOST:PORT or slurm:FILE.toml")
+        raise UsageError(
+            f"--on {place}: is not valid; give dask://HOST:PORT or slurm:FILE.toml",
+            kind="not-allowed",
+            subject="--on",
+            value=place,
+        )
     try:
         import distributed  # noqa: F401
     except ImportError:
@@ -78,7 +87,12 @@ def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise UsageError(f"--on {place}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)")
+        raise UsageError(
+            f"--on {place}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)",
+            kind="no-address",
+            subject="--on",
+            value=place,
+        )
     scheme, security = ("tls", tls.security()) if tls else ("tcp", None)
     try:
         client = Client(f"{scheme}://{address}", security=security, timeout="10s", set_as_default=False)
@@ -119,7 +133,7 @@ class SlurmFile:
         try:
             return from_json(cls, table)
         except ValueError as error:
-            raise UsageError(f"{path}: {error}; docs/clusters.md has a file to copy") from None
+            raise UsageError(f"{path}: {error}; docs/clusters.md has a file to copy", cause=error) from None
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
         """Return the arguments of `dask_jobqueue.SLURMCluster`, with one worker and therefore one GPU per job."""
@@ -155,7 +169,13 @@ def private_address(interface: str = "") -> str:
     }
     if interface:
         if not found.get(interface):
-            raise UsageError(f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(found)}")
+            raise UsageError(
+                f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(found)}",
+                kind="no-address",
+                subject="interface",
+                value=interface,
+                allowed=tuple(found),
+            )
         return found[interface][0]
     for addresses in found.values():
         for address in addresses:
@@ -164,7 +184,9 @@ def private_address(interface: str = "") -> str:
                 return address
     raise EnvironmentFault(
         "no interface of this machine has a private address for the scheduler, which runs any code that it "
-        f"receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})"
+        f"receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})",
+        kind="no-private-address",
+        allowed=tuple(found),
     )
 
 

@@ -32,10 +32,20 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
     if not wanted:
         return ()
     if backends.resolve(backend) != "cuda":
-        raise UsageError(f"--gpus {wanted}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway")
+        raise UsageError(
+            f"--gpus {wanted}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway",
+            kind="backend-without-gpu",
+            subject="--gpus",
+            value=wanted,
+        )
     shown = {gpu.index: gpu for gpu in backends.gpus()}
     if not shown:
-        raise EnvironmentFault(f"--gpus {wanted}: this machine shows no GPU (opbench doctor)")
+        raise EnvironmentFault(
+            f"--gpus {wanted}: this machine shows no GPU (opbench doctor)",
+            kind="no-gpu",
+            subject="--gpus",
+            value=wanted,
+        )
     listed = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in shown.values())
     if wanted == "all":
         chosen = list(shown)
@@ -44,17 +54,30 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
         for word in words:
             if not word.isdecimal() or int(word) not in shown:
                 raise UsageError(
-                    f"--gpus {wanted}: '{word}' is not a GPU of this machine; give all or some of {listed}"
+                    f"--gpus {wanted}: '{word}' is not a GPU of this machine; give all or some of {listed}",
+                    kind="no-such-gpu",
+                    subject="--gpus",
+                    value=word,
+                    allowed=tuple(shown),
                 )
         chosen = [int(word) for word in words]
         if len(set(chosen)) < len(chosen):
-            raise UsageError(f"--gpus {wanted}: names a GPU twice; give each once")
+            raise UsageError(
+                f"--gpus {wanted}: names a GPU twice; give each once",
+                kind="duplicate-gpu",
+                subject="--gpus",
+                value=wanted,
+            )
     if len({shown[index].name for index in chosen}) > 1:
         several = ", ".join(f"{index} is {shown[index].name}" for index in chosen)
         alike = ",".join(str(index) for index in chosen if shown[index].name == shown[chosen[0]].name)
         raise UsageError(
             f"--gpus {wanted}: {several}; times of two models must not share a table: take one model a run, "
-            f"such as --gpus {alike}"
+            f"such as --gpus {alike}",
+            kind="mixed-gpus",
+            subject="--gpus",
+            value=tuple(shown[index].name for index in chosen),
+            allowed=alike,
         )
     return tuple(ChosenGpu(index, shown[index].uuid, shown[index].environment) for index in chosen)
 
@@ -68,7 +91,10 @@ def require_alike(environments: Mapping[str, Environment]) -> None:
             listed = "; ".join(f"{place}: {value}" for place, value in seen.items())
             raise EnvironmentFault(
                 f"the devices of a run must have the same {key}, because their times share tables: {listed}; use "
-                "the same settings, or select equal devices with --gpus"
+                "the same settings, or select equal devices with --gpus",
+                kind="devices-differ",
+                subject=key,
+                value=seen,
             )
 
 

@@ -70,7 +70,11 @@ class RunFile:
         if self._writer.was_empty:
             return None
         if not self._options.resume:
-            raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
+            raise UsageError(
+                f"{path} holds a run already; add --resume to complete it or choose another --out DIR",
+                kind="run-exists",
+                subject=path,
+            )
         if not path.stat().st_size:
             return None  # an incomplete header, which was cut off
         self._reader.read()

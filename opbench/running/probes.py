@@ -75,7 +75,12 @@ def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGp
     run = run_suite(suite, options, on_progress)
     wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
     if wrong:
-        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
+        raise EnvironmentFault(
+            f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}",
+            kind="probe-failed",
+            subject=wrong[0].case,
+            value=wrong[0].status,
+        )
     return run
 
 

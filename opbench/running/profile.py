@@ -80,7 +80,9 @@ def profile_case(
     if not report.exists():
         raise EnvironmentFault(
             f"{target.case}: {options.tool} wrote no report, so the case's range never opened; {NO_RANGE}; "
-            f"the command was: {commands.shell_text(collect)}"
+            f"the command was: {commands.shell_text(collect)}",
+            kind="no-report",
+            subject=target.case,
         )
     table = run_tool(read, options, lambda line: None, announce=say)
     if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages, target.check):
@@ -101,7 +103,11 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
     if tool == "nsys":
         timeline = parse.read_nsys(text)
         if not timeline.kernels:
-            raise EnvironmentFault(f"{target.case}: nsys recorded no kernel within the case's range; {NO_RANGE}")
+            raise EnvironmentFault(
+                f"{target.case}: nsys recorded no kernel within the case's range; {NO_RANGE}",
+                kind="no-kernel",
+                subject=target.case,
+            )
         return {
             "source": "traced",
             "time_s": sum(k.total_s for k in timeline.kernels),
@@ -110,7 +116,9 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
         }
     kernels = parse.read_ncu(text)
     if not kernels:
-        raise EnvironmentFault(f"{target.case}: ncu's report holds no kernel; {NO_RANGE}")
+        raise EnvironmentFault(
+            f"{target.case}: ncu's report holds no kernel; {NO_RANGE}", kind="no-kernel", subject=target.case
+        )
     capability = kernels[0].compute_capability
     asked = metric_names(target.chip, target.precision)
     return {
@@ -166,7 +174,9 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
         )
     except OSError as error:
         why = error.strerror or error
-        raise EnvironmentFault(f"{argv[0]}: cannot be started: {why}; see: opbench doctor") from None
+        raise EnvironmentFault(
+            f"{argv[0]}: cannot be started: {why}; see: opbench doctor", kind="cannot-start", subject=Path(argv[0])
+        ) from None
     expired = threading.Event()
 
     def end() -> None:
@@ -191,7 +201,10 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
     if expired.is_set():
         raise EnvironmentFault(
             f"{Path(argv[0]).name} was ended after {options.time_limit_s:g} s; counters replay every kernel about "
-            "nine times: choose a smaller problem or a longer --time-limit"
+            "nine times: choose a smaller problem or a longer --time-limit",
+            kind="time-limit",
+            subject="--time-limit",
+            value=options.time_limit_s,
         )
     return Output(process.returncode, lines)
 

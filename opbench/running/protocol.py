@@ -248,6 +248,8 @@ class Fault:
     fatal: bool
     """Whether the worker process must be restarted."""
     location: Location | None = None
+    code: str = ""
+    """The field `kind` of an OpbenchError."""
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

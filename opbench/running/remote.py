@@ -85,7 +85,9 @@ def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
             return replace(packed, path=f"{number}/{path.relative_to(root.resolve())}")
     raise UsageError(
         f"{case.variant.path}: is in no folder of variants, so other machines do not have it; put it into "
-        f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR"
+        f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR",
+        kind="not-in-variants",
+        subject=case.variant.path,
     )
 
 

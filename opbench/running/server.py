@@ -83,7 +83,7 @@ def main() -> None:
                 ended = Answer(server.serve(request, pipe.send))
         except OpbenchError as error:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
-            ended = Fault(kinds, error.message, isinstance(error, LaunchError), error.location)
+            ended = Fault(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
         except MemoryError as error:
             words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
             ended = Fault((EnvironmentFault.__name__,), words, fatal=False)

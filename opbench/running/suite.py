@@ -87,14 +87,20 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
             expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
             expand(entry, catalog, backend, found)
         if not found.cases and not only:
-            raise UsageError(_no_case(found.left_out))
+            raise UsageError(_no_case(found.left_out), kind="no-case", value=found.left_out)
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", cause=error) from None
     limits = {name: float(table.get(name, getattr(Suite, name))) for name in ("time_limit_s", "traced_work")}
     for name, limit in limits.items():
         if not 0 < limit < float("inf"):
-            raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
+            raise UsageError(
+                f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0",
+                kind="not-allowed",
+                subject=name,
+                value=limit,
+                allowed=0,
+            )
     cases = tuple(found.cases.values())
     return Suite(
         path.stem,
@@ -122,17 +128,28 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
         return candidate
     suites = [p.stem for p in shipped("suites").glob("*.toml")]
     if path.is_dir():
-        raise UsageError(f"{path}: is a folder; name a suite's file, such as {path / 'own.toml'} (opbench list suites)")
+        raise UsageError(
+            f"{path}: is a folder; name a suite's file, such as {path / 'own.toml'} (opbench list suites)",
+            kind="is-a-folder",
+            subject=path,
+        )
     near = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
     tail = f"did you mean '{near[0]}'?" if near else f"shipped suites: {', '.join(sorted(suites))}"
-    raise UsageError(f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)")
+    raise UsageError(
+        f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)",
+        kind="no-such-suite",
+        subject=path,
+        allowed=tuple(near) or tuple(sorted(suites)),
+    )
 
 
 class NoFittingProblem(UsageError):
     """No problem fits a user's own variant."""
 
-    def __init__(self, message: str, variant: Variant) -> None:
-        super().__init__(message)
+    kind = "no-case"
+
+    def __init__(self, message: str, variant: Variant, left_out: LeftOut) -> None:
+        super().__init__(message, subject=variant.path, value=left_out)
         self.variant = variant
 
 
@@ -178,7 +195,7 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     for file in dict.fromkeys(variant.path for variant in variants):
         if not any(case.variant.path == file for case in found.cases.values()):
             unfit = next(variant for variant in variants if variant.path == file)
-            raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit)
+            raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit, found.left_out)
     met = {(c.variant.name, str(c.config)): c for c in shipped}.values()
     others = dict.fromkeys(c.problem for c in found.cases.values() if c.problem not in listed)
     more = [replace(c, problem=problem) for problem in others for c in met]
@@ -204,11 +221,17 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
     found = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
     if not variants:
-        raise UsageError(f"{operator}: has no variant yet; write one in the folder of its operator.py (see README.md)")
+        raise UsageError(
+            f"{operator}: has no variant yet; write one in the folder of its operator.py (see README.md)",
+            kind="no-variant",
+            subject=operator,
+        )
     for problem in catalog.operator(operator).examples():
         found.add(problem, variants)
     if not found.cases:
-        raise UsageError(f"{operator}: {_no_case(found.left_out)}")
+        raise UsageError(
+            f"{operator}: {_no_case(found.left_out)}", kind="no-case", subject=operator, value=found.left_out
+        )
     return replace(suite, cases=tuple(found.cases.values()), left_out=found.left_out)
 
 
@@ -218,7 +241,12 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
     Raises UsageError if the variant does not accept the problem.
     """
     if (reason := case.unmet()) is not None:
-        raise UsageError(f"{case.name}: the variant does not accept this problem: it {reason}")
+        raise UsageError(
+            f"{case.name}: the variant does not accept this problem: it {reason}",
+            kind="unsupported-problem",
+            subject=case.name,
+            value=reason,
+        )
     quick = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
     return replace(
         quick, name=f"{case.variant.operator}-{case.variant.name}", title=case.name, cases=(case,), left_out={}
@@ -244,7 +272,9 @@ class _Expansion:
             if len(self.cases) > CASES:
                 raise UsageError(
                     f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
-                    'take fewer problems or variants, or configs = "default", or make several suites of it'
+                    'take fewer problems or variants, or configs = "default", or make several suites of it',
+                    kind="too-many-cases",
+                    allowed=CASES,
                 )
 
     def add_fitting(
@@ -277,7 +307,12 @@ def _no_case(left_out: LeftOut) -> str:
 def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None:
     """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
-        raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
+        raise UsageError(
+            f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}",
+            kind="not-allowed",
+            value=table,
+            allowed=tuple(known),
+        )
     for key, value in table.items():
         if key not in known:
             raise UsageError(unknown(what, key, known))
@@ -287,7 +322,11 @@ def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None
             }  # fmt: skip
             allowed = words.get(known[key], "number")
             raise UsageError(
-                f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}"
+                f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}",
+                kind="not-allowed",
+                subject=key,
+                value=value,
+                allowed=allowed,
             )
 
 
@@ -295,7 +334,11 @@ def _require_each(values: Sequence[object], kind: type, what: str) -> None:
     for value in values:
         if not isinstance(value, kind):
             raise UsageError(
-                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}"
+                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}",
+                kind="not-allowed",
+                subject=what,
+                value=value,
+                allowed="table" if kind is dict else "string",
             )
 
 
@@ -303,9 +346,21 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
     _require_known(table, TIMING_KEYS, "timing key")
     for key, value in table.items():
         if not isinstance(value, str) and not 0 <= value < float("inf"):
-            raise UsageError(f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0")
+            raise UsageError(
+                f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0",
+                kind="not-allowed",
+                subject=f"timing.{key}",
+                value=value,
+                allowed=0,
+            )
     if (mode := table.get("mode", "cold")) not in MODES:
-        raise UsageError(f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}')
+        raise UsageError(
+            f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}',
+            kind="not-allowed",
+            subject="timing.mode",
+            value=mode,
+            allowed=tuple(MODES),
+        )
     return TimingOptions(**table)
 
 
@@ -314,7 +369,9 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Ex
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
         raise UsageError(
-            'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)'
+            'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)',
+            kind="missing-key",
+            subject="operator",
         )
     operator = catalog.operator(entry["operator"])
     listing = catalog.command("list variants", entry["operator"])
@@ -325,7 +382,11 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Ex
     problems = {"cuda": _problems(entry, operator)}
     problems["cpu"] = _problems(entry["cpu"], operator) if "cpu" in entry else problems["cuda"]
     if not problems[backend]:
-        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
+        raise UsageError(
+            f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]",
+            kind="no-problem",
+            subject=operator.name,
+        )
     with_configs = [(variant, _choose_configs(variant, entry)) for variant in variants]
     for problem in problems[backend]:
         found.add(problem, with_configs)
@@ -372,7 +433,13 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
         return problems
     if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
         product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
-        raise UsageError(f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values")
+        raise UsageError(
+            f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values",
+            kind="too-many-problems",
+            subject="sweep",
+            value=count,
+            allowed=PROBLEMS,
+        )
     return problems + [
         operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
     ]
@@ -400,7 +467,11 @@ def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) ->
         for choice in values if isinstance(values, list) else [values]:
             if not isinstance(choice, int) or choice not in known[key]:
                 raise UsageError(
-                    f"tune.{key} = {choice!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
+                    f"tune.{key} = {choice!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}",
+                    kind="not-allowed",
+                    subject=f"tune.{key}",
+                    value=choice,
+                    allowed=tuple(sorted(known[key])),
                 )
 
 
@@ -411,7 +482,13 @@ def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
     """
     which = entry.get("configs", "all")
     if which not in ("all", "default"):
-        raise UsageError(f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)')
+        raise UsageError(
+            f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)',
+            kind="not-allowed",
+            subject="configs",
+            value=which,
+            allowed=("all", "default"),
+        )
     if which == "default":
         return variant.configs[:1]
     wanted = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}

@@ -33,9 +33,13 @@ Listen = Callable[[Notification], None]
 class WorkerLost(OpbenchError):
     """The worker died or was stopped at its time limit; the message says how."""
 
+    kind = "worker-died"
+
 
 class WorkerHung(WorkerLost):
     """The worker was stopped at its time limit."""
+
+    kind = "worker-hung"
 
 
 class Worker:
@@ -64,7 +68,7 @@ class Worker:
                 env = {name: value for name, value in env.items() if SHARED_VARIABLE.fullmatch(name)}
             with self._life, self.log.open("ab") as log:
                 if self._ended:
-                    raise WorkerLost("not started: the run has ended")
+                    raise WorkerLost("not started: the run has ended", kind="run-ended")
                 self._process = subprocess.Popen(
                     command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
                 )
@@ -78,7 +82,9 @@ class Worker:
         try:
             return self.start()
         except WorkerLost as error:
-            raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
+            raise EnvironmentFault(
+                f"the backend cannot be opened: {error} (opbench doctor)", cause=error, kind="backend-not-opened"
+            ) from None
 
     def ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
         """Send a request and wait for its answer.
@@ -96,7 +102,10 @@ class Worker:
             while True:
                 if not self._pipe.poll(limit_s):
                     self.stop()
-                    raise WorkerHung(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
+                    raise WorkerHung(
+                        f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow",
+                        value=limit_s,
+                    )
                 message: Notification | Answer | Fault = self._pipe.recv()
                 if isinstance(message, Answer):
                     return cast(A, message.value)
@@ -105,18 +114,19 @@ class Worker:
                 if listen:
                     listen(message)
         except (EOFError, ConnectionError, BrokenPipeError):
-            raise WorkerLost(self._obituary()) from None
+            raise self._death() from None
         if message.fatal:
             self.stop()
         raise _revive(message)
 
-    def _obituary(self) -> str:
+    def _death(self) -> WorkerLost:
+        """Return the error that says how the process ended."""
         assert self._process is not None
         code = self._process.wait()
         self._process, self._pipe = None, None
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         tail = _tail(self.log)
-        return f"the process running it died ({cause})" + (f": {tail}" if tail else "")
+        return WorkerLost(f"the process running it died ({cause})" + (f": {tail}" if tail else ""), value=cause)
 
     def end(self) -> None:
         """End the process permanently, from any thread; a thread that waits for an answer gets WorkerLost."""
@@ -152,4 +162,4 @@ ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentF
 
 def _revive(fault: Fault) -> OpbenchError:
     kind = next((ERRORS[name] for name in fault.kinds if name in ERRORS), OpbenchError)
-    return kind(fault.message, fault.location)
+    return kind(fault.message, fault.location, kind=fault.code)

@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 
 from opbench.backend.environment import Environment
-from opbench.errors import UsageError
 from opbench.graph.problems import ALLOWED
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
@@ -17,6 +16,7 @@ from opbench.insight.defaults import ChosenFor, rank_cases, target
 from opbench.networks.plan.choosing import convert_layouts, gather
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
+from support.checks.errors import refuses
 from support.common import CATALOG, ROOT
 
 RUNS = tuple(ROOT / "reports" / "h100" / run for run in ("hopper", "gradients", "layers"))
@@ -116,5 +116,5 @@ def test_images_lie_as_tensor_cores_read_them_where_there_are_some() -> None:
         laid, _ = convert_layouts(graph, options, {}, device)
         assert {node.problem.axes["layout"] for node in laid.nodes if node.operator == "conv2d"} <= {layout, None}
         assert laid.node("down0b").problem.axes["layout"] == layout
-    with pytest.raises(UsageError, match="--layout"):
+    with refuses("not-allowed", "--layout", value="hwc"):
         NetOptions("unet", layout="hwc")

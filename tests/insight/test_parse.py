@@ -7,6 +7,7 @@ import pytest
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight import metrics
 from opbench.insight.nsight.parse import number, read_ncu, read_nsys, unit_factor
+from support.checks.errors import refuses
 
 COLUMNS = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream",'
@@ -78,12 +79,12 @@ def test_without_a_units_row_the_numbers_stand_as_they_are() -> None:
 
 
 def test_no_table_is_a_fault() -> None:
-    with pytest.raises(EnvironmentFault, match="no table"):
+    with refuses("no-table", "ncu", error=EnvironmentFault):
         read_ncu("==ERROR== Failed to open the report\n")
 
 
 def test_a_torn_row_is_a_fault_and_no_smaller_sum() -> None:
-    with pytest.raises(EnvironmentFault, match="torn"):
+    with refuses("torn-table", "ncu", error=EnvironmentFault):
         read_ncu(RAW.rsplit(",", 3)[0] + "\n")
 
 

@@ -16,6 +16,7 @@ from opbench.errors import EnvironmentFault, LaunchError
 from opbench.insight.nsight.commands import Target
 from opbench.results.files import RunWriter, read_run
 from opbench.running.profile import ProfileOptions, profile_case
+from support.checks.errors import refuses
 
 Put = Callable[[str, str], None]
 CASE = "matmul/split_k[SPLIT=2](m=64,n=64,k=64)"
@@ -133,7 +134,7 @@ def test_nsys_keeps_its_times_apart_from_counters(tmp_path: Path, put: Put) -> N
 
 def test_no_permission_writes_nothing(tmp_path: Path, put: Put, permission_output: str) -> None:
     put("ncu", f"#!/bin/sh\ncat <<'END'\n{permission_output}\nEND\nexit 1\n")
-    with pytest.raises(EnvironmentFault, match="--cap-add=SYS_ADMIN"):
+    with refuses("no-permission", "ncu", error=EnvironmentFault):
         run(tmp_path)
     assert read_run(tmp_path / "run").counters == {}
 
@@ -141,21 +142,22 @@ def test_no_permission_writes_nothing(tmp_path: Path, put: Put, permission_outpu
 def test_a_wrong_case_is_reported_as_such(tmp_path: Path, put: Put) -> None:
     put("ncu", FAKE_NCU)
     program = "import sys; print('wrong at out[3]: got 0, want 1'); sys.exit(1)"
-    with pytest.raises(LaunchError, match=r"wrong at out\[3\]"):
+    with refuses("program-failed", CASE, value=1, error=LaunchError) as raised:
         run(tmp_path, Target(CASE, (sys.executable, "-c", program)))
+    assert "wrong at out[3]: got 0, want 1" in str(raised.value), "what the program printed"
 
 
 def test_a_report_of_an_earlier_try_does_not_pass_for_this_one(tmp_path: Path, put: Put) -> None:
     put("ncu", FAKE_NCU)
     run(tmp_path)
     put("ncu", "#!/bin/sh\nexit 0\n")
-    with pytest.raises(EnvironmentFault, match=r"no report.*nvtx"):
+    with refuses("no-report", error=EnvironmentFault):
         run(tmp_path)
 
 
 def test_an_empty_table_is_a_fault(tmp_path: Path, put: Put) -> None:
     put("nsys", FAKE_NSYS.replace("if argv[0]", "if argv[0] == 'stats': sys.exit()\nif argv[0]"))
-    with pytest.raises(EnvironmentFault, match="no kernel"):
+    with refuses("no-kernel", error=EnvironmentFault):
         run(tmp_path, tool="nsys")
 
 
@@ -164,7 +166,7 @@ def test_the_time_limit_ends_the_tool_and_its_program(tmp_path: Path, put: Put) 
     mark = tmp_path / "still-alive"
     program = f"import time, pathlib; time.sleep(3); pathlib.Path({str(mark)!r}).touch()"
     start = time.monotonic()
-    with pytest.raises(EnvironmentFault, match="--time-limit"):
+    with refuses("time-limit", "--time-limit", value=0.5, error=EnvironmentFault):
         run(tmp_path, Target(CASE, (sys.executable, "-c", program)), time_limit_s=0.5)
     assert time.monotonic() - start < 2.5
     time.sleep(3.2 - (time.monotonic() - start))
@@ -173,19 +175,19 @@ def test_the_time_limit_ends_the_tool_and_its_program(tmp_path: Path, put: Put) 
 
 def test_a_tool_that_cannot_be_started(tmp_path: Path, put: Put) -> None:
     put("ncu", "#!/no/such/interpreter\n")
-    with pytest.raises(EnvironmentFault, match="cannot be started"):
+    with refuses("cannot-start", "ncu", error=EnvironmentFault):
         run(tmp_path)
 
 
 def test_nothing_runs_under_another_profiler(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put("ncu", FAKE_NCU)
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "/tool.so")
-    with pytest.raises(EnvironmentFault, match="already attached"):
+    with refuses("profiler-attached", "NVTX_INJECTION64_PATH", error=EnvironmentFault):
         run(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, put: Put) -> None:
     put("ncu", FAKE_NCU)
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(EnvironmentFault, match="--out DIR"):
+    with refuses("unwritable", "profile", error=EnvironmentFault):
         profile_case(TARGET, tmp_path / "run", ProfileOptions(), None, lambda line: None)

@@ -97,5 +97,6 @@ def test_a_metric_that_the_chip_lacks_is_missing_or_refused(
 
 def test_a_range_that_never_opens_is_explained(tmp_path: Path, target: Target) -> None:
     other = Target("axpy/other(n=1)", target.argv, chip=target.chip)
-    with pytest.raises(EnvironmentFault, match="nvtx"):
+    with pytest.raises(EnvironmentFault) as raised:
         profile_case(other, tmp_path / "run", ProfileOptions(), None, print)
+    assert raised.value.kind in ("no-report", "no-kernel"), raised.value

@@ -9,6 +9,7 @@ import pytest
 
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.insight.nsight import tools
+from support.checks.errors import refuses
 
 CASE = "matmul/tiled[TILE=16](m=64,n=64,k=64)"
 
@@ -83,12 +84,12 @@ def test_a_tool_off_the_path_is_found_where_installers_put_it(tmp_path: Path, mo
 @pytest.mark.parametrize("tool", ["ncu", "nsys"])
 def test_a_missing_tool_says_where_to_get_it(tool: tools.Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "locate", lambda tool: None)
-    with pytest.raises(EnvironmentFault, match=r"developer\.nvidia\.com/nsight-(compute|systems).*opbench run"):
+    with refuses("tool-missing", tool, error=EnvironmentFault):
         tools.find_tool(tool)
 
 
 def test_a_second_profiler_is_refused() -> None:
-    with pytest.raises(EnvironmentFault, match="env -u CUDA_INJECTION64_PATH opbench profile"):
+    with refuses("profiler-attached", "CUDA_INJECTION64_PATH", error=EnvironmentFault):
         tools.refuse_nested({"CUDA_INJECTION64_PATH": "/tool.so"})
     tools.refuse_nested({"HOME": "/"})
 

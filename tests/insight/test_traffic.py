@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.backend.counts import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
-from support.checks.errors import refuses_name
+from support.checks.errors import refuses, refuses_name
 
 LOAD = LineTraffic(
     "k", "a.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=80, ideal_sectors=40, upper_requests=12
@@ -74,7 +73,7 @@ def test_launches_of_one_kernel_are_one_entry() -> None:
     assert twice.kernel("k") == KernelTraffic("k", 2, 200, 20, 256, 60)
     assert twice.total("sectors") == 160
     assert twice.branches == (BRANCH + BRANCH,) and twice.branches[0].divergent == 20
-    with pytest.raises(ValueError, match="counted does not add to traffic that was predicted"):
+    with refuses("mixed-sources", allowed="counted", error=ValueError):
         TRAFFIC + TRAFFIC.estimated()
 
 

@@ -17,7 +17,7 @@ from opbench import api
 from opbench.backend.base import Gpu
 from opbench.backend.environment import Environment
 from opbench.checking import backends
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.folders import case_named
 from opbench.report import write_report
@@ -32,6 +32,7 @@ from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
 from support.builders.two_problems import NAMES, own_variant
+from support.checks.errors import refuses
 from support.common import CATALOG, RELU
 from support.fakes.worker import PEAKS, FakeWorker
 
@@ -51,14 +52,14 @@ def test_gpus_are_chosen_by_index_and_are_of_one_model(shown: list[Gpu]) -> None
     assert choose_devices("", "cuda") == ()
     assert [device.uuid for device in choose_devices("all", "cuda")] == ["GPU-0", "GPU-1", "GPU-2"]
     assert choose_devices("2, 0", "cuda")[0] == ChosenGpu(2, "GPU-2", {"SEES": "2"})
-    with pytest.raises(UsageError, match=r"--gpus 0,3: '3' is not a GPU of this machine; .* 0 \(NVIDIA H200\), 1"):
+    with refuses("no-such-gpu", "--gpus", value="3", allowed=(0, 1, 2)):
         choose_devices("0,3", "cuda")
-    with pytest.raises(UsageError, match="--gpus 1,1: names a GPU twice"):
+    with refuses("duplicate-gpu", "--gpus", value="1,1"):
         choose_devices("1,1", "cuda")
-    with pytest.raises(UsageError, match="--gpus all: the cpu backend has no GPU"):
+    with refuses("backend-without-gpu", "--gpus", value="all"):
         choose_devices("all", "cpu")
     shown[1] = Gpu(1, "GPU-1", "NVIDIA L4", {})
-    with pytest.raises(UsageError, match=r"0 is NVIDIA H200, 1 is NVIDIA L4, 2 is NVIDIA H200; .* such as --gpus 0,2"):
+    with refuses("mixed-gpus", value=("NVIDIA H200", "NVIDIA L4", "NVIDIA H200"), allowed="0,2"):
         choose_devices("all", "cuda")
     assert len(choose_devices("0,2", "cuda")) == 2, "what is not chosen may be of any model"
 
@@ -140,7 +141,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
     def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
         if device.index == 0:
             assert begun.wait(20)
-            raise EnvironmentFault("a probe failed")
+            raise EnvironmentFault("a probe failed", kind="probe-failed")
         try:
             for _ in range(2000):
                 tell(Progress("measure", "a probe", 0, 1))
@@ -153,7 +154,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
 
     monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
     monkeypatch.setattr(probes, "measure_ceilings", measured)
-    with pytest.raises(EnvironmentFault, match="a probe failed"):
+    with refuses("probe-failed", error=EnvironmentFault):
         probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
     assert ended.is_set()
 
@@ -210,7 +211,7 @@ def test_a_case_at_which_two_workers_died_is_failed_and_the_others_are_measured(
 
 def test_devices_that_are_not_alike_are_refused_with_what_was_seen(tmp_path: Path, on_device: type[OnDevice]) -> None:
     on_device.driver["b"] = "590"
-    with pytest.raises(EnvironmentFault, match=r"the same driver, .*: GPU 0: 580; GPU 1: 590"):
+    with refuses("devices-differ", "driver", value={"GPU 0": "580", "GPU 1": "590"}, error=EnvironmentFault):
         run_on_two(tmp_path)
     assert not (tmp_path / "out" / FILE).read_bytes(), "refused before anything is written"
 

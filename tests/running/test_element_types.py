@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench import UsageError, api, matrix_product
+from opbench import api, matrix_product
 from opbench.adopting.adopting import propose
 from opbench.adopting.file_facts import read_file
 from opbench.gpu.limits.ceilings import best_time, committed_ceilings
@@ -18,6 +18,7 @@ from opbench.kernels.special_inputs import special_inputs_of, with_special_input
 from opbench.results.result import Result
 from opbench.running.suite import read_suite
 from opbench.source.precision import UNIT_ROUNDOFF
+from support.checks.errors import refuses
 from support.common import CATALOG
 
 OPERATORS = {name: CATALOG.operator(name) for name in CATALOG.operator_names()}
@@ -252,7 +253,7 @@ def test_sums_of_whole_numbers_stay_within_32_bits_and_are_judged_exactly(name: 
 
 def test_a_reference_beyond_32_bits_is_refused() -> None:
     problem = OPERATORS["sum"].from_axes({"n": 4, "dtype": "i32"})
-    with pytest.raises(UsageError, match="beyond i32"):
+    with refuses("beyond-i32", "out"):
         problem.reference_outputs({"x": np.full(4, MOST_I32, np.int32)})
 
 

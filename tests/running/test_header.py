@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from opbench.errors import UsageError
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.results import files
 from opbench.results.files import FILE, RunWriter, read_run
@@ -19,7 +18,7 @@ from opbench.running.options import RunSetup
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
-from support.checks.errors import refuses_setting
+from support.checks.errors import refuses, refuses_setting
 
 NONE = Suite("none", "none", (), TimingOptions())
 
@@ -28,14 +27,14 @@ def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path
     asked = []
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[Peaks]:
-        with pytest.raises(UsageError, match="another opbench writes this run now"):
+        with refuses("run-in-use", FILE):
             RunWriter(tmp_path)
         asked.append(1)
         return [Peaks()]
 
     run = run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
     assert run == read_run(tmp_path) and run.ceilings == Peaks()
-    with pytest.raises(UsageError, match="holds a run already; add --resume"):
+    with refuses("run-exists", FILE):
         run_suite(NONE, RunSetup("cpu", tmp_path), find_ceilings=ceilings)
     with refuses_setting("seed", 20260, 1):
         run_suite(NONE, RunSetup("cpu", tmp_path, resume=True, seed=1), find_ceilings=ceilings)

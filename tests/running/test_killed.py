@@ -19,6 +19,7 @@ from opbench.running import runner
 from opbench.running.header import RunFile
 from opbench.running.runner import Progress, RunSetup, run_suite
 from support.builders.two_problems import NAMES, cases_on_disk, own_variant
+from support.checks.errors import refuses
 from support.common import HANGS, RELU, Cli, until
 
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
@@ -162,14 +163,14 @@ def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: py
 
     def full(self: RunFile, result: Result) -> None:
         if len(cases) > 20:
-            raise EnvironmentFault("the disk is full")
+            raise EnvironmentFault("the disk is full", kind="disk-full")
         cases.append(result.case)
         write(self, result)
 
     cases: list[str] = []
     monkeypatch.setattr(RunFile, "result", full)
     before = children(os.getpid())  # a resource tracker of tests before this one, say
-    with pytest.raises(EnvironmentFault, match="the disk is full"):
+    with refuses("disk-full", error=EnvironmentFault):
         run_suite(suite, RunSetup(out=tmp_path / "out", measure=False, workers=3))
     assert [r.case for r in read_run(tmp_path / "out").results] == cases and len(cases) == 21
     assert [child for child in children(os.getpid()) if child not in before] == []

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from opbench import api
-from opbench.errors import UsageError
 from opbench.results.files import FILE, RunWriter
 from opbench.running.runner import Progress, RunSetup, run_suite
 from support.builders.two_problems import NAMES, SUITE, cases_on_disk, own_variant
-from support.checks.errors import refuses_setting
+from support.checks.errors import refuses, refuses_setting
 from support.common import RELU, Cli
 
 
@@ -26,9 +23,7 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_f
     }
     api.run(suite_file, **arguments)
     before = (folder / "out" / FILE).read_bytes()
-    with pytest.raises(
-        UsageError, match="holds a run already; add --resume to complete it or choose another --out DIR"
-    ):
+    with refuses("run-exists", FILE):
         api.run(suite_file, **arguments)
     with refuses_setting("seed", 20260, 7):
         api.run(suite_file, **arguments, resume=True, seed=7)
@@ -47,7 +42,7 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_f
 def test_only_one_opbench_writes_a_run(suite_file: Path) -> None:
     folder = suite_file.parent
     writer = RunWriter(folder / "out")
-    with pytest.raises(UsageError, match="another opbench writes this run now"):
+    with refuses("run-in-use", FILE):
         api.run(suite_file, backend="cpu", variants=[folder / "mine"], out=folder / "out")
     writer.close()
     RunWriter(folder / "out").close()

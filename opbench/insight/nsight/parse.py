@@ -62,14 +62,22 @@ def read_ncu(text: str) -> list[KernelCounters]:
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)
     if start is None:
-        raise EnvironmentFault("ncu printed no table of metrics; see the report with: ncu --import FILE --page raw")
+        raise EnvironmentFault(
+            "ncu printed no table of metrics; see the report with: ncu --import FILE --page raw",
+            kind="no-table",
+            subject="ncu",
+        )
     rows = list(csv.reader(io.StringIO("".join(lines[start:]))))
     header, units = rows[0], [""] * len(rows[0])
     if len(rows) > 1 and len(rows[1]) == len(header) and not rows[1][0].strip():
         units = rows[1]
     launches = [row for row in rows[1:] if row and row[0].strip().isdigit()]
     if any(len(row) != len(header) for row in launches):
-        raise EnvironmentFault("ncu's table of metrics is torn; see the report with: ncu --import FILE --page raw")
+        raise EnvironmentFault(
+            "ncu's table of metrics is torn; see the report with: ncu --import FILE --page raw",
+            kind="torn-table",
+            subject="ncu",
+        )
     return [_kernel(header, units, row) for row in launches]
 
 

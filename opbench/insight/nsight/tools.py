@@ -55,7 +55,9 @@ def find_tool(tool: Tool) -> str:
         return found
     raise EnvironmentFault(
         f"{tool} ({FULL_NAMES[tool]}) is neither on PATH nor in {', '.join(PLACES[tool])}; {where_to_get(tool)}; "
-        f"{WITHOUT}"
+        f"{WITHOUT}",
+        kind="tool-missing",
+        subject=tool,
     )
 
 
@@ -73,7 +75,9 @@ def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
     if variable := tool_attached(environment):
         raise EnvironmentFault(
             f"a profiler is already attached to this process ({variable} is set) and only one can own the counters; "
-            f"run opbench profile outside of it; if the variable is a left-over: env -u {variable} opbench profile …"
+            f"run opbench profile outside of it; if the variable is a left-over: env -u {variable} opbench profile …",
+            kind="profiler-attached",
+            subject=variable,
         )
 
 
@@ -139,7 +143,9 @@ def permission_fault(tool: Tool) -> EnvironmentFault:
     steps = "".join(f"\n  {step}" for step in PERMISSION_LADDER)
     return EnvironmentFault(
         f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{steps}\n"
-        f"without counters: {WITHOUT}"
+        f"without counters: {WITHOUT}",
+        kind="no-permission",
+        subject=tool,
     )
 
 
@@ -188,14 +194,18 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], with
     for pattern, remedy in _KNOWN:
         if found := re.search(pattern, text):
             line = text[text.rfind("\n", 0, found.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
-            return EnvironmentFault(remedy.format(tool=tool, name=FULL_NAMES[tool], line=line))
+            return EnvironmentFault(
+                remedy.format(tool=tool, name=FULL_NAMES[tool], line=line), kind="tool-fault", subject=tool, value=line
+            )
     code = re.search(r"application returned an error code \((\d+)\)", text)
     if code or returncode:
         return _target_fault(tool, case, int(code[1]) if code else returncode, output, without)
     if "No kernels were profiled" in text:
         return EnvironmentFault(
             f"{case}: {tool} saw no kernel within the case's range; is nvtx installed for this Python? (pip install "
-            "nvtx; see: opbench doctor)"
+            "nvtx; see: opbench doctor)",
+            kind="no-kernel",
+            subject=case,
         )
     return None
 
@@ -205,4 +215,9 @@ def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], witho
     message = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it printed nothing")
     kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
     check = f"; without it: {without}" if without else ""
-    return kind(f"{case}: under {tool} it ended with code {code}: {message}{check}")
+    return kind(
+        f"{case}: under {tool} it ended with code {code}: {message}{check}",
+        kind="program-failed",
+        subject=case,
+        value=code,
+    )

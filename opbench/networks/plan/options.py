@@ -141,7 +141,13 @@ class NetOptions(ChoosingOptions):
         """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.layout not in LAYOUTS:
-            raise UsageError(f"--layout {self.layout} is not allowed; {', '.join(LAYOUTS)}")
+            raise UsageError(
+                f"--layout {self.layout} is not allowed; {', '.join(LAYOUTS)}",
+                kind="not-allowed",
+                subject="--layout",
+                value=self.layout,
+                allowed=LAYOUTS,
+            )
 
     def _needs_clock(self) -> str:
         return super()._needs_clock() or ("--compare times PyTorch on a GPU" if self.compare else "")

@@ -78,6 +78,8 @@ class Failed:
     """Names of the exception's class and of its base classes."""
     message: str
     location: Location | None = None
+    code: str = ""
+    """The field `kind` of an OpbenchError."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class RankGroup:
         """Report an exception that ends this rank; no message follows."""
         kinds = tuple(kind.__name__ for kind in type(error).__mro__)
         if isinstance(error, OpbenchError):
-            self._send(Failed(kinds, error.message, error.location))
+            self._send(Failed(kinds, error.message, error.location, error.kind))
         else:
             self._send(Failed(kinds, f"{type(error).__name__}: {error}"))
 
@@ -312,4 +314,4 @@ KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, Compil
 
 def _rebuild_error(failed: Failed) -> OpbenchError:
     kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
-    return kind(failed.message, failed.location)
+    return kind(failed.message, failed.location, kind=failed.code)
