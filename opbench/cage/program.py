@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,4 +54,6 @@ def _execute(confinement: Confinement, command: list[str], environment: dict[str
     os.close(files[0])
     os.chdir(confinement.write[0] if confinement.write else Path("/"))
     enter(confinement, seccomp.compiler_filter())
+    # Python ignores this signal and programs inherit that: one that floods would go on until its limit of CPU time.
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     os.execve(command[0], command, environment)
