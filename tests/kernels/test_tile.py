@@ -65,6 +65,7 @@ def test_another_key_or_macro_is_refused_at_its_line(tmp_path: Path, header: str
 SIZES = {
     "matmul": {"m": 768, "n": 768, "k": 768},
     "conv2d": {"n": 3, "c": 384, "h": 16, "w": 16, "k": 384, "r": 3, "s": 3, "padding": 1},
+    "attention": {"batch": 2, "heads": 3, "kv_heads": 1, "queries": 384, "keys": 384, "depth": 128},
     "upsample_concat_conv2d": {"n": 3, "c1": 192, "c2": 192, "h": 8, "w": 8, "k": 384, "r": 3, "s": 3, "padding": 1},
 }
 SIZES |= dict.fromkeys(("linear", "linear_dgrad", "linear_wgrad"), SIZES["matmul"])
@@ -77,6 +78,8 @@ def test_the_blocks_of_a_tile_cover_the_output(variant: Variant) -> None:
     sizes = SIZES[variant.operator]
     if variant.operator == "conv2d" and "r == 1" in " ".join(variant.requires):
         sizes = {**sizes, "r": 1, "s": 1, "padding": 0}
+    if "1 < stride" in " ".join(variant.requires):
+        sizes = {**sizes, "stride": 2}
     modes = {mode: values[-1] for mode, values in variant.supports.items() if mode != "epilogue"}
     problem = CATALOG.operator(variant.operator).from_axes({**sizes, **modes})
     config = next(config for config in variant.configs if variant.unmet(problem, config) is None)

@@ -157,4 +157,9 @@ class Conv2dDgrad(Operator):
             cls(n=1, c=72, h=13, w=10, k=88, r=3, s=3, padding=1, **nhwc, **add, **bf16),
             cls(n=2, c=40, h=9, w=7, k=136, r=2, s=3, **nhwc, **mask, **bf16),
             cls(n=1, c=16, h=35, w=66, k=8, r=2, s=2, padding=1, **nhwc, **add, **bf16),
+            cls(n=2, c=72, h=11, w=12, k=24, r=3, s=3, stride=2, padding=1, **nhwc, **add),
+            cls(n=1, c=40, h=7, w=10, k=132, r=1, s=1, stride=2, **nhwc, **mask),
+            cls(n=1, c=19, h=10, w=13, k=40, r=4, s=5, stride=3, padding=2, **nhwc, **add, **bf16),
+            cls(n=1, c=24, h=8, w=10, k=36, r=2, s=2, stride=2, **nhwc),
+            cls(n=1, c=24, h=9, w=7, k=12, r=2, s=3, stride=2, padding=1, **nhwc, **bf16),
         ]

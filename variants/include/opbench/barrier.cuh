@@ -92,6 +92,10 @@ __device__ __forceinline__ void sync_blocks() {
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+// Arrive without waiting: `threads` counts those that arrive and those that wait.
+__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 
 // ---- fence.proxy.async: make ordinary stores to shared memory visible to bulk copies and wgmma. Every thread that
 // wrote executes the fence before the barrier that precedes the copy or wgmma.

@@ -54,9 +54,10 @@ __device__ __forceinline__ void finish_four(float* to, const float4& sum, const 
 
 // As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory. That
 // memory has floats here, so that a sum is rounded once, after the epilogue.
-template <class Block, Epilogue epilogue, class Out>
+template <class Block, Epilogue epilogue, class Out, class Rows = SameRows>
 __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
-                                               const Out* other, int row0, int column0, int rows, int columns) {
+                                               const Out* other, int row0, int column0, int rows, int columns,
+                                               const Rows& place = Rows()) {
     constexpr int vec = 16 / sizeof(Out), pitch = Block::wn + 8, per_row = Block::wn / vec;
     static_assert(Block::threads / 32 * 16 * pitch * 4 <= Block::stages * Block::stage_bytes, "where the stages were");
     const int lane = threadIdx.x % 32;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, 
             const int e = lane + i * 32, row = row0 + mi * 16 + e / per_row, at = column0 + e % per_row * vec;
             if (row >= rows || at >= columns) continue;
             const float* from = staged + e / per_row * pitch + e % per_row * vec;
-            const size_t to = (size_t)row * columns + at;
+            const size_t to = (size_t)place(row) * columns + at;
             if (columns % vec == 0) {
                 __align__(16) float v[vec];
 #pragma unroll
@@ -142,19 +143,25 @@ __device__ __forceinline__ void add_weight_parts(const float* parts, const float
     add_partials<parts_, false, false>(parts, (const float*)nullptr, dweight, rows * columns, columns);
 }
 
-// Filters [k][positions][c] to [c][positions][k] with reversed positions, in blocks of 32 x 8 threads; blockIdx.y is
-// the position. A convolution with these filters computes the gradient of its input.
+// One position of filters [k][positions][c] to a place of [c][places][k], in blocks of 32 x 8 threads.
 template <class T>
-__device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
+__device__ __forceinline__ void turn_position(const T* filters, T* turned, int k, int c, int positions, int position,
+                                              int places, int place) {
     __shared__ T tile[32][33];
-    const int tiles_c = (c + 31) / 32, position = blockIdx.y, x = threadIdx.x;
+    const int tiles_c = (c + 31) / 32, x = threadIdx.x;
     const int c0 = blockIdx.x % tiles_c * 32, k0 = blockIdx.x / tiles_c * 32;
     for (int y = threadIdx.y; y < 32; y += 8)
         if (k0 + y < k && c0 + x < c) tile[y][x] = filters[((size_t)(k0 + y) * positions + position) * c + c0 + x];
     __syncthreads();
     for (int y = threadIdx.y; y < 32; y += 8)
-        if (c0 + y < c && k0 + x < k)
-            turned[((size_t)(c0 + y) * positions + positions - 1 - position) * k + k0 + x] = tile[x][y];
+        if (c0 + y < c && k0 + x < k) turned[((size_t)(c0 + y) * places + place) * k + k0 + x] = tile[x][y];
+}
+
+// Filters [k][positions][c] to [c][positions][k] with reversed positions; blockIdx.y is the position. A convolution
+// with these filters computes the gradient of its input.
+template <class T>
+__device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
+    turn_position(filters, turned, k, c, positions, blockIdx.y, positions, positions - 1 - (int)blockIdx.y);
 }
 
 }  // namespace opbench

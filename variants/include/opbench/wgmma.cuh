@@ -89,6 +89,23 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
     OPBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
     OPBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
 }
+
+// The same with 64 x 16 of a in registers, two 16-bit numbers each: a[i] is row 16 w + l / 4 + 8 (i % 2), columns
+// 2 (l % 4) + 8 (i / 2) and the next.
+template <Format operand, bool by_n = false, int count>
+__device__ __forceinline__ void wgmma(float (&d)[count], const unsigned (&a)[4], unsigned long long b, int add) {
+    static_assert(operand != Format::tf32 && (count == 32 || count == 64), "16-bit numbers, 64 or 128 columns");
+#define OPBENCH_REGISTERS(TYPE, N, COUNT, A, B, ADD, BY_N)                                                            \
+    if constexpr (operand == Format::TYPE && count == COUNT)                                                          \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N                \
+                     "k16.f32." #TYPE "." #TYPE " {" OPBENCH_NAMES_##COUNT "}, {" A "}, " B ", p, 1, 1, " BY_N "; }"  \
+                     : OPBENCH_SUMS_##COUNT(0)                                                                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"((int)by_n));
+    OPBENCH_REGISTERS(bf16, 64, 32, "%32, %33, %34, %35", "%36", "%37", "%38")
+    OPBENCH_REGISTERS(f16, 64, 32, "%32, %33, %34, %35", "%36", "%37", "%38")
+    OPBENCH_REGISTERS(bf16, 128, 64, "%64, %65, %66, %67", "%68", "%69", "%70")
+    OPBENCH_REGISTERS(f16, 128, 64, "%64, %65, %66, %67", "%68", "%69", "%70")
+}
 // clang-format on
 
 // sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b

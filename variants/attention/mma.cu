@@ -1,0 +1,190 @@
+// /// opbench
+// title     = "both products on tensor cores: scores stay in the registers in which the second product wants them"
+// builds_on = "tiled"
+// mechanism = [
+//     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile",
+//     "register_tile", "double_buffer", "async_copy", "bank_conflict_free", "tensor_core",
+// ]
+// product   = "bf16"
+// tune      = { BM = [128, 64], BN = [64, 128] }
+// tile      = { m = "BM", n = "DEPTH" }
+// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", PER_SM = "2 if BM == 64 else 1" }
+// supports  = { mask = ["none", "causal"], dtype = ["bf16"] }
+// requires  = [
+//     "depth in (64, 128)", "batch * heads <= 65535", "queries + BM < 2 ** 24 and keys + BN < 2 ** 24",
+//     "BN == 64 or depth == 64",
+// ]
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "attention_mma"
+// grid   = ["cdiv(queries, BM)", "batch * heads"]
+// block  = ["2 * BM"]
+// shared = "(BM + 4 * BN) * depth * 2"
+// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// ///
+//
+// A warp has 16 queries, whose fragments it loads once. The sums of the first product lie in a warp's registers as the
+// operand of the second: two neighbouring tiles of scores, rounded to bf16, are one fragment. So weights never pass
+// through shared memory, and the maximum of a row takes two shuffles. While a tile of keys and values is used, cp.async
+// brings the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync, which reads its
+// operands through registers, and exponentials that wait for products. Idea: Dao, "FlashAttention-2" (2023).
+
+#include <opbench/mma.cuh>
+#include <opbench/tile.cuh>
+using namespace opbench;
+
+constexpr int THREADS = 2 * BM, SLICES = DEPTH / 16, TILES = BN / 8, TILE_ROWS = DEPTH / 64;
+constexpr int QUERY_BYTES = BM * DEPTH * 2, STAGE_BYTES = 2 * BN * DEPTH * 2;
+constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
+
+// The offset of 8 numbers of a row, `chunk` counts them: halves of 64 numbers lie `rows` rows of 128 bytes apart.
+template <int rows>
+__device__ __forceinline__ int place(int row, int chunk) {
+    return chunk / chunks * rows * row_bytes + swizzled_offset(row, chunk % chunks);
+}
+
+// Load rows of [rows][DEPTH] to shared memory; rows from `left` on are zeros.
+template <int rows>
+__device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* from, int left) {
+    constexpr int per_row = DEPTH / 8;
+#pragma unroll
+    for (int i = 0; i < rows * per_row / THREADS; ++i) {
+        const int at = i * THREADS + threadIdx.x, row = at / per_row, chunk = at % per_row;
+        const int inside = row < left;
+        copy_chunk(to + place<rows>(row, chunk), from + (size_t)(inside ? row : 0) * DEPTH + chunk * 8, inside * 16);
+    }
+}
+
+// Four 8 x 8 matrices, each transposed.
+__device__ __forceinline__ void load_transposed(unsigned (&to)[4], unsigned row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    unsigned both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ __forceinline__ float power(float exponent) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+    return result;
+}
+
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
+    attention_mma(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
+                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, int share, int queries,
+                  int keys) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y;
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // of a causal mask the longest first
+    q += ((size_t)head * queries + first) * DEPTH, out += (size_t)head * queries * DEPTH;
+    k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
+    const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;
+    const int steps = (end + BN - 1) / BN;
+
+    auto fill = [&](int step) {
+        const unsigned to = stages + step % 2 * STAGE_BYTES;
+        copy_rows<BN>(to, k + (size_t)step * BN * DEPTH, keys - step * BN);
+        copy_rows<BN>(to + BN * DEPTH * 2, v + (size_t)step * BN * DEPTH, keys - step * BN);
+        commit();
+    };
+    copy_rows<BM>(memory, q, queries - first);
+    fill(0);
+    wait<0>();
+    __syncthreads();
+    unsigned query[SLICES][4];
+#pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice)
+        load_matrices(query[slice], memory + place<BM>(warp * 16 + lane % 16, slice * 2 + lane / 16));
+
+    const float scale = LOG2_E * rsqrtf((float)DEPTH);
+    const int top = first + warp * 16 + lane / 4;  // the thread's rows are top and top + 8
+    float average[DEPTH / 8][4] = {}, largest[2] = {NONE, NONE}, sum[2] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const unsigned key_tile = stages + step % 2 * STAGE_BYTES, value_tile = key_tile + BN * DEPTH * 2;
+        if (step > 0) {
+            wait<0>();
+            __syncthreads();  // the tile has arrived, and the one before has been read
+        }
+        if (step + 1 < steps) fill(step + 1);
+        float score[TILES][4] = {};
+#pragma unroll
+        for (int slice = 0; slice < SLICES; ++slice)
+#pragma unroll
+            for (int pair = 0; pair < TILES / 2; ++pair) {
+                unsigned key[4];
+                load_matrices(key,
+                              key_tile + place<BN>(pair * 16 + lane % 8 + lane / 16 * 8, slice * 2 + lane / 8 % 2));
+                mma_bf16(score[pair * 2], query[slice], key[0], key[1]);
+                mma_bf16(score[pair * 2 + 1], query[slice], key[2], key[3]);
+            }
+        const int start = step * BN;
+        if (start + BN > keys || CAUSAL && start + BN > first + past + 1) {
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const int key = start + tile * 8 + lane % 4 * 2 + e % 2;
+                    if (key >= keys || CAUSAL && key > top + e / 2 * 8 + past)
+                        score[tile][e] = __int_as_float(0xff800000);
+                }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = largest[half];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+                most = fmaxf(most, fmaxf(score[tile][half * 2], score[tile][half * 2 + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            const float factor = power((largest[half] - most) * scale), shift = most * scale;
+            largest[half] = most;
+            sum[half] *= factor;
+#pragma unroll
+            for (int d = 0; d < DEPTH / 8; ++d) average[d][half * 2] *= factor, average[d][half * 2 + 1] *= factor;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+                for (int e = half * 2; e < half * 2 + 2; ++e) {
+                    score[tile][e] = power(score[tile][e] * scale - shift);
+                    sum[half] += score[tile][e];
+                }
+        }
+#pragma unroll
+        for (int slice = 0; slice < BN / 16; ++slice) {
+            const unsigned weights[4] = {pack(score[slice * 2][0], score[slice * 2][1]),
+                                         pack(score[slice * 2][2], score[slice * 2][3]),
+                                         pack(score[slice * 2 + 1][0], score[slice * 2 + 1][1]),
+                                         pack(score[slice * 2 + 1][2], score[slice * 2 + 1][3])};
+#pragma unroll
+            for (int pair = 0; pair < DEPTH / 16; ++pair) {
+                unsigned value[4];
+                load_transposed(value, value_tile + place<BN>(slice * 16 + lane % 16, pair * 2 + lane / 16));
+                mma_bf16(average[pair * 2], weights, value[0], value[1]);
+                mma_bf16(average[pair * 2 + 1], weights, value[2], value[3]);
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float whole = sum[half];
+        whole += __shfl_xor_sync(0xffffffffu, whole, 1);
+        whole += __shfl_xor_sync(0xffffffffu, whole, 2);
+        const float factor = 1.0f / whole;
+        const int row = top + half * 8;
+        if (row >= queries) continue;
+#pragma unroll
+        for (int d = 0; d < DEPTH / 8; ++d)
+            *reinterpret_cast<unsigned*>(out + (size_t)row * DEPTH + d * 8 + lane % 4 * 2) =
+                pack(average[d][half * 2] * factor, average[d][half * 2 + 1] * factor);
+    }
+}

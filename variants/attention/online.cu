@@ -1,0 +1,63 @@
+// /// opbench
+// title     = "one warp per query, one pass over the keys: the average is rescaled whenever the maximum grows"
+// builds_on = "three_kernels"
+// mechanism = ["coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes"]
+// tune      = { WARPS = [4, 8, 2] }
+// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'", DEPTH = "depth" }
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
+// requires  = ["depth <= 256", "batch * heads <= 65535"]
+//
+// [[launch]]
+// kernel = "attention_online"
+// grid   = ["cdiv(queries, WARPS)", "batch * heads"]
+// block  = [32, "WARPS"]
+// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// ///
+//
+// The lanes hold a query and its average. For each key they add up the score with five shuffles, then add the value's
+// row with the score's exponential as its weight. Neither scores nor weights are stored. Limit: every query reads all
+// keys and values from the L1 or L2 cache, and five shuffles follow one another for each key. Idea: Milakov and
+// Gimelshein, "Online normalizer calculation for softmax" (2018).
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int ITEMS = (DEPTH + 31) / 32;
+
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    attention_online(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
+                     int share, int queries, int keys) {
+    const int query = blockIdx.x * WARPS + threadIdx.y, head = blockIdx.y, lane = threadIdx.x;
+    if (query >= queries) return;  // a whole warp
+    const size_t own = ((size_t)head * queries + query) * DEPTH, shared = (size_t)(head / share) * keys * DEPTH;
+    const int end = CAUSAL ? query + keys - queries + 1 : keys;
+    float row[ITEMS], average[ITEMS] = {};
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        const int d = i * 32 + lane;
+        row[i] = d < DEPTH ? (float)q[own + d] * rsqrtf((float)DEPTH) : 0.0f;
+    }
+    float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+    for (int key = 0; key < end; ++key) {
+        const size_t at = shared + (size_t)key * DEPTH + lane;
+        float score = 0.0f;
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i)
+            if (i * 32 + lane < DEPTH) score += row[i] * (float)k[at + i * 32];
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(0xffffffffu, score, step);
+        const float before = largest;
+        largest = fmaxf(largest, score);
+        const float factor = __expf(before - largest), weight = __expf(score - largest);
+        sum = sum * factor + weight;
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i)
+            if (i * 32 + lane < DEPTH) average[i] = average[i] * factor + weight * (float)v[at + i * 32];
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+        if (i * 32 + lane < DEPTH) out[own + i * 32 + lane] = (T)(average[i] / sum);
+}

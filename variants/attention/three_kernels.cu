@@ -1,0 +1,90 @@
+// /// opbench
+// title     = "three kernels: scores, the softmax of each row, averages; all scores pass through memory"
+// mechanism = ["coalesced", "warp_shuffle", "block_reduction"]
+// tune      = { BLOCK = [128, 64, 256] }
+// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'" }
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
+// requires  = ["queries <= 65535 and batch * heads <= 65535"]
+// workspace = { scores = "batch * heads * queries * keys" }
+//
+// [[launch]]
+// kernel = "attention_scores"
+// grid   = ["cdiv(keys, BLOCK)", "queries", "batch * heads"]
+// block  = ["BLOCK"]
+// args   = ["q", "k", "scores", "heads // kv_heads", "queries", "keys", "depth"]
+//
+// [[launch]]
+// kernel = "attention_softmax"
+// grid   = ["batch * heads * queries"]
+// block  = ["BLOCK"]
+// args   = ["scores", "keys"]
+//
+// [[launch]]
+// kernel = "attention_average"
+// grid   = ["cdiv(depth, BLOCK)", "queries", "batch * heads"]
+// block  = ["BLOCK"]
+// args   = ["scores", "v", "out", "heads // kv_heads", "queries", "keys", "depth"]
+// ///
+//
+// The first variant: each step as it is defined. Limit: the scores, which need far more memory than all tensors, are
+// written once and read three times; each score and each output reads two whole rows.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// q [batch * heads][queries][depth], k [batch * heads / share][keys][depth], scores [batch * heads][queries][keys]
+extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __restrict__ k,
+                                            float* __restrict__ scores, int share, int queries, int keys, int depth) {
+    const int key = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
+    if (key >= keys) return;
+    const T* from = q + ((size_t)head * queries + query) * depth;
+    const T* to = k + ((size_t)(head / share) * keys + key) * depth;
+    float sum = 0.0f;
+    for (int d = 0; d < depth; ++d) sum += (float)from[d] * (float)to[d];
+    const bool visible = !CAUSAL || key <= query + keys - queries;
+    scores[((size_t)head * queries + query) * keys + key] =
+        visible ? sum * rsqrtf((float)depth) : __int_as_float(0xff800000);  // -infinity
+}
+
+// The maximum, or the sum, over a block, in every thread.
+template <bool maximum>
+__device__ __forceinline__ float over_block(float value) {
+    __shared__ float shared[BLOCK / 32];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = maximum ? fmaxf(value, other) : value + other;
+    }
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+#pragma unroll
+    for (int warp = 1; warp < BLOCK / 32; ++warp) value = maximum ? fmaxf(value, shared[warp]) : value + shared[warp];
+    return value;
+}
+
+// scores [rows][keys], in place
+extern "C" __global__ void attention_softmax(float* __restrict__ scores, int keys) {
+    float* row = scores + (size_t)blockIdx.x * keys;
+    float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+    for (int key = threadIdx.x; key < keys; key += BLOCK) largest = fmaxf(largest, row[key]);
+    largest = over_block<true>(largest);
+    for (int key = threadIdx.x; key < keys; key += BLOCK) sum += __expf(row[key] - largest);
+    const float factor = 1.0f / over_block<false>(sum);
+    for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - largest) * factor;
+}
+
+// scores [batch * heads][queries][keys], v [batch * heads / share][keys][depth], out [batch * heads][queries][depth]
+extern "C" __global__ void attention_average(const float* __restrict__ scores, const T* __restrict__ v,
+                                             T* __restrict__ out, int share, int queries, int keys, int depth) {
+    const int d = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
+    if (d >= depth) return;
+    const float* row = scores + ((size_t)head * queries + query) * keys;
+    const T* column = v + (size_t)(head / share) * keys * depth + d;
+    float sum = 0.0f;
+    for (int key = 0; key < keys; ++key) sum += row[key] * (float)column[(size_t)key * depth];
+    out[((size_t)head * queries + query) * depth + d] = (T)sum;
+}

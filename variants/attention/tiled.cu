@@ -1,0 +1,134 @@
+// /// opbench
+// title     = "tiles of 64 queries and keys in shared memory, products in registers, softmax by 16 lanes a row"
+// builds_on = "online"
+// mechanism = [
+//     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",
+// ]
+// tune      = { BN = [64, 32] }
+// tile      = { m = 64, n = "DEPTH" }
+// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'", DEPTH = "depth" }
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
+// requires  = ["depth <= 128", "batch * heads <= 65535"]
+//
+// [[launch]]
+// kernel = "attention_tiled"
+// grid   = ["cdiv(queries, 64)", "batch * heads"]
+// block  = [16, 16]
+// shared = "4 * ((64 + BN) * (depth + 1) + BN * 16 * cdiv(depth, 16) + 64 * (BN + 1))"
+// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// ///
+//
+// A block keeps 64 queries and walks over the keys in tiles. Each key and value that it loads serves 64 queries. A
+// thread computes 4 rows of scores and 4 rows of the average; the 16 threads of a row find its maximum with shuffles,
+// and pass the weights through shared memory. Limit: FMA units, and shared memory, which delivers two numbers for each
+// four or eight products. Idea: Dao et al., "FlashAttention" (2022).
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int ROWS = 64, COLUMNS = BN / 16, ITEMS = (DEPTH + 15) / 16, WIDE = ITEMS * 16;
+
+// The maximum, or the sum, over the 16 threads of a row, in each of them.
+template <bool maximum>
+__device__ __forceinline__ float over_row(float value) {
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = maximum ? fmaxf(value, other) : value + other;
+    }
+    return value;
+}
+
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+extern "C" __global__ void __launch_bounds__(256)
+    attention_tiled(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
+                    int share, int queries, int keys) {
+    extern __shared__ float shared[];
+    float* const query_tile = shared;                         // [ROWS][DEPTH + 1]
+    float* const key_tile = query_tile + ROWS * (DEPTH + 1);  // [BN][DEPTH + 1]
+    float* const value_tile = key_tile + BN * (DEPTH + 1);    // [BN][WIDE]
+    float* const weights = value_tile + BN * WIDE;            // [ROWS][BN + 1]
+    const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, head = blockIdx.y;
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // of a causal mask the longest first
+    q += (size_t)head * queries * DEPTH, out += (size_t)head * queries * DEPTH;
+    k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
+    for (int i = thread; i < ROWS * DEPTH; i += 256) {
+        const int row = i / DEPTH, d = i % DEPTH;
+        query_tile[row * (DEPTH + 1) + d] =
+            first + row < queries ? (float)q[(size_t)(first + row) * DEPTH + d] * rsqrtf((float)DEPTH) : 0.0f;
+    }
+    float average[4][ITEMS] = {}, largest[4], sum[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest[i] = __int_as_float(0xff800000);  // -infinity
+    const int past = keys - queries, end = CAUSAL ? min(keys, first + ROWS + past) : keys;
+    for (int start = 0; start < end; start += BN) {
+        __syncthreads();  // the tile before has been read
+        for (int i = thread; i < BN * WIDE; i += 256) {
+            const int row = i / WIDE, d = i % WIDE;
+            const bool inside = start + row < keys && d < DEPTH;
+            const size_t at = (size_t)(start + row) * DEPTH + d;
+            if (d < DEPTH) key_tile[row * (DEPTH + 1) + d] = inside ? (float)k[at] : 0.0f;
+            value_tile[row * WIDE + d] = inside ? (float)v[at] : 0.0f;
+        }
+        __syncthreads();
+        float score[4][COLUMNS] = {};
+#pragma unroll 4
+        for (int d = 0; d < DEPTH; ++d) {
+            float from[4], to[COLUMNS];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) from[i] = query_tile[(y * 4 + i) * (DEPTH + 1) + d];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) to[j] = key_tile[(j * 16 + x) * (DEPTH + 1) + d];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) score[i][j] += from[i] * to[j];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int last = CAUSAL ? min(keys - 1, first + y * 4 + i + past) : keys - 1;
+            float most = largest[i];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                if (start + j * 16 + x > last) score[i][j] = __int_as_float(0xff800000);
+                most = fmaxf(most, score[i][j]);
+            }
+            most = over_row<true>(most);
+            const float factor = __expf(largest[i] - most);
+            float part = 0.0f;
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                const float weight = __expf(score[i][j] - most);
+                weights[(y * 4 + i) * (BN + 1) + j * 16 + x] = weight;
+                part += weight;
+            }
+            largest[i] = most;
+            sum[i] = sum[i] * factor + over_row<false>(part);
+#pragma unroll
+            for (int d = 0; d < ITEMS; ++d) average[i][d] *= factor;
+        }
+        __syncwarp();  // the weights of a row are written and read by one half of a warp
+#pragma unroll 4
+        for (int key = 0; key < BN; ++key) {
+            float weight[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) weight[i] = weights[(y * 4 + i) * (BN + 1) + key];
+#pragma unroll
+            for (int d = 0; d < ITEMS; ++d) {
+                const float value = value_tile[key * WIDE + d * 16 + x];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) average[i][d] += weight[i] * value;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int query = first + y * 4 + i;
+        if (query >= queries) continue;
+#pragma unroll
+        for (int d = 0; d < ITEMS; ++d)
+            if (d * 16 + x < DEPTH) out[(size_t)query * DEPTH + d * 16 + x] = (T)(average[i][d] / sum[i]);
+    }
+}

@@ -1,0 +1,204 @@
+// /// opbench
+// title     = "wgmma fed by TMA: the next tile's scores are multiplied while this tile's softmax is computed"
+// builds_on = "mma"
+// mechanism = [
+//     "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile", "double_buffer", "tma",
+//     "tensor_core", "warp_specialised",
+// ]
+// product   = "bf16"
+// tune      = { BN = [128, 64], TURNS = [1, 0] }
+// tile      = { m = 128, n = "DEPTH" }
+// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", STAGES = "4" }
+// supports  = { mask = ["none", "causal"], dtype = ["bf16"] }
+// requires  = ["depth in (64, 128)", "batch * heads <= 65535", "queries < 2 ** 24 and keys < 2 ** 24"]
+// compute_capability = "9.0a"
+//
+// [tensor_maps]
+// map_q = { tensor = "q", box = [64, 128, 1, 1] }
+// map_k = { tensor = "k", box = [64, "BN", 1, 1] }
+// map_v = { tensor = "v", box = [64, "BN", 1, 1] }
+//
+// [[launch]]
+// kernel = "attention_wgmma"
+// grid   = ["cdiv(queries, 128)", "batch * heads"]
+// block  = [384]
+// shared = "(128 + STAGES * BN) * depth * 2 + STAGES * 16 + 8"
+// args   = ["map_q", "map_k", "map_v", "out", "heads", "heads // kv_heads", "queries", "keys"]
+// ///
+//
+// One thread copies, in the order in which the tiles are used: keys 0, keys 1, values 0, keys 2, values 1, ... Two
+// warpgroups have 64 queries each. They issue the scores of the next tile and the average of this one together, and
+// compute the next softmax while the second product still runs. The weights are wgmma's first operand, in registers.
+// With TURNS, named barriers let the warpgroups take turns: one multiplies while the other computes exponentials.
+// Limit: exponentials, 16 a cycle and multiprocessor, take half as long as the products. Idea: Shah et al.,
+// "FlashAttention-3" (2024).
+
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+constexpr int BM = 128, HALVES = DEPTH / 64, SCORES = BN / 2, SUMS = DEPTH / 2;
+constexpr int QUERY_BYTES = BM * DEPTH * 2, TILE_BYTES = BN * DEPTH * 2;
+constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
+typedef Ring<STAGES, TILE_BYTES> Stages;
+
+__device__ __forceinline__ float power(float exponent) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+    return result;
+}
+
+// Rows of a warpgroup's scores: maxima, sums of weights.
+struct Softmax {
+    float largest[2] = {NONE, NONE}, sum[2] = {}, factor[2];
+
+    // Replace scores by weights; `factor` is what earlier sums and averages are multiplied by.
+    __device__ __forceinline__ void operator()(float (&score)[SCORES], float scale) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = largest[half];
+#pragma unroll
+            for (int i = half * 2; i < SCORES; i += 4) most = fmaxf(most, fmaxf(score[i], score[i + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            factor[half] = power((largest[half] - most) * scale);
+            largest[half] = most;
+            sum[half] *= factor[half];
+            const float shift = most * scale;
+#pragma unroll
+            for (int i = half * 2; i < SCORES; i += 4) {
+                score[i] = power(score[i] * scale - shift), score[i + 1] = power(score[i + 1] * scale - shift);
+                sum[half] += score[i] + score[i + 1];
+            }
+        }
+    }
+};
+
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    attention_wgmma(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, int heads, int share,
+                    int queries, int keys) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), barriers = memory + QUERY_BYTES + Stages::bytes;
+    const unsigned query_full = barriers + Stages::barrier_bytes;
+    Stages ring(memory + QUERY_BYTES, barriers);
+    const int head = blockIdx.y % heads, image = blockIdx.y / heads;
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // of a causal mask the longest first
+    const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;
+    const int steps = (end + BN - 1) / BN;
+    if (threadIdx.x == 0) {
+        ring.init();
+        barrier_init(query_full, 1);
+        barrier_init_fence();
+    }
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        arrive_expect(query_full, QUERY_BYTES);
+        for (int half = 0; half < HALVES; ++half)
+            load(memory + half * BM * 128, &map_q, query_full, half * 64, first, head, image);
+        ring.fill(2 * steps, [&](int step, unsigned to, unsigned full) {
+            const bool of_keys = step == 0 || step % 2 == 1 && step < 2 * steps - 1;
+            const int tile = step == 2 * steps - 1 ? steps - 1 : of_keys ? (step + 1) / 2 : step / 2 - 1;
+            for (int half = 0; half < HALVES; ++half)
+                load(to + half * BN * 128, of_keys ? &map_k : &map_v, full, half * 64, tile * BN, head / share, image);
+        });
+        return;
+    }
+    registers_up<consumer_registers>();
+    const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const unsigned own = memory + group * 64 * 128;
+    const int row = first + group * 64 + warp * 16, top = row + lane / 4;  // the thread's rows: top, top + 8
+    const float scale = LOG2_E * rsqrtf((float)DEPTH);
+    float score[1][SCORES], average[SUMS];
+    unsigned weights[BN / 16][4];
+    Softmax softmax;
+
+    auto multiply_keys = [&] {
+        wait_for(ring.full + 8 * ring.stage, ring.phase);
+        const unsigned tile = ring.memory + ring.stage * TILE_BYTES;
+        wgmma_fence();
+#pragma unroll
+        for (int half = 0; half < HALVES; ++half)
+            multiply_stage<Format::bf16>(score, own + half * BM * 128, tile + half * BN * 128, half > 0);
+        wgmma_commit();
+        ring.advance();
+    };
+    auto multiply_values = [&](int add) {
+        wait_for(ring.full + 8 * ring.stage, ring.phase);
+        const unsigned long long tile = descriptor(ring.memory + ring.stage * TILE_BYTES, 1024, BN * 128);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < BN / 16; ++slice)
+            wgmma<Format::bf16, true>(average, weights[slice], tile + slice * 128, add || slice > 0);
+        wgmma_commit();
+        ring.advance();
+    };
+    auto hide = [&](int step) {
+        if ((step + 1) * BN <= keys && (!CAUSAL || (step + 1) * BN <= first + past + 1)) return;
+#pragma unroll
+        for (int i = 0; i < SCORES; ++i) {
+            const int key = step * BN + i / 4 * 8 + lane % 4 * 2 + i % 2;
+            if (key >= keys || CAUSAL && key > top + i / 2 % 2 * 8 + past) score[0][i] = __int_as_float(0xff800000);
+        }
+    };
+    auto round_weights = [&] {
+#pragma unroll
+        for (int i = 0; i < SCORES / 2; ++i) weights[i / 4][i % 4] = pack_bf16(score[0][2 * i], score[0][2 * i + 1]);
+    };
+    // Warpgroups take turns at issuing products: barrier 1 + group is this one's turn.
+    auto begin_turn = [&] {
+        if constexpr (TURNS) named_barrier_sync(1 + group, 256);
+    };
+    auto end_turn = [&] {
+        if constexpr (TURNS) named_barrier_arrive(2 - group, 256);
+    };
+
+    if (TURNS && group == 1) named_barrier_arrive(1, 256);  // the first turn is group 0's
+    wait_for(query_full, 0);
+    begin_turn();
+    unsigned before = ring.stage;
+    multiply_keys();
+    end_turn();
+    wgmma_wait<0>();
+    ring.give_back(before);
+    hide(0);
+    softmax(score[0], scale);
+    round_weights();
+    for (int step = 1; step < steps; ++step) {
+        begin_turn();
+        const unsigned keys_stage = ring.stage;
+        multiply_keys();
+        const unsigned values_stage = ring.stage;
+        multiply_values(step > 1);
+        end_turn();
+        wgmma_wait<1>();
+        ring.give_back(keys_stage);
+        hide(step);
+        softmax(score[0], scale);
+        wgmma_wait<0>();
+        ring.give_back(values_stage);
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i) average[i] *= softmax.factor[i / 2 % 2];
+        round_weights();
+    }
+    begin_turn();
+    multiply_values(steps > 1);
+    if (group == 0) end_turn();
+    wgmma_wait<0>();
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float whole = softmax.sum[half];
+        whole += __shfl_xor_sync(0xffffffffu, whole, 1);
+        whole += __shfl_xor_sync(0xffffffffu, whole, 2);
+        factor[half] = 1.0f / whole;
+    }
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) average[i] *= factor[i / 2 % 2];
+    store_pairs(average, out + (size_t)blockIdx.y * queries * DEPTH, row, 0, queries, DEPTH);
+}

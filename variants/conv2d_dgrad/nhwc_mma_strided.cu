@@ -1,0 +1,177 @@
+// /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "async_copy",
+//     "tensor_core",
+// ]
+// tile      = { m = "BM", n = "BN" }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// requires  = [
+//     "1 < stride <= 16", "r <= 15 and s <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
+//     "(c + BN) * (k * r * s + 64) < 2 ** 31",
+// ]
+// compute_capability = "8.0"
+// define.WM       = "32 if BM == 64 else 64"
+// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// define.OTHER    = "epilogue != 'none'"
+// workspace = { turned = "cdiv(k * c * r * s, 2) if dtype == 'bf16' else k * c * r * s" }
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_turn_phases"
+// grid   = ["cdiv(k, 32) * cdiv(c, 32)", "r * s"]
+// block  = [32, 8]
+// args   = ["weight", "turned", "k", "c", "r", "s", "stride"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_nhwc_mma_strided"
+// grid   = ["cdiv(n * cdiv(h, stride) * cdiv(w, stride), BM) * cdiv(c, BN)", "stride * stride"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+// args   = [
+//     "dout", "turned", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "h", "w", "r", "s", "stride", "padding",
+// ]
+//
+// [variant.nhwc_mma_bf16_strided]
+// title     = "tensor cores, bf16, for strides: a convolution of dout for each residue of a pixel's row and column"
+// builds_on = "implicit_gemm"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [4, 3] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 else 4)"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "3 if BN == 64 else 2"
+// define.ALIGNED = "k % 8 == 0"
+//
+// [variant.nhwc_mma_tf32_strided]
+// title     = "tensor cores, floats rounded to tf32, for strides: a convolution of dout for each residue of a pixel"
+// builds_on = "implicit_gemm"
+// mechanism = ["bank_conflict_free"]
+// product   = "tf32"
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [4, 3] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 else 4)"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "3 if BN == 64 else 2"
+// define.ALIGNED = "k % 4 == 0"
+//
+// [variant.nhwc_mma_3xtf32_strided]
+// title     = "float32 accuracy on tensor cores, for strides: three tf32 products of split operands"
+// builds_on = "nhwc_mma_tf32_strided"
+// mechanism = ["bank_conflict_free", "operand_split"]
+// product   = "tf32x3"
+// requires  = ["k * r * s >= 4"]
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [4, 3] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
+//
+// [variant.nhwc_mma_tf32_corrected_strided]
+// title     = "float32 accuracy on tensor cores, for strides: one tf32 product, and two in bf16 of what tf32 cuts off"
+// builds_on = "nhwc_mma_3xtf32_strided"
+// mechanism = ["bank_conflict_free", "operand_split"]
+// product   = "tf32_corrected"
+// requires  = ["k * r * s >= 128"]
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [4, 3] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
+// ///
+//
+// With a stride, filter row i reaches only pixels of rows y with (y + padding) % stride == i % stride. So the pixels
+// fall into stride * stride phases, by the residues of row and column, and the gradient of each phase is a convolution
+// at stride 1: of dout, with the filter rows and columns of the phase's residues, turned by half a turn, whose input
+// and output channels change places. Together the phases multiply as often as the convolution itself; implicit_gemm
+// multiplies stride * stride times as often, mostly by zeros. A first kernel turns the filters into the phases' order,
+// the second computes all phases: those with the most filter positions begin first.
+// Limit: few blocks for a small image, each with another depth. Idea: NVIDIA CUTLASS, "strided dgrad".
+
+#include <opbench/gradients.cuh>
+#include <opbench/image_rows.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<Format::PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// The number of filter rows i < r with i % stride < residue.
+__device__ __forceinline__ int positions_before(int r, int stride, int residue) {
+    return r / stride * residue + min(r % stride, residue);
+}
+
+// The rows, or the columns, of one residue.
+struct Residue {
+    int taps, pixels, first, origin;  // filter positions; pixels; the first one; its first position's row of dout
+
+    __device__ __forceinline__ Residue(int residue, int r, int h, int stride, int padding)
+        : taps((r - residue + stride - 1) / stride), first(((residue - padding) % stride + stride) % stride) {
+        pixels = first < h ? (h - first + stride - 1) / stride : 0;
+        if (taps < 0) taps = 0;
+        origin = (first + padding - residue) / stride - (taps - 1);
+    }
+};
+
+// The pixels of one phase, and the filter over dout that gives their gradient.
+struct Phase {
+    Residue down, across;
+    int n, c, h, w, r, s;  // dout and the filter, as Image has them
+    int height, width, stride;
+
+    __device__ __forceinline__ Phase(const Residue& down, const Residue& across, int n, int k, int p, int q, int height,
+                                     int width, int stride)
+        : down(down), across(across), n(n), c(k), h(p), w(q), r(across.taps ? down.taps : 0), s(max(across.taps, 1)),
+          height(height), width(width), stride(stride) {}
+    __device__ __forceinline__ int pixels() const { return n * down.pixels * across.pixels; }
+    __device__ __forceinline__ int depth() const { return r * s * c; }
+    __device__ __forceinline__ Window window(int m) const {
+        if (m >= pixels()) return {0, ~0u};
+        const int plane = down.pixels * across.pixels, pixel = m % plane;
+        const int y = pixel / across.pixels + down.origin, x = pixel % across.pixels + across.origin;
+        const int first_i = min(max(-y, 0), r), last_i = max(min(h - y, r), first_i);
+        const int first_j = min(max(-x, 0), s), last_j = max(min(w - x, s), first_j);
+        const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
+        return {(m / plane * h * w + y * w + x) * c, ~inside};
+    }
+    // The pixel of the image that is the m-th of the phase.
+    __device__ __forceinline__ int operator()(int m) const {
+        const int plane = down.pixels * across.pixels, pixel = m % plane;
+        const int y = pixel / across.pixels * stride + down.first, x = pixel % across.pixels * stride + across.first;
+        return (m / plane * height + y) * width + x;
+    }
+};
+
+// weight [k][r][s][c]; turned: for each phase [c][its positions][k], positions backwards
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_turn_phases(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int r, int s,
+                             int stride) {
+    const int i = blockIdx.y / s, j = blockIdx.y % s, a = i % stride, b = j % stride;
+    const int down = (r - a + stride - 1) / stride, across = (s - b + stride - 1) / stride;
+    const int before = positions_before(r, stride, a) * s + down * positions_before(s, stride, b);
+    const int place = (down - 1 - i / stride) * across + across - 1 - j / stride;
+    turn_position(weight, turned + (size_t)before * c * k, k, c, r * s, blockIdx.y, down * across, place);
+}
+
+// dout [n][p][q][k], turned as above, other (skip or out) and dimage [n][h][w][c]
+extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
+    conv2d_dgrad_nhwc_mma_strided(const T* __restrict__ dout, const T* __restrict__ turned,
+#if OTHER
+                                  const T* __restrict__ other,
+#endif
+                                  T* __restrict__ dimage, int n, int k, int p, int q, int c, int h, int w, int r, int s,
+                                  int stride, int padding) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ Window windows[BM];
+    const int a = blockIdx.y / stride, b = blockIdx.y % stride;
+    const Residue down(a, r, h, stride, padding), across(b, s, w, stride, padding);
+    const Phase phase(down, across, n, k, p, q, h, w, stride);
+    const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of dout, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    if (m0 >= phase.pixels()) return;
+    const int before = positions_before(r, stride, a) * s + down.taps * positions_before(s, stride, b);
+    ImageAndFilters<Tile, ALIGNED, Phase> rows(shared, dout, turned + (size_t)before * c * k, windows, phase, m0, n0,
+                                               c);
+#if !OTHER
+    const T* other = nullptr;
+#endif
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, (phase.depth() + Tile::bk - 1) / Tile::bk, warp, rows);
+    store_gradient<Tile, EPILOGUE>(sum, shared, dimage, other, m0 + warp.m, n0 + warp.n, phase.pixels(), c, phase);
+}
