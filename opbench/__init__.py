@@ -22,6 +22,7 @@ __all__ = [
     "TrainOptions",
     "UsageError",
     "__version__",
+    "by_pieces",
     "check",
     "figures",
     "from_onnx",
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from opbench.errors import UsageError
     from opbench.graph.build import Builder
     from opbench.graph.importing import from_onnx, from_torch
-    from opbench.kernels.arrays import matrix_product
+    from opbench.kernels.arrays import by_pieces, matrix_product
     from opbench.kernels.gradient import Gradient, passed_on
     from opbench.kernels.operator import Operator
     from opbench.kernels.tensors import (
@@ -85,6 +86,7 @@ _HOMES = {
     "from_storage": "opbench.kernels.tensors",
     "load": "opbench.networks.api",
     "magnitude_of_rounded": "opbench.kernels.tensors",
+    "by_pieces": "opbench.kernels.arrays",
     "matrix_product": "opbench.kernels.arrays",
     "network": "opbench.networks.plan.planned",
     "plan": "opbench.networks.plan.planned",

@@ -26,6 +26,7 @@ COLUMNS = 120
 SELF_CONTAINED = 3
 """So many variants at the start of each ladder include no header."""
 FOR_CUDA_CORES = {
+    "activations.cuh",
     "batchnorm.cuh",
     "float_columns.cuh",
     "float_lines.cuh",

@@ -1,0 +1,162 @@
+// Activations and their derivatives in float, for kernels on CUDA cores from a ladder's fourth variant on.
+// Exponentials and quotients are one instruction each. Small results keep their relative accuracy, so that no function
+// is one minus a number near 1.
+#pragma once
+
+namespace opbench {
+
+enum class Function {
+    gelu,
+    gelu_tanh,
+    silu,
+    sigmoid,
+    tanh,
+    leaky_relu,
+    elu,
+    selu,
+    softplus,
+    softsign,
+    hardswish,
+    hardsigmoid,
+    hardtanh,
+    exp,
+    abs
+};
+
+constexpr float log2_e = 1.44269504f, selu_scale = 1.05070099f, selu_alpha = 1.67326324f;
+// A sigmoid is 1 / (1 + 2^(-u)). For gelu_tanh, u is x (linear + cubic x^2).
+constexpr float gelu_linear = 1.59576912f, gelu_cubic = 0.0713548163f;
+
+// 2^x, and 0 below the least normal number.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// 1 / x, and 0 below the least normal number.
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// A logistic function 1 / (1 + e) of e = 2^(-u), and what it lacks to 1, each accurate where it is small.
+struct Logistic {
+    float share, rest;
+    __device__ __forceinline__ Logistic(float negative_u) {
+        const float e = power_of_two(negative_u);
+        share = reciprocal(1.0f + e);
+        rest = negative_u < 0.0f ? e * share : 1.0f - share;
+    }
+};
+
+// The normal distribution's integral up to x, and its density. The tail is a polynomial in 1 / (1 + 0.48 |x|), fitted
+// by least squares to the scaled tail with a relative error of 2e-7, times the density.
+struct Normal {
+    float share, density;
+    __device__ __forceinline__ Normal(float x) {
+        const float bell = power_of_two(-0.5f * log2_e * x * x);
+        const float t = reciprocal(fmaf(0.48f, fabsf(x), 1.0f));
+        float tail = 0.0489645600f;
+        tail = fmaf(tail, t, -0.258888513f);
+        tail = fmaf(tail, t, 0.537669003f);
+        tail = fmaf(tail, t, -0.493538499f);
+        tail = fmaf(tail, t, 0.103927337f);
+        tail = fmaf(tail, t, 0.0281786919f);
+        tail = fmaf(tail, t, 0.150878608f);
+        tail = fmaf(tail, t, 0.191313848f);
+        tail = fmaf(tail, t, 0.191495001f);
+        tail *= t * bell;
+        share = x > 0.0f ? 1.0f - tail : tail;
+        density = 0.398942280f * bell;
+    }
+};
+
+__device__ __forceinline__ float gelu_exponent(float x) {
+    return x * fmaf(-gelu_cubic * log2_e, x * x, -gelu_linear * log2_e);
+}
+
+// e^x - 1 for x <= 0; near 0 a polynomial, where the difference would lose accuracy.
+__device__ __forceinline__ float exponential_less_one(float x) {
+    float near = fmaf(0.00112592184f, x, 0.00819329452f);
+    near = fmaf(near, x, 0.0416320488f);
+    near = fmaf(near, x, 0.166662887f);
+    near = fmaf(near, x, 0.499999851f);
+    near = fmaf(near * x, x, x);
+    return x > -0.5f ? near : power_of_two(log2_e * x) - 1.0f;
+}
+
+// log(1 + x) for x from 0 to 1, by a polynomial.
+__device__ __forceinline__ float log_one_plus(float x) {
+    float sum = fmaf(0.00536477333f, x, -0.0300655942f);
+    sum = fmaf(sum, x, 0.0792042241f);
+    sum = fmaf(sum, x, -0.137537763f);
+    sum = fmaf(sum, x, 0.191536441f);
+    sum = fmaf(sum, x, -0.248571604f);
+    sum = fmaf(sum, x, 0.33321321f);
+    sum = fmaf(sum, x, -0.499996483f);
+    return fmaf(sum * x, x, x);
+}
+
+// f(x).
+template <Function f>
+__device__ __forceinline__ float activation(float x) {
+    if constexpr (f == Function::gelu) return x * Normal(x).share;
+    if constexpr (f == Function::gelu_tanh) return x * Logistic(gelu_exponent(x)).share;
+    if constexpr (f == Function::silu) return x * Logistic(-log2_e * x).share;
+    if constexpr (f == Function::sigmoid) return Logistic(-log2_e * x).share;
+    if constexpr (f == Function::tanh) return tanhf(x);
+    if constexpr (f == Function::leaky_relu) return x > 0.0f ? x : 0.01f * x;
+    if constexpr (f == Function::elu) return fmaxf(x, 0.0f) + exponential_less_one(fminf(x, 0.0f));
+    if constexpr (f == Function::selu)
+        return selu_scale * fmaf(selu_alpha, exponential_less_one(fminf(x, 0.0f)), fmaxf(x, 0.0f));
+    if constexpr (f == Function::softplus) return fmaxf(x, 0.0f) + log_one_plus(power_of_two(-log2_e * fabsf(x)));
+    if constexpr (f == Function::softsign) return x * reciprocal(1.0f + fabsf(x));
+    if constexpr (f == Function::hardswish) return x * __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
+    if constexpr (f == Function::hardsigmoid) return __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
+    if constexpr (f == Function::hardtanh) return fminf(fmaxf(x, -1.0f), 1.0f);
+    if constexpr (f == Function::exp) return __expf(x);
+    return fabsf(x);
+}
+
+// f'(x); where two pieces meet, that of the piece to which PyTorch counts the point.
+template <Function f>
+__device__ __forceinline__ float slope(float x) {
+    if constexpr (f == Function::gelu) {
+        const Normal normal(x);
+        return fmaf(x, normal.density, normal.share);
+    }
+    if constexpr (f == Function::gelu_tanh) {
+        const Logistic logistic(gelu_exponent(x));
+        const float steepness = fmaf(3.0f * gelu_cubic, x * x, gelu_linear);
+        return fmaf(x * steepness * logistic.rest, logistic.share, logistic.share);
+    }
+    if constexpr (f == Function::silu) {
+        const Logistic logistic(-log2_e * x);
+        return fmaf(x * logistic.rest, logistic.share, logistic.share);
+    }
+    if constexpr (f == Function::sigmoid || f == Function::tanh) {  // even: no exponential overflows
+        constexpr float scale = f == Function::tanh ? 2.0f : 1.0f;
+        const float e = power_of_two(-scale * log2_e * fabsf(x)), r = reciprocal(1.0f + e);
+        return scale * scale * e * r * r;
+    }
+    if constexpr (f == Function::leaky_relu) return x > 0.0f ? 1.0f : 0.01f;
+    if constexpr (f == Function::elu) return x > 0.0f ? 1.0f : power_of_two(log2_e * x);
+    if constexpr (f == Function::selu) return selu_scale * (x > 0.0f ? 1.0f : selu_alpha * power_of_two(log2_e * x));
+    if constexpr (f == Function::softplus) return Logistic(-log2_e * x).share;
+    if constexpr (f == Function::softsign) {
+        const float r = reciprocal(1.0f + fabsf(x));
+        return r * r;
+    }
+    if constexpr (f == Function::hardswish) {
+        const float outside = x > 0.0f ? 1.0f : 0.0f;
+        return fabsf(x) < 3.0f ? fmaf(x, 1.0f / 3.0f, 0.5f) : outside;
+    }
+    if constexpr (f == Function::hardsigmoid) return fabsf(x) < 3.0f ? 1.0f / 6.0f : 0.0f;
+    if constexpr (f == Function::hardtanh) return fabsf(x) < 1.0f ? 1.0f : 0.0f;
+    if constexpr (f == Function::exp) return __expf(x);
+    return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
+}
+
+}  // namespace opbench
