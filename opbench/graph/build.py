@@ -11,6 +11,7 @@ from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value
 from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
 
 
 class Builder:
@@ -113,6 +114,33 @@ class Builder:
     def relu(self, x: Value, *, name: str = "") -> Value:
         """Add max(x, 0)."""
         return self.node(self._name("relu", name), "relu", {"n": x.elements}, {"x": x}, shape=x.shape)
+
+    def activation(self, op: str, x: Value, gate: Value | None = None, *, name: str = "") -> Value:
+        """Add an activation of `elementwise`, such as gelu or silu.
+
+        swiglu and geglu multiply the activation of x by `gate`, which has x's shape.
+        """
+        name = self._name(op, name)
+        inputs = {"a": x, **({"b": gate} if gate else {})}
+        axes = {"op": op, "outer": 1, "channels": 1, "inner": x.elements}
+        needed = self._problem(name, "elementwise", axes).inputs
+        if set(needed) != set(inputs):
+            raise UsageError(
+                f"{name}: op={op!r} needs {' and '.join(needed)}, given {' and '.join(inputs)}",
+                kind="other-tensors",
+                subject=name,
+                value=tuple(inputs),
+                allowed=tuple(needed),
+            )
+        if gate and gate.shape != x.shape:
+            raise UsageError(
+                f"{name}: '{gate.name}' {gate.shape} must have the shape of '{x.name}' {x.shape}",
+                kind="other-shape",
+                subject=name,
+                value=gate.shape,
+                allowed=x.shape,
+            )
+        return self.node(name, "elementwise", axes, inputs, shape=x.shape)
 
     def maxpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
         """Add the maximum of each window."""
@@ -219,10 +247,7 @@ class Builder:
         shape: tuple[int, ...] | None = None,
     ) -> Value:
         """Add any operator with one output; pass `shape` if the operator treats its tensors as flat."""
-        try:
-            problem = self._catalog.operator(operator).from_axes(axes)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}", cause=error, subject=name) from None
+        problem = self._problem(name, operator, axes)
         (tensor,) = problem.output_tensors()
         out = self._value(name, shape or tensor.shape)
         tied = {key: value.name for key, value in inputs.items()}
@@ -249,6 +274,12 @@ class Builder:
         n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride, "padding": padding}
         return self.node(name, operator, axes, {"x": x})
+
+    def _problem(self, name: str, operator: str, axes: Mapping[str, object]) -> Operator:
+        try:
+            return self._catalog.operator(operator).from_axes(axes)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}", cause=error, subject=name) from None
 
     def _value(self, name: str, shape: tuple[int, ...], of: str = "") -> Value:
         if name in self._values:

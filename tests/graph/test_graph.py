@@ -209,6 +209,15 @@ def test_the_builder_says_which_node_does_not_fit(tmp_path: Path) -> None:
             Refusal("filter-too-large", "wide", value=(9, 9), allowed=(4, 4)),
         ),
         (lambda: net.elementwise("pow", x, x, name="power"), Refusal("not-allowed", "power", value="pow")),
+        (lambda: net.activation("gelu2", x, name="bent"), Refusal("not-allowed", "bent", value="gelu2")),
+        (
+            lambda: net.activation("swiglu", x, name="gated"),
+            Refusal("other-tensors", "gated", value=("a",), allowed=("a", "b")),
+        ),
+        (
+            lambda: net.activation("geglu", x, small, name="narrow"),
+            Refusal("other-shape", "narrow", value=small.shape, allowed=x.shape),
+        ),
         (lambda: net.input("x", 3), Refusal("duplicate-name", "x")),
         (net.graph, Refusal("no-output", "wrong")),
     ]

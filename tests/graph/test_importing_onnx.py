@@ -14,6 +14,7 @@ from opbench.graph.importing import from_onnx
 from opbench.graph.passes import apply_passes
 from support.builders.random_networks import inputs_of
 from support.checks.errors import Refusal, refuses, same_messages
+from support.checks.graphs import check_slopes
 
 onnx = pytest.importorskip("onnx", reason="makes the models; opbench[onnx] brings it")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -146,7 +147,11 @@ def test_what_is_not_supported_is_named_with_its_node(tmp_path: Path) -> None:
     messages = {}
     for nodes, refusal in (
         ([node("Relu", "mask", "end")], Refusal("no-producer", "'end' (Relu)", value="mask")),
-        ([node("Sigmoid", "x", "gate")], Refusal("unknown-operator", "'gate' (Sigmoid)", value="Sigmoid")),
+        ([node("Sin", "x", "wave")], Refusal("unknown-operator", "'wave' (Sin)", value="Sin")),
+        (
+            [node("LeakyRelu", "x", "leaky", alpha=0.25)],
+            Refusal("unsupported-option", "'leaky' (LeakyRelu)", value=("alpha", 0.25), allowed=0.01),
+        ),
         (
             [node("Conv", "x w", "conv", group=2)],
             Refusal("unsupported-option", "'conv' (Conv)", value=("group", 2), allowed=1),
@@ -198,3 +203,45 @@ def test_softmax_of_old_opsets_over_more_than_rows_is_refused() -> None:
     made = model([node("Softmax", "x", "soft")], {"x": (1, 2, 3, 4)}, ["soft"], {}, opset=11)
     with refuses("other-axis", value=1):
         from_onnx(made)
+
+
+ACTIVATIONS = {
+    "Gelu": "gelu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "LeakyRelu": "leaky_relu",
+    "Elu": "elu",
+    "Selu": "selu",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "HardSwish": "hardswish",
+    "HardSigmoid": "hardsigmoid",
+    "Exp": "exp",
+    "Abs": "abs",
+}
+"""ONNX's activations, each with opbench's mode of elementwise."""
+
+
+def every_activation() -> Any:
+    """A chain of linear layers with an activation after each; SiLU as exporters write it, as a product."""
+    nodes, last = [], "x"
+    for number, operator in enumerate([*ACTIVATIONS, "Gelu"]):
+        attributes = {"HardSigmoid": {"alpha": 1 / 6}}.get(operator, {})
+        if number == len(ACTIVATIONS):
+            attributes = {"approximate": "tanh"}
+        nodes.append(node("Gemm", f"{last} w b", f"fc{number}", transB=1))
+        last = f"act{number}"
+        nodes.append(node(operator, f"fc{number}", last, **attributes))
+    nodes += [node("Sigmoid", last, "gate"), node("Mul", f"{last} gate", "silu")]
+    return model(nodes, {"x": (3, 6)}, ["silu"], {"w": 0.3 * drawn(6, 6), "b": drawn(6)})
+
+
+def test_activations_are_modes_of_elementwise_with_gradients() -> None:
+    made = every_activation()
+    graph = from_onnx(made)
+    assert_same(made, graph)
+    modes = [n.problem.axes["op"] for n in graph.nodes if n.operator == "elementwise"]
+    assert modes == [*ACTIVATIONS.values(), "gelu_tanh", "sigmoid", "mul"]
+    backward = check_slopes(graph, ["w", "b"])
+    given = {n.problem.axes["op"] for n in backward.nodes if n.operator == "elementwise"}
+    assert {f"{mode}_backward" for mode in (*ACTIVATIONS.values(), "gelu_tanh")} <= given

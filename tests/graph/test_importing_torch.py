@@ -14,6 +14,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.saving import load, save
 from support.builders.random_networks import inputs_of
 from support.checks.errors import Refusal, refuses
+from support.checks.graphs import check_slopes
 
 torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 nn, F = torch.nn, torch.nn.functional
@@ -91,6 +92,29 @@ def test_every_operator_gives_what_pytorch_gives(decomposed: bool, tmp_path: Pat
     assert_same(load(tmp_path / "every.json"), module, 1e-6)
 
 
+class Activations(nn.Module):  # type: ignore[misc,name-defined]
+    """Every activation once, between layers; softsign is traced as a quotient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        every = [nn.Softsign(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Sigmoid(), nn.Tanh(), nn.LeakyReLU()]
+        every += [nn.ELU(), nn.SELU(), nn.Softplus(), nn.Hardswish(), nn.Hardsigmoid(), nn.Hardtanh()]
+        self.layers = nn.Sequential(*(part for one in every for part in (nn.Linear(6, 6), one)))
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        y = self.layers(x)
+        return F.silu(y) * torch.exp(-torch.abs(y))
+
+
+def test_activations_are_modes_of_elementwise() -> None:
+    module = randomised(Activations())
+    graph = from_torch(module, torch.randn(3, 6))
+    assert_same(graph, module)
+    backward = check_slopes(graph, ["layers.20.weight"])
+    modes = {node.problem.axes.get("op") for node in backward.nodes}
+    assert {"hardswish_backward", "hardsigmoid_backward", "hardtanh_backward", "silu_backward", "exp_backward"} <= modes
+
+
 class Classifier(nn.Module):  # type: ignore[misc,name-defined]
     """As torchvision writes them: a sequence of features and one of layers, a residual connection between."""
 
@@ -146,7 +170,8 @@ def call(function):  # type: ignore[no-untyped-def]
 def test_what_is_not_supported_is_named_with_its_node() -> None:
     image = torch.randn(1, 4, 8, 8)
     for module, refusal in (
-        (call(torch.sigmoid), Refusal("unknown-operator", "'sigmoid' (aten.sigmoid.default)", value="sigmoid")),
+        (call(torch.sin), Refusal("unknown-operator", "'sin' (aten.sin.default)", value="sin")),
+        (nn.LeakyReLU(0.25), Refusal("unsupported-option", value=("negative_slope", 0.25), allowed=0.01)),
         (nn.Conv2d(4, 4, 3, groups=2).eval(), Refusal("unsupported-option", value=("groups", 2), allowed=1)),
         (nn.Conv2d(4, 4, 3, dilation=2).eval(), Refusal("unsupported-option", value=("dilation", [2, 2]), allowed=1)),
         (nn.Conv2d(4, 4, 3, stride=(1, 2)).eval(), Refusal("unsupported-option", value=("stride", [1, 2]))),

@@ -18,6 +18,7 @@ from opbench.networks.plan import torch_comparison as module_under_test
 from opbench.networks.plan.torch_comparison import WAYS, peers, require_known
 from opbench.networks.plan.torch_module import to_module
 from support.checks.errors import refuses_name
+from support.common import CATALOG
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
@@ -75,7 +76,18 @@ def residual(net: Builder, x: Value) -> Value:
     return out
 
 
+def activations(net: Builder, x: Value) -> Value:
+    """The outputs of all activations, as the channels of one image."""
+    arithmetic = ("add", "sub", "mul", "div")
+    modes = [op for op in CATALOG.operator("elementwise").choices["op"] if not op.endswith("_backward")]
+    out = x
+    for op in (op for op in modes if op not in arithmetic):
+        out = net.concat(out, net.activation(op, x, x if op in ("swiglu", "geglu") else None))
+    return out
+
+
 BUILT = {
+    "activations": activations,
     "pooled": pooled,
     "inside": inside,
     "fused": fused,

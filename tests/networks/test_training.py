@@ -61,6 +61,37 @@ def test_the_same_training_gives_the_same_bits(undisturbed: Path, tmp_path: Path
     assert len(read_losses(undisturbed / "losses.jsonl")) == SMALL.steps
 
 
+def gated() -> Graph:
+    """A perceptron with a gate, as transformers have it, and one activation of images before it."""
+    net = Builder("gated")
+    x = net.activation("gelu_tanh", net.conv2d(net.input("image", 4, 1, 6, 5), 3, 3, padding=1, name="conv"))
+    rows = net.flatten(x)
+    hidden = net.activation("swiglu", net.linear(rows, 7, name="up"), net.linear(rows, 7, name="gate"))
+    return net.graph(net.linear(net.activation("hardswish", hidden), 4, name="scores"))
+
+
+def test_the_gradients_of_activations_are_those_of_float64(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", gated(), recipe=dataclasses.replace(SMALL, steps=1))
+    graph = run.training.graph
+    device = Network(graph, run.cases, run.backend)
+    context = Context(device)
+    device.write_state(run.given_state())
+    before = device.read_state()
+    context.launch()
+    assert run.backend.synchronize() == []
+    wanted = gradients_of(run.training, dataclasses.replace(graph, state=before).reference({}))
+    found = gradients_of(run.training, device.read_state())
+    context.close()
+    device.close()
+    modes = {node.problem.axes["op"] for node in graph.nodes if node.operator == "elementwise"}
+    assert {"gelu_tanh_backward", "swiglu_backward", "hardswish_backward"} <= modes
+    assert set(found) == {
+        f"{layer}.{part}" for layer in ("conv", "up", "gate", "scores") for part in ("weight", "bias")
+    }
+    for name, gradient in wanted.items():
+        assert np.linalg.norm(found[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_each_step_is_that_of_float64_from_the_same_state(optimizer: str, tmp_path: Path) -> None:
     """Forced steps: the state of a real run is handed to the reference, whose gradients are compared per tensor."""

@@ -17,6 +17,9 @@ from opbench.graph.build import Builder
 from opbench.graph.passes import EPSILON
 from opbench.graph.values import Value
 
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+"""The constants of selu, which frameworks give as parameters."""
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -76,6 +79,13 @@ class Assembly:
         if every != {allowed}:
             raise self.refuse(
                 f"{what}={seen} is not supported; {allowed} is", "unsupported-option", (what, seen), allowed
+            )
+
+    def near(self, what: str, seen: float, allowed: float) -> None:
+        """Raise an error for a number that opbench's operator does not have; frameworks store it as float32 or 64."""
+        if not math.isclose(seen, allowed, rel_tol=1e-6):
+            raise self.refuse(
+                f"{what}={seen:g} is not supported; {allowed:g} is", "unsupported-option", (what, seen), allowed
             )
 
     # Operators ----------------------------------------------------------------------------------------------------
@@ -192,6 +202,10 @@ class Assembly:
         if x.elements < y.elements and op in ("add", "mul"):
             x, y = y, x
         return self.net.elementwise(op, x, y, name=name)
+
+    def activation(self, name: str, op: str, x: Operand) -> Value:
+        """Add an activation of one input, such as gelu or silu."""
+        return self.net.activation(op, self.value(x), name=name)
 
     def softmax(self, name: str, x: Operand, axis: int) -> Value:
         """Add a softmax over the last axis of rows, or over the channels of one pixel."""

@@ -10,7 +10,7 @@ import numpy as np
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
-from opbench.graph.importing.assembly import Assembly, Constant, Operand
+from opbench.graph.importing.assembly import SELU_ALPHA, SELU_SCALE, Assembly, Constant, Operand
 from opbench.graph.values import Value
 
 if TYPE_CHECKING:
@@ -260,6 +260,28 @@ def _relu(build: Assembly, name: str, a: Arguments) -> Operand:
     return build.net.relu(build.value(a["self"]), name=name)
 
 
+def _activation(op: str, **parameters: float) -> Callable[[Assembly, str, Arguments], Operand]:
+    """Return the function of an activation whose other arguments must have the given values."""
+
+    def build_it(build: Assembly, name: str, a: Arguments) -> Operand:
+        for what, allowed in parameters.items():
+            build.near(what, float(a[what]), allowed)
+        return build.activation(name, op, a["self"])
+
+    return build_it
+
+
+def _gelu(build: Assembly, name: str, a: Arguments) -> Operand:
+    return build.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", a["self"])
+
+
+def _elu(build: Assembly, name: str, a: Arguments) -> Operand:
+    """Add elu, or selu, which decomposes to an elu with two constants."""
+    is_selu = float(a["scale"]) != 1.0
+    alpha, scale = (SELU_ALPHA, SELU_SCALE) if is_selu else (1.0, 1.0)
+    return _activation("selu" if is_selu else "elu", alpha=alpha, scale=scale, input_scale=1.0)(build, name, a)
+
+
 def _identity(build: Assembly, name: str, a: Arguments) -> Operand:
     return a["self"]  # type: ignore[no-any-return]
 
@@ -319,6 +341,19 @@ OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Operand]] = {
     "dropout": _dropout,
     "feature_dropout": _dropout,
     "relu": _relu,
+    "gelu": _gelu,
+    "silu": _activation("silu"),
+    "sigmoid": _activation("sigmoid"),
+    "tanh": _activation("tanh"),
+    "leaky_relu": _activation("leaky_relu", negative_slope=0.01),
+    "elu": _elu,
+    "selu": _activation("selu"),
+    "softplus": _activation("softplus", beta=1.0, threshold=20.0),
+    "hardswish": _activation("hardswish"),
+    "hardsigmoid": _activation("hardsigmoid"),
+    "hardtanh": _activation("hardtanh", min_val=-1.0, max_val=1.0),
+    "exp": _activation("exp"),
+    "abs": _activation("abs"),
     "clone": _identity,
     "contiguous": _identity,
     "alias": _identity,

@@ -10,7 +10,7 @@ import numpy as np
 from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
-from opbench.graph.importing.assembly import Assembly, Constant, Operand
+from opbench.graph.importing.assembly import SELU_ALPHA, SELU_SCALE, Assembly, Constant, Operand
 
 if TYPE_CHECKING:
     import onnx
@@ -257,6 +257,21 @@ def _softmax(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     return build.softmax(name, x[0], a.get("axis", -1))
 
 
+def _activation(op: str, **parameters: tuple[float, float]) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
+    """Return the function of an activation; each attribute has its default and the value that is supported."""
+
+    def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+        for what, (default, allowed) in parameters.items():
+            build.near(what, a.get(what, default), allowed)
+        return build.activation(name, op, x[0])
+
+    return build_it
+
+
+def _gelu(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    return build.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", x[0])
+
+
 def _transpose(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     constant = build.constant(x[0], "input")
     if constant.array.ndim == 2 and list(a.get("perm", [1, 0])) == [1, 0]:
@@ -320,6 +335,7 @@ def _cast(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 
 
 OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {
+    "Abs": _activation("abs"),
     "Add": _elementwise("add"),
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_normalization,
@@ -329,11 +345,17 @@ OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {
     "Conv": _conv,
     "Div": _elementwise("div"),
     "Dropout": _dropout,
+    "Elu": _activation("elu", alpha=(1.0, 1.0)),
+    "Exp": _activation("exp"),
     "Flatten": _flatten,
     "Gather": _gather,
+    "Gelu": _gelu,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average_pool,
+    "HardSigmoid": _activation("hardsigmoid", alpha=(0.2, 1 / 6), beta=(0.5, 0.5)),
+    "HardSwish": _activation("hardswish"),
     "Identity": _identity,
+    "LeakyRelu": _activation("leaky_relu", alpha=(0.01, 0.01)),
     "MatMul": _matmul,
     "MaxPool": _max_pool,
     "Mul": _elementwise("mul"),
@@ -341,11 +363,16 @@ OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {
     "Relu": _relu,
     "Reshape": _reshape,
     "Resize": _resize,
+    "Selu": _activation("selu", alpha=(SELU_ALPHA, SELU_ALPHA), gamma=(SELU_SCALE, SELU_SCALE)),
     "Shape": _shape,
+    "Sigmoid": _activation("sigmoid"),
     "Slice": _slice,
     "Softmax": _softmax,
+    "Softplus": _activation("softplus"),
+    "Softsign": _activation("softsign"),
     "Squeeze": _squeeze,
     "Sub": _elementwise("sub"),
+    "Tanh": _activation("tanh"),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Upsample": _resize,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-5
 """The term that batch norm adds to a variance."""
+ARITHMETIC = ("add", "sub", "mul", "div")
+"""What `elementwise` does with two operands; PyTorch calls it by the same names."""
 
 
 def to_module(
@@ -133,7 +135,7 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         "upsample_concat_conv2d": lambda: conv(joined()),
         "batchnorm2d": norm,
         "softmax": lambda: call(functional.softmax, given["x"], dim=-1),
-        "elementwise": lambda: _elementwise(trace, graph, node, given),
+        "elementwise": lambda: (_arithmetic if axes["op"] in ARITHMETIC else _activation)(trace, graph, node, given),
         "add": lambda: call(torch.add, *given.values()),
         "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=training),
     }
@@ -148,22 +150,33 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
     return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
 
 
-def _elementwise(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
+def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
+    """Return an activation, whose names are those of PyTorch but for the gated ones and an approximation."""
+    import torch
+
+    functional, op = torch.nn.functional, str(node.problem.axes["op"])
+    if op in ("swiglu", "geglu"):
+        function = functional.silu if op == "swiglu" else functional.gelu
+        return trace.call_function(torch.mul, (trace.call_function(function, (given["a"],)), given["b"]))
+    if op == "gelu_tanh":
+        return trace.call_function(functional.gelu, (given["a"],), {"approximate": "tanh"})
+    return trace.call_function(getattr(functional, op, None) or getattr(torch, op), (given["a"],))
+
+
+def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
     """Return a op b in the shapes of their values if those broadcast as in NumPy, else in the operator's shapes."""
     import torch
 
     axes = node.problem.axes
-    operations = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+    operation = getattr(torch, str(axes["op"]))
     a, b = given["a"], given["b"]
     shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
     if len(shapes[1]) <= len(shapes[0]) and all(
         own in (1, other) for own, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
     ):
-        return trace.call_function(operations[str(axes["op"])], (a, b))
+        return trace.call_function(operation, (a, b))
     seen = tuple(int(axes[axis]) for axis in ("outer", "channels", "inner"))
     flat = {"none": seen, "channel": (seen[1], 1), "inner": (seen[2],), "scalar": (1,)}[str(axes["broadcast"])]
     parts = (trace.call_function(torch.reshape, (a, seen)), trace.call_function(torch.reshape, (b, flat)))
     (out,) = (graph.values[name] for name in node.outputs.values())
-    return trace.call_function(
-        torch.reshape, (trace.call_function(operations[str(axes["op"])], parts), tuple(out.shape))
-    )
+    return trace.call_function(torch.reshape, (trace.call_function(operation, parts), tuple(out.shape)))
