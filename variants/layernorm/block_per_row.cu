@@ -1,0 +1,60 @@
+// /// opbench
+// title     = "one block per row, three passes, sums by shuffles and shared memory"
+// builds_on = "thread_per_row"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
+// tune      = { BLOCK = [256, 128, 512, 1024] }
+// define    = { BF16 = "dtype == 'bf16'" }
+// supports  = { dtype = ["f32", "bf16"] }
+//
+// [[launch]]
+// kernel = "layernorm_block_per_row"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
+// ///
+//
+// Lanes read along the row. The second and third pass find it in the L1 cache if it fits there, else in the L2 cache.
+// Limits: three passes, each waiting at barriers for the one before; short rows leave most threads idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// The sum over a block, in every thread; `shared` is free again after the second barrier of the next call.
+__device__ __forceinline__ float over_block(float value, float* shared) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+#pragma unroll
+    for (int warp = 1; warp < BLOCK / 32; ++warp) value += shared[warp];
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    layernorm_block_per_row(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
+                            T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int rows,
+                            int cols) {
+    // x, out: rows cols; weight, bias: cols; mean, rstd: rows
+    __shared__ float shared[BLOCK / 32];
+    const T* source = x + (size_t)blockIdx.x * cols;
+    T* target = out + (size_t)blockIdx.x * cols;
+    float sum = 0.0f, squares = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) sum += (float)source[c];
+    const float middle = over_block(sum, shared) / cols;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) {
+        const float difference = (float)source[c] - middle;
+        squares += difference * difference;
+    }
+    const float factor = rsqrtf(over_block(squares, shared) / cols + 1e-5f);
+    for (int c = threadIdx.x; c < cols; c += BLOCK) {
+        target[c] = (T)(((float)source[c] - middle) * factor * weight[c] + bias[c]);
+    }
+    if (threadIdx.x == 0) {
+        mean[blockIdx.x] = middle;
+        rstd[blockIdx.x] = factor;
+    }
+}

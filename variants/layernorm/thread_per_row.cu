@@ -1,0 +1,43 @@
+// /// opbench
+// title    = "one thread per row, three passes over it"
+// tune     = { BLOCK = [64, 128, 256] }
+// define   = { BF16 = "dtype == 'bf16'" }
+// supports = { dtype = ["f32", "bf16"] }
+//
+// [[launch]]
+// kernel = "layernorm_thread_per_row"
+// grid   = ["cdiv(rows, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first variant: mean, variance and result as they are defined. Limits: neighbouring lanes read a whole row apart,
+// so that each fetches a sector of its own; every row is read three times; few rows leave most of the GPU idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void layernorm_thread_per_row(const T* __restrict__ x, const float* __restrict__ weight,
+                                                    const float* __restrict__ bias, T* __restrict__ out,
+                                                    float* __restrict__ mean, float* __restrict__ rstd, int rows,
+                                                    int cols) {
+    // x, out: rows cols; weight, bias: cols; mean, rstd: rows
+    const int row = blockIdx.x * BLOCK + threadIdx.x;
+    if (row >= rows) return;
+    const T* source = x + (size_t)row * cols;
+    float sum = 0.0f, squares = 0.0f;
+    for (int c = 0; c < cols; ++c) sum += (float)source[c];
+    const float centre = sum / cols;
+    for (int c = 0; c < cols; ++c) {
+        const float centred = (float)source[c] - centre;
+        squares += centred * centred;
+    }
+    const float factor = 1.0f / sqrtf(squares / cols + 1e-5f);
+    for (int c = 0; c < cols; ++c) {
+        out[(size_t)row * cols + c] = (T)(((float)source[c] - centre) * factor * weight[c] + bias[c]);
+    }
+    mean[row] = centre;
+    rstd[row] = factor;
+}

@@ -1,0 +1,47 @@
+"""Layer normalisation by PyTorch.
+
+/// opbench
+title    = "torch.native_layer_norm, and a copy of its result"
+modules  = ["cupy", "torch"]
+supports = { dtype = ["f32"] }
+///
+
+It returns new tensors, which are copied, as PyTorch would not do. On a GPU it wants weight and bias in the type of the
+rows, so bf16 rows with float32 weights have no library here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
+    import cupy
+    import torch
+
+    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    x, weight, bias, out = (tensors[name] for name in ("x", "weight", "bias", "out"))
+    mean, rstd = (tensors[name].view(-1, 1) for name in ("mean", "rstd"))
+
+    def run() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            found = torch.native_layer_norm(x, [problem.cols], weight, bias, problem.epsilon)
+            for to, value in zip((out, mean, rstd), found, strict=True):
+                to.copy_(value)
+
+    return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)

@@ -1,0 +1,65 @@
+// /// opbench
+// title     = "one warp per row, the row kept in registers: read once, no barrier"
+// builds_on = "block_per_row"
+// mechanism = [
+//     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
+// ]
+// tune      = { ROWS_PER_BLOCK = [4, 8, 2] }
+// define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
+// supports  = { dtype = ["f32", "bf16"] }
+// requires  = ["cols <= 2048"]
+//
+// [[launch]]
+// kernel = "layernorm_warp_registers"
+// grid   = ["cdiv(rows, ROWS_PER_BLOCK)"]
+// block  = ["32", "ROWS_PER_BLOCK"]
+// ///
+//
+// All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
+// once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
+// registers: at 2048 columns a lane holds 64 elements.
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
+constexpr int ITEMS = (COLS + 31) / 32;
+
+// The sum over the lanes of a warp, in each of them.
+__device__ __forceinline__ float over_warp(float value) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
+    layernorm_warp_registers(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
+                             T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int rows,
+                             int cols) {
+    // x, out: rows COLS; weight, bias: COLS; mean, rstd: rows
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+    if (row >= rows) return;  // a whole warp
+    const size_t base = (size_t)row * COLS + threadIdx.x;
+    float value[ITEMS], sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        value[k] = COLS % 32 == 0 || k * 32 + threadIdx.x < COLS ? (float)x[base + k * 32] : 0.0f;
+        sum += value[k];
+    }
+    const float middle = over_warp(sum) / COLS;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        value[k] -= middle;
+        if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) squares += value[k] * value[k];
+    }
+    const float factor = rsqrtf(over_warp(squares) / COLS + 1e-5f);
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const int c = k * 32 + threadIdx.x;
+        if (COLS % 32 == 0 || c < COLS) out[base + k * 32] = (T)(value[k] * factor * weight[c] + bias[c]);
+    }
+    if (threadIdx.x == 0) {
+        mean[row] = middle;
+        rstd[row] = factor;
+    }
+}
