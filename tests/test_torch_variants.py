@@ -23,7 +23,16 @@ from support.common import CATALOG
 torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")
 
 VARIANTS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
-ONLY_ON_A_GPU = {"batchnorm2d", "conv2d", "linear", "matmul", "upsample_concat_conv2d"}
+ONLY_ON_A_GPU = {
+    "batchnorm2d",
+    "conv2d",
+    "layernorm_backward",
+    "linear",
+    "matmul",
+    "rmsnorm",
+    "rmsnorm_backward",
+    "upsample_concat_conv2d",
+}
 """Operators whose variants ask for a device, for cuDNN, or for dtypes side by side that the CPU has not."""
 
 

@@ -238,6 +238,8 @@ def _odd(case: Case) -> bool:
     """Whether the rows of an output do not divide by 4, so that vectors do not fit."""
     axes = case.problem.scope
     row = next(
-        axes[name] for name in ("w", "cols", "features", "n", "inner", "steps", "stride", "tiles") if name in axes
+        axes[name]
+        for name in ("w", "cols", "features", "n", "inner", "steps", "stride", "tiles", "pixels")
+        if name in axes
     )
     return int(row) % 4 != 0

@@ -72,6 +72,7 @@ PROBLEMS = {
     "layout2d": "(n=2,c=64,h=8,w=8)",
     "softmax": "(rows=64,cols=256)",
     "layernorm": "(rows=64,cols=256)",
+    "rmsnorm": "(rows=64,cols=256)",
     "softmax_backward": "(rows=64,cols=256)",
     "matmul": "(m=64,n=64,k=64)",
 }

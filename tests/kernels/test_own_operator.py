@@ -9,7 +9,7 @@ import pytest
 from support.common import Cli
 
 OPERATOR = '''\
-"""layernorm: rows less their mean, over their deviation."""
+"""standardise: rows less their mean, over their deviation."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from opbench import Operator
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layernorm(Operator):
+class Standardise(Operator):
     """out = (x - mean) / sqrt(variance + 1e-5) * gamma + beta."""
 
     rows: int
@@ -43,11 +43,11 @@ class Layernorm(Operator):
 KERNEL = """\
 // /// opbench
 // title = "one thread a row"
-// launch = [{ kernel = "layernorm", grid = ["cdiv(rows, 32)"], block = ["32"] }]
+// launch = [{ kernel = "standardise", grid = ["cdiv(rows, 32)"], block = ["32"] }]
 // ///
 //
 // The plainest form.
-extern "C" __global__ void layernorm(
+extern "C" __global__ void standardise(
     const float* x, const float* gamma, const float* beta, float* out, int rows, int cols) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -64,7 +64,7 @@ extern "C" __global__ void layernorm(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder laid out as variants/."""
-    own = tmp_path / "mine" / "layernorm"
+    own = tmp_path / "mine" / "standardise"
     own.mkdir(parents=True)
     (own / "operator.py").write_text(OPERATOR)
     (own / "by_rows.cu").write_text(KERNEL)
@@ -72,13 +72,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_right_kernel_is_right_with_no_word_on_tolerances(cli: Cli, folder: Path) -> None:
-    done = cli("check", "layernorm", "--variants", folder.parent)
-    assert done.returncode == 0 and "6 right" in done.stdout, done.stdout + done.stderr
+    done = cli("check", "standardise", "--variants", folder.parent)
+    assert done.returncode == 0 and "7 right" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_mean_left_out_is_wrong(cli: Cli, folder: Path) -> None:
     (folder / "by_rows.cu").write_text(KERNEL.replace("mean /= cols;", "mean = 0;"))
-    assert cli("check", "layernorm", "--variants", folder.parent).returncode == 1
+    assert cli("check", "standardise", "--variants", folder.parent).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_mean_left_out_is_wrong(cli: Cli, folder: Path) -> None:
         (
             '"x": "rows cols"',
             '"x": "rows col"',
-            "layernorm: 'x' = 'rows col': unknown axis 'col'; did you mean 'cols'?",
+            "standardise: 'x' = 'rows col': unknown axis 'col'; did you mean 'cols'?",
         ),
         ("* gamma + beta", "* gamma + beta[1:]", "reference() fails: ValueError: operands could not be broadcast"),
         (
@@ -96,17 +96,17 @@ def test_a_mean_left_out_is_wrong(cli: Cli, folder: Path) -> None:
             "reference() gives shape (67, 2) for 'out', declared is (67, 31), 'rows cols'",
         ),
         ("return centred /", "return 0; centred /", "reference() gives no array for 'out', declared is (67, 31)"),
-        ("return [cls", "return [] and [cls", "layernorm: examples() gives none"),
+        ("return [cls", "return [] and [cls", "standardise: examples() gives none"),
         (
             "return centred /",
             "return self.scale /",
-            "fails: AttributeError: 'Layernorm' object has no attribute 'scale'",
+            "fails: AttributeError: 'Standardise' object has no attribute 'scale'",
         ),
     ],
 )
 def test_a_mistake_in_an_operator_is_one_line(cli: Cli, folder: Path, old: str, new: str, message: str) -> None:
     text = OPERATOR.replace(old, new)
     (folder / "operator.py").write_text(text)
-    done = cli("check", "layernorm", "--variants", folder.parent)
+    done = cli("check", "standardise", "--variants", folder.parent)
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert message in done.stderr

@@ -3,8 +3,8 @@
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define   = { BF16 = "dtype == 'bf16'", ADD = "residual == 'add'" }
+// supports = { dtype = ["f32", "bf16"], residual = ["none", "add"] }
 //
 // [[launch]]
 // kernel = "layernorm_block_per_row"
@@ -35,26 +35,38 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    layernorm_block_per_row(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-                            T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int rows,
-                            int cols) {
-    // x, out: rows cols; weight, bias: cols; mean, rstd: rows
+    layernorm_block_per_row(const T* __restrict__ x,
+#if ADD
+                            const T* __restrict__ residual,
+#endif
+                            const float* __restrict__ weight, const float* __restrict__ bias, T* __restrict__ out,
+                            float* __restrict__ mean, float* __restrict__ rstd,
+#if ADD
+                            T* total,
+#endif
+                            int rows, int cols) {
+    // x, residual, out, total: rows cols; weight, bias: cols; mean, rstd: rows
     __shared__ float shared[BLOCK / 32];
     const T* source = x + (size_t)blockIdx.x * cols;
     T* target = out + (size_t)blockIdx.x * cols;
+#if ADD
+    total += (size_t)blockIdx.x * cols;
+    residual += (size_t)blockIdx.x * cols;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) total[c] = (T)((float)source[c] + (float)residual[c]);
+    source = total;  // each thread reads what it wrote
+#endif
     float sum = 0.0f, squares = 0.0f;
     for (int c = threadIdx.x; c < cols; c += BLOCK) sum += (float)source[c];
-    const float middle = over_block(sum, shared) / cols;
+    const float centre = over_block(sum, shared) / cols;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
-        const float difference = (float)source[c] - middle;
-        squares += difference * difference;
+        const float centred = (float)source[c] - centre;
+        squares += centred * centred;
     }
     const float factor = rsqrtf(over_block(squares, shared) / cols + 1e-5f);
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
-        target[c] = (T)(((float)source[c] - middle) * factor * weight[c] + bias[c]);
+        target[c] = (T)(((float)source[c] - centre) * factor * weight[c] + bias[c]);
     }
-    if (threadIdx.x == 0) {
-        mean[blockIdx.x] = middle;
-        rstd[blockIdx.x] = factor;
-    }
+    if (threadIdx.x != 0) return;
+    mean[blockIdx.x] = centre;
+    rstd[blockIdx.x] = factor;
 }

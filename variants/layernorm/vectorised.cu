@@ -1,99 +1,104 @@
 // /// opbench
-// title     = "16-byte accesses, THREADS lanes per row with the row in registers"
-// builds_on = "warp_registers"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
 //     "fewer_passes",
 // ]
-// tune      = { THREADS = [32, 16, 64, 128, 256, 512, 1024], STREAM = [0, 1] }
-// supports  = { dtype = ["f32", "bf16"] }
-// requires  = ["cols <= 32 * THREADS", "THREADS == 16 or cols > THREADS"]
+// supports  = { dtype = ["f32", "bf16"], residual = ["none", "add"] }
+// requires  = ["THREADS <= 1024", "THREADS * (REGISTERS + 32) <= 65536"]
 //
 // [define]
-// BF16  = "dtype == 'bf16'"
-// COLS  = "cols"
-// LANES = "lanes"
+// BF16           = "dtype == 'bf16'"
+// ADD            = "residual == 'add'"
+// COLS           = "cols"
+// LANES          = "lanes"
+// VECTORS        = "cols // lanes"
+// THREADS        = "8 if VECTORS <= 8 else (16 if VECTORS <= 16 else 32 * cdiv(VECTORS, 32 * ITEMS))"
+// ROWS_PER_BLOCK = "max(1, 128 // THREADS)"
 //
 // [[launch]]
 // kernel = "layernorm_vectorised"
-// grid   = ["cdiv(rows, max(1, 128 // THREADS))"]
-// block  = ["THREADS", "max(1, 128 // THREADS)"]
-// args   = ["x", "weight", "bias", "out", "mean", "rstd", "rows"]
+// grid   = ["min(cdiv(rows, ROWS_PER_BLOCK), sm_count * BLOCKS) if BLOCKS else cdiv(rows, ROWS_PER_BLOCK)"]
+// block  = ["THREADS", "ROWS_PER_BLOCK"]
+// args   = ["x", "residual?", "weight", "bias", "out", "mean", "rstd", "sum?", "rows"]
+//
+// [variant.vectorised]
+// title     = "16-byte accesses, the row in the registers of as many threads as it needs"
+// builds_on = "warp_registers"
+// tune      = { ITEMS = [2, 1, 4, 8], STREAM = [0, 1] }
+// define    = { BLOCKS = "0", REGISTERS = "16 * ITEMS" }
+//
+// [variant.persistent]
+// title     = "BLOCKS blocks per multiprocessor, each loading its next row while it normalises one"
+// builds_on = "vectorised"
+// mechanism = ["persistent", "double_buffer"]
+// tune      = { ITEMS = [2, 1, 4], STREAM = [0, 1], BLOCKS = [4, 2, 1, 8] }
+// define    = { REGISTERS = "24 * ITEMS" }
 // ///
 //
-// A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp, long
-// ones have up to 1024 threads, whose warps exchange their sums through shared memory. Weight and bias come from the L2
-// cache, 16 bytes at a time. STREAM marks rows evict-first. Limit: HBM, and for rows that no vector divides the narrower
-// accesses.
+// A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block, long ones have up to 1024
+// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded with the row, before its sums are
+// known. STREAM marks rows evict-first. In `persistent` weight and bias stay in registers for all rows of a block, and
+// memory is busy during the sums. Limit: HBM, and for rows that no vector divides the narrower accesses.
 
-#include <opbench/vectors.cuh>
+#include <opbench/row_norm.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int ROWS_PER_BLOCK = THREADS < 128 ? 128 / THREADS : 1;
-constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
-constexpr int WARPS = (THREADS + 31) / 32;     // of a row
-constexpr int FLOATS = LANES < 4 ? LANES : 4;  // of weight and bias in one access
+typedef RowPart<T, COLS, LANES, THREADS> Row;
+constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 
-typedef Packed<T, LANES> Pack;
-typedef Packed<float, FLOATS> Floats;
-
-constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
-
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    layernorm_vectorised(const Pack* __restrict__ x, const Floats* __restrict__ weight, const Floats* __restrict__ bias,
-                         Pack* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int rows) {
-    // x, out: rows VECTORS; mean, rstd: rows
+extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
+    layernorm_vectorised(const T* __restrict__ x,
+#if ADD
+                         const T* __restrict__ residual,
+#endif
+                         const float* __restrict__ weight, const float* __restrict__ bias, T* __restrict__ out,
+                         float* __restrict__ mean, float* __restrict__ rstd,
+#if ADD
+                         T* total,
+#endif
+                         int rows) {
+    // x, residual, out, total: rows cols; weight, bias: cols; mean, rstd: rows
     __shared__ float sums[ROWS_PER_BLOCK][WARPS], squared[ROWS_PER_BLOCK][WARPS];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
-    const size_t base = (size_t)row * VECTORS + threadIdx.x;
-    Pack pack[ITEMS];
+    const int step = gridDim.x * ROWS_PER_BLOCK;
+    int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    Row own, next;
+    own.load<STREAM>(x, row, row < rows);
+#if ADD
+    Row added, next_added;
+    added.load<STREAM>(residual, row, row < rows);
+#endif
+    ColumnPart<Row> factors, shifts;
+    factors.load(weight);
+    shifts.load(bias);
+    for (int first = blockIdx.x * ROWS_PER_BLOCK; first < rows; first += step, row += step) {
+        const bool more = BLOCKS != 0 && row + step < rows;
+        next.load<STREAM>(x, row + step, more);
+#if ADD
+        next_added.load<STREAM>(residual, row + step, more);
+        own.add(added);
+        if (row < rows) own.store<STREAM>(total, row);
+        added = next_added;
+#endif
+        const float centre = over_row<false, THREADS>(own.sum(), sums) / COLS;
+        const float factor = rsqrtf(over_row<false, THREADS>(own.squares(centre), squared) / COLS + 1e-5f);
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
-        pack[k] = load_packed<STREAM>(x + base + k * THREADS);
-    }
-    float value[ITEMS][LANES], sum = 0.0f, squares = 0.0f;
+        for (int k = 0; k < Row::items; ++k) {
+            if (!Row::holds(k)) break;
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const bool inside = row < rows && k * THREADS + threadIdx.x < VECTORS;
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            value[k][lane] = inside ? lane_of<T>(pack[k], lane) : 0.0f;
-            sum += value[k][lane];
-        }
-    }
-    const float middle = over_row<false, THREADS>(sum, sums) / COLS;
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const bool inside = row < rows && k * THREADS + threadIdx.x < VECTORS;
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            value[k][lane] -= middle;
-            if (inside) squares += value[k][lane] * value[k][lane];
-        }
-    }
-    const float factor = rsqrtf(over_row<false, THREADS>(squares, squared) / COLS + 1e-5f);
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int vector = k * THREADS + threadIdx.x;
-        if (row >= rows || vector >= VECTORS) break;
-        Vector<T, LANES> result;
-#pragma unroll
-        for (int part = 0; part < LANES / FLOATS; ++part) {
-            const Floats factors = weight[vector * (LANES / FLOATS) + part];
-            const Floats added = bias[vector * (LANES / FLOATS) + part];
-#pragma unroll
-            for (int i = 0; i < FLOATS; ++i) {
-                const int lane = part * FLOATS + i;
-                result.lane(lane) =
-                    (T)(value[k][lane] * factor * lane_of<float>(factors, i) + lane_of<float>(added, i));
+            for (int lane = 0; lane < LANES; ++lane) {
+                own.set(k, lane,
+                        (own.value(k, lane) - centre) * factor * factors.value[k][lane] + shifts.value[k][lane]);
             }
         }
-        store_packed<STREAM>(out + base + k * THREADS, result.raw);
-    }
-    if (row < rows && threadIdx.x == 0) {
-        mean[row] = middle;
-        rstd[row] = factor;
+        if (row < rows) {
+            own.store<STREAM>(out, row);
+            if (threadIdx.x == 0) {
+                mean[row] = centre;
+                rstd[row] = factor;
+            }
+        }
+        own = next;
+        if (BLOCKS == 0) break;
     }
 }

@@ -5,8 +5,8 @@
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
 // ]
 // tune      = { ROWS_PER_BLOCK = [4, 8, 2] }
-// define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", ADD = "residual == 'add'", COLS = "cols" }
+// supports  = { dtype = ["f32", "bf16"], residual = ["none", "add"] }
 // requires  = ["cols <= 2048"]
 //
 // [[launch]]
@@ -18,11 +18,12 @@
 // All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
 // once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
 // registers: at 2048 columns a lane holds 64 elements.
-
-#include <opbench/vectors.cuh>
-using namespace opbench;
-
-typedef Element<BF16> T;
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
 constexpr int ITEMS = (COLS + 31) / 32;
 
 // The sum over the lanes of a warp, in each of them.
@@ -33,10 +34,17 @@ __device__ __forceinline__ float over_warp(float value) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
-    layernorm_warp_registers(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-                             T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int rows,
-                             int cols) {
-    // x, out: rows COLS; weight, bias: COLS; mean, rstd: rows
+    layernorm_warp_registers(const T* __restrict__ x,
+#if ADD
+                             const T* __restrict__ residual,
+#endif
+                             const float* __restrict__ weight, const float* __restrict__ bias, T* __restrict__ out,
+                             float* __restrict__ mean, float* __restrict__ rstd,
+#if ADD
+                             T* total,
+#endif
+                             int rows, int cols) {
+    // x, residual, out, total: rows cols; weight, bias: cols; mean, rstd: rows
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= rows) return;  // a whole warp
     const size_t base = (size_t)row * COLS + threadIdx.x;
@@ -44,12 +52,22 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
         value[k] = COLS % 32 == 0 || k * 32 + threadIdx.x < COLS ? (float)x[base + k * 32] : 0.0f;
-        sum += value[k];
     }
-    const float middle = over_warp(sum) / COLS;
+#if ADD
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
-        value[k] -= middle;
+        if (COLS % 32 != 0 && k * 32 + threadIdx.x >= COLS) break;
+        const T added = (T)(value[k] + (float)residual[base + k * 32]);
+        total[base + k * 32] = added;
+        value[k] = (float)added;
+    }
+#endif
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) sum += value[k];
+    const float centre = over_warp(sum) / COLS;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        value[k] -= centre;
         if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) squares += value[k] * value[k];
     }
     const float factor = rsqrtf(over_warp(squares) / COLS + 1e-5f);
@@ -58,8 +76,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
         const int c = k * 32 + threadIdx.x;
         if (COLS % 32 == 0 || c < COLS) out[base + k * 32] = (T)(value[k] * factor * weight[c] + bias[c]);
     }
-    if (threadIdx.x == 0) {
-        mean[row] = middle;
-        rstd[row] = factor;
-    }
+    if (threadIdx.x != 0) return;
+    mean[row] = centre;
+    rstd[row] = factor;
 }

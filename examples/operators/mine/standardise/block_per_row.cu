@@ -3,7 +3,7 @@
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { BLOCK = [256, 128] }
-// launch    = [{ kernel = "layernorm_block", grid = ["rows"], block = ["BLOCK"] }]
+// launch    = [{ kernel = "standardise_block", grid = ["rows"], block = ["BLOCK"] }]
 // ///
 // Neighbouring threads read neighbouring addresses, and every row has BLOCK threads. Limit: x is read three times.
 __device__ float sum_of_block(float value) {
@@ -19,7 +19,7 @@ __device__ float sum_of_block(float value) {
     return sum;
 }
 
-extern "C" __global__ void layernorm_block(const float* x, float* out, int rows, int cols) {
+extern "C" __global__ void standardise_block(const float* x, float* out, int rows, int cols) {
     x += (size_t)blockIdx.x * cols;
     out += (size_t)blockIdx.x * cols;
     float own = 0.0f;

@@ -1,4 +1,4 @@
-"""layernorm: each row, less its mean, over its standard deviation."""
+"""standardise: each row, less its mean, over its standard deviation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbench import Operator
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layernorm(Operator):
+class Standardise(Operator):
     """out[row][col] = (x[row][col] - mean(x[row])) / sqrt(var(x[row]) + 1e-5)."""
 
     rows: int
@@ -33,6 +33,6 @@ class Layernorm(Operator):
         return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
 
     @classmethod
-    def examples(cls) -> Sequence[Layernorm]:
+    def examples(cls) -> Sequence[Standardise]:
         """Small and odd: 1, primes, more than a block."""
         return [cls(rows=r, cols=c) for r, c in ((1, 1), (3, 7), (5, 131), (2, 1031))]

@@ -1,11 +1,11 @@
 // /// opbench
 // title  = "one thread a row"
 // tune   = { BLOCK = [128] }
-// launch = [{ kernel = "layernorm", grid = ["cdiv(rows, BLOCK)"], block = ["BLOCK"] }]
+// launch = [{ kernel = "standardise", grid = ["cdiv(rows, BLOCK)"], block = ["BLOCK"] }]
 // ///
 //
 // The plainest form. Neighbouring threads read addresses a row apart, so that most of each sector is wasted.
-extern "C" __global__ void layernorm(const float* x, float* out, int rows, int cols) {
+extern "C" __global__ void standardise(const float* x, float* out, int rows, int cols) {
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     float mean = 0.0f, var = 0.0f;

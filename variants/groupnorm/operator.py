@@ -1,0 +1,164 @@
+"""groupnorm: normalise groups of channels of each image by their mean and variance, then scale and shift channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNorm(Operator):
+    """out = f((x - mean) * rstd * weight + bias), with rstd = 1 / sqrt(variance + 1e-5).
+
+    Mean and variance, the biased one, are of the channels / groups channels of one group and all their pixels, in one
+    image. With as many groups as channels this is instance normalisation. f is the identity or, with activation="silu",
+    f(y) = y / (1 + exp(-y)). `layout` orders x and out, `dtype` stores them; all else is float32.
+    """
+
+    batch: int
+    channels: int
+    pixels: int
+    groups: int
+    layout: str = "nchw"
+    dtype: str = "f32"
+    activation: str = "none"
+
+    epsilon: ClassVar[float] = 1e-5
+    offset: ClassVar[float] = 100.0
+    """The mean of every second group's inputs, whose deviation is 1: E[x²] - E[x]² would lose it."""
+    special_inputs = {"x": ("zeros", "level", "far")}
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "activation": ("none", "silu")}
+    library = "torch"
+    integers_exact = False  # square roots are not whole
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the image in its physical order, and two numbers per channel."""
+        image = "batch channels pixels" if self.layout == "nchw" else "batch pixels channels"
+        return {"x": image, "weight": "channels", "bias": "channels"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Return the image, and the two numbers per group that a gradient needs."""
+        return {"out": self.inputs["x"], "mean": "batch groups", "rstd": "batch groups"}
+
+    @property
+    def width(self) -> int:
+        """Channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a group's pixel (nhwc)."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while (self.pixels if self.layout == "nchw" else self.width) % lanes:
+            lanes //= 2
+        return lanes
+
+    def validate(self) -> None:
+        """Refuse groups that do not divide the channels."""
+        if self.channels % self.groups:
+            raise UsageError(f"{self}: groups={self.groups} is not allowed; it must divide channels={self.channels}")
+
+    def tensor_dtype(self, name: str) -> str:
+        """Return float32 for all but the image."""
+        return self.dtype if name in ("x", "out") else "f32"
+
+    def flops(self) -> int:
+        """Sum, difference, square and its sum, and three to normalise; four for SiLU."""
+        return (7 + 4 * (self.activation == "silu")) * self.batch * self.channels * self.pixels
+
+    def reduction(self) -> int:
+        """Elements of a group; sums of more are in blocks, whose error does not grow with their length."""
+        return min(self.width * self.pixels, 65536)
+
+    def _groups(self, x: np.ndarray) -> np.ndarray:
+        """Return an image as batch, groups, channels of a group, pixels."""
+        image = x if self.layout == "nchw" else x.swapaxes(1, 2)
+        return image.reshape(self.batch, self.groups, self.width, self.pixels)
+
+    def _image(self, grouped: np.ndarray) -> np.ndarray:
+        """Return the image of grouped values in its layout."""
+        image = grouped.reshape(self.batch, self.channels, self.pixels)
+        return image if self.layout == "nchw" else np.ascontiguousarray(image.swapaxes(1, 2))
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Return seeded normals; every second group has a mean of `offset`."""
+        arrays = super().make_inputs(seed, integers)
+        x = self._groups(from_storage(arrays["x"], self.dtype)).copy()
+        x[:, 1::2] += self.offset
+        arrays["x"] = to_storage(self._image(x), self.dtype)
+        return arrays
+
+    def reference(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Arrays:
+        """Compute the mean, then the mean square of the differences from it."""
+        grouped = self._groups(x)
+        mean = grouped.mean(axis=(2, 3))
+        centred = grouped - mean[:, :, None, None]
+        rstd = 1.0 / np.sqrt((centred * centred).mean(axis=(2, 3)) + self.epsilon)
+        factor, shift = (array.reshape(self.groups, self.width, 1) for array in (weight, bias))
+        out = centred * rstd[:, :, None, None] * factor + shift
+        if self.activation == "silu":
+            out = out / (1.0 + np.exp(-out))
+        return {"out": self._image(out), "mean": mean, "rstd": rstd}
+
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """Return the sums of the absolute values of all terms, a difference's too; SiLU's slope is at most 1.1.
+
+        Of the variance it is what rounding each x once changes: the root of the sum of squares of 2 (x - mean) x,
+        divided by their number. Where all x are the same, the square of the mean's error is all there is.
+        """
+        wide = self.widened(inputs)
+        exact = self.reference(**wide)
+        x, mean = self._groups(wide["x"]), exact["mean"][:, :, None, None]
+        terms, centred, inside = np.abs(x), x - mean, (2, 3)
+        size, variance = terms.mean(axis=inside), (centred * centred).mean(axis=inside)
+        moved = variance + 2 * np.sqrt(((centred * terms) ** 2).sum(axis=inside)) / (self.width * self.pixels)
+        moved += self.tolerance("f32").elementwise * size * size
+        relative = 1 + 0.5 * moved / (variance + self.epsilon)
+        factor, shift = (np.abs(wide[name]).reshape(self.groups, self.width, 1) for name in ("weight", "bias"))
+        spread = terms + size[:, :, None, None] + np.abs(centred) * relative[:, :, None, None]
+        out = spread * exact["rstd"][:, :, None, None] * factor + shift
+        out *= 1.1 if self.activation == "silu" else 1.0
+        return {"out": self._image(out), "mean": size, "rstd": exact["rstd"] * relative}
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Return the base rule; the norm allows what a mean of `offset` deviations costs, small groups have no norm.
+
+        The deviation of a few elements may be arbitrarily smaller than their mean; each element is still judged by the
+        sizes of its own terms.
+        """
+        base = super().tolerance(precision)
+        return Tolerance(base.elementwise, base.norm * self.offset if self.width * self.pixels > 12 else 1.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[GroupNorm]:
+        """Every mode; one group, groups of one channel, vectors that divide planes or groups and that do not."""
+        shapes = [
+            (1, 1, 1, 1),
+            (2, 6, 5, 3),
+            (1, 32, 64, 4),
+            (2, 16, 128, 2),
+            (3, 8, 9, 8),
+            (1, 12, 77, 1),
+            (1, 24, 35, 3),
+        ]
+        modes = [(layout, dtype) for layout in cls.choices["layout"] for dtype in cls.choices["dtype"]]
+        return [
+            cls(
+                batch=batch,
+                channels=channels,
+                pixels=pixels,
+                groups=groups,
+                layout=layout,
+                dtype=dtype,
+                activation="silu" if (i + j) % 2 else "none",
+            )
+            for i, (layout, dtype) in enumerate(modes)
+            for j, (batch, channels, pixels, groups) in enumerate([*shapes, *shapes[2:4]])
+        ]

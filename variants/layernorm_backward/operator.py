@@ -1,0 +1,110 @@
+"""layernorm_backward: the gradient of layernorm, from its input and the statistics of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from opbench import Arrays, Operator, Tolerance, from_storage, to_storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormBackward(Operator):
+    """dx = rstd * (g - mean of g - xhat * mean of g * xhat), dweight = sum of dout * xhat, dbias = sum of dout.
+
+    xhat = (x - mean) * rstd and g = dout * weight. Means are over a row, sums over all rows. With residual="add", x is
+    the sum that the forward operator stored, and its gradient `dsum` from elsewhere is added to dx. `dtype` stores x,
+    dout, dsum and dx; all else is float32.
+    """
+
+    rows: int
+    cols: int
+    dtype: str = "f32"
+    residual: str = "none"
+
+    epsilon: ClassVar[float] = 1e-5
+    choices = {"dtype": ("f32", "bf16"), "residual": ("none", "add")}
+    outputs: ClassVar[Mapping[str, str]] = {"dx": "rows cols", "dweight": "cols", "dbias": "cols"}
+    library = "torch"
+    integers_exact = False  # deviations are not whole
+    linear_in = ("dout",)
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the rows, two numbers per row, one per column, and the gradient that is added."""
+        added = {"dsum": "rows cols"} if self.residual == "add" else {}
+        return {"x": "rows cols", "dout": "rows cols", "weight": "cols", "mean": "rows", "rstd": "rows", **added}
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.cols % lanes:
+            lanes //= 2
+        return lanes
+
+    def tensor_dtype(self, name: str) -> str:
+        """Return float32 for all but the rows themselves."""
+        return self.dtype if name in ("x", "dout", "dsum", "dx") else "f32"
+
+    def flops(self) -> int:
+        """Two to normalise, six for the four sums, and five for dx; the addition."""
+        return (13 + (self.residual == "add")) * self.rows * self.cols
+
+    def reduction(self) -> int:
+        """Elements of a row or column; sums of more are in blocks, whose error does not grow with their length."""
+        return min(max(self.rows, self.cols), 65536)
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Return seeded normals with the statistics of each row; every second row has a mean of 100 deviations."""
+        arrays = super().make_inputs(seed, integers)
+        x = from_storage(arrays["x"], self.dtype)
+        x[1::2] += 100.0
+        arrays["x"] = to_storage(x, self.dtype)
+        x = from_storage(arrays["x"], self.dtype).astype(np.float64)
+        arrays["mean"] = x.mean(axis=1).astype(np.float32)
+        arrays["rstd"] = (1.0 / np.sqrt(x.var(axis=1) + self.epsilon)).astype(np.float32)
+        return arrays
+
+    def reference(
+        self,
+        x: np.ndarray,
+        dout: np.ndarray,
+        weight: np.ndarray,
+        mean: np.ndarray,
+        rstd: np.ndarray,
+        dsum: np.ndarray | None = None,
+    ) -> Arrays:
+        """Compute the formulas as they stand."""
+        xhat, slope = (x - mean[:, None]) * rstd[:, None], dout * weight
+        inner = slope - slope.mean(axis=1)[:, None] - xhat * (slope * xhat).mean(axis=1)[:, None]
+        dx = rstd[:, None] * inner + (0.0 if dsum is None else dsum)
+        return {"dx": dx, "dweight": (dout * xhat).sum(axis=0), "dbias": dout.sum(axis=0)}
+
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """Return the sums of the absolute values of all terms."""
+        wide = self.widened(inputs)
+        xhat = np.abs((wide["x"] - wide["mean"][:, None]) * wide["rstd"][:, None])
+        dout, slope = np.abs(wide["dout"]), np.abs(wide["dout"] * wide["weight"])
+        inner = slope + slope.mean(axis=1)[:, None] + xhat * (slope * xhat).mean(axis=1)[:, None]
+        dx = wide["rstd"][:, None] * inner + np.abs(wide.get("dsum", np.zeros(())))
+        return {"dx": dx, "dweight": (dout * xhat).sum(axis=0), "dbias": dout.sum(axis=0)}
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Return the base rule; rows of one or two elements have no norm, as their dx is 0 but for the epsilon."""
+        base = super().tolerance(precision)
+        return base if self.cols > 2 else Tolerance(base.elementwise, 1.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[LayerNormBackward]:
+        """Rows of one element, shorter and longer than a warp and a block, divided by vectors and not; many rows."""
+        shapes = [(1, 1), (5, 3), (600, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
+        modes = [(dtype, residual) for residual in cls.choices["residual"] for dtype in cls.choices["dtype"]]
+        return [
+            cls(rows=rows, cols=cols, dtype=dtype, residual=residual)
+            for dtype, residual in modes
+            for rows, cols in (shapes if residual == "none" else shapes[1::2] + shapes[-2:-1])
+        ]

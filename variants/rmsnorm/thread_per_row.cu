@@ -1,0 +1,49 @@
+// /// opbench
+// title    = "one thread per row, two passes over it"
+// tune     = { BLOCK = [64, 128, 256] }
+// define   = { BF16 = "dtype == 'bf16'", ADD = "residual == 'add'" }
+// supports = { dtype = ["f32", "bf16"], residual = ["none", "add"] }
+//
+// [[launch]]
+// kernel = "rmsnorm_thread_per_row"
+// grid   = ["cdiv(rows, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first variant: mean square and result as they are defined. With a residual, the sum is stored first and then
+// read in its place. Limits: neighbouring lanes read a whole row apart, so that each fetches a sector of its own; every row
+// is read twice; few rows leave most of the GPU idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void rmsnorm_thread_per_row(const T* __restrict__ x,
+#if ADD
+                                                  const T* __restrict__ residual,
+#endif
+                                                  const float* __restrict__ weight, T* __restrict__ out,
+                                                  float* __restrict__ rstd,
+#if ADD
+                                                  T* total,
+#endif
+                                                  int rows, int cols) {
+    // x, residual, out, total: rows cols; weight: cols; rstd: rows
+    const int row = blockIdx.x * BLOCK + threadIdx.x;
+    if (row >= rows) return;
+    const T* source = x + (size_t)row * cols;
+#if ADD
+    total += (size_t)row * cols;
+    for (int c = 0; c < cols; ++c) total[c] = (T)((float)source[c] + (float)residual[(size_t)row * cols + c]);
+    source = total;
+#endif
+    float squares = 0.0f;
+    for (int c = 0; c < cols; ++c) squares += (float)source[c] * (float)source[c];
+    const float factor = 1.0f / sqrtf(squares / cols + 1e-5f);
+    for (int c = 0; c < cols; ++c) {
+        out[(size_t)row * cols + c] = (T)((float)source[c] * factor * weight[c]);
+    }
+    rstd[row] = factor;
+}
