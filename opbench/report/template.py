@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from opbench import units
 from opbench.errors import EnvironmentFault
-from opbench.paths import write_atomically
+from opbench.paths import cache_folder, write_atomically
 
 
 def rich_text(text: str) -> Markup:
@@ -27,6 +27,8 @@ def render_template(name: str, **values: object) -> str:
     """Render a template of this package; templates also have `units` and the filters `rich` and `breakable`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        # Compiling the templates takes longer than rendering a page.
+        bytecode_cache=jinja2.FileSystemBytecodeCache(str(cache_folder("templates"))),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
