@@ -6,10 +6,10 @@ import tempfile
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
 from opbench.backend.base import Backend, Buffer, Trace, Traced, TraceOptions
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding, headline
@@ -18,6 +18,9 @@ from opbench.checking.verdict import guard_finding
 from opbench.errors import UsageError
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.results.result import Launched
+
+if TYPE_CHECKING:
+    from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
 
 SMALL_INTEGERS = 4
 """Random whole numbers are at least 1 and below this limit, because they may be indices or divisors."""

@@ -19,7 +19,7 @@ CACHED = 1 << 18
 """Elements of a piece to convert, so that intermediate results stay in a core's cache."""
 THREADS = min(16, os.cpu_count() or 1)
 
-Draw = Callable[[np.random.Generator, int], np.ndarray]
+Draw = Callable[["np.random.Generator", int], np.ndarray]
 """Draws a given count of numbers from a generator."""
 
 

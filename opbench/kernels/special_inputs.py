@@ -25,7 +25,7 @@ TINY_F64 = 2.0**-1028
 WHOLE = ("zeros",)
 """Kinds for whole numbers, which have no infinity and no fractions."""
 
-MakeSpecial = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+MakeSpecial = Callable[[np.ndarray, "np.random.Generator"], np.ndarray]
 
 
 def _shift_far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from opbench.adopting.memory_plan import MemoryPlan
 from opbench.backend.environment import Environment
 from opbench.checking.checking import SEED, TRACED_WORK, CheckResult
 from opbench.checking.measuring import MeasureResult
@@ -23,6 +22,9 @@ from opbench.kernels.tensors import Arrays
 from opbench.kernels.torch_task import PackedTask, pack_task, unpack_task
 from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
+
+if TYPE_CHECKING:
+    from opbench.adopting.memory_plan import MemoryPlan
 
 OPEN_LIMIT_S = 120.0
 BUILD_LIMIT_S = 900.0

@@ -7,13 +7,15 @@ import io
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import Section, SymbolTableSection
+from typing import TYPE_CHECKING
 
 from opbench.errors import OpbenchError
 
+if TYPE_CHECKING:
+    from elftools.elf.sections import Section
+
+MACHINE_OFFSET, CUDA_MACHINE = 18, 190
+"""Offset in bytes of `e_machine` in an ELF file, and its value in a cubin."""
 VARIABLES = (".nv.global", ".nv.constant3")
 """Sections of `__device__` variables, with and without first values, and of `__constant__` ones."""
 ENTRY = 0x10
@@ -79,6 +81,11 @@ class Cubin:
 
 def read_cubin(data: bytes) -> Cubin:
     """Read a cubin; raise BadCubin."""
+    # A module for the CPU is asked, too: a program that meets no cubin does not import the reader.
+    if int.from_bytes(data[MACHINE_OFFSET : MACHINE_OFFSET + 2], "little") != CUDA_MACHINE:
+        raise BadCubin("no cubin that opbench can read: not a CUDA ELF file")
+    from elftools.common.exceptions import ELFError
+
     try:
         return _read(data)
     except (ELFError, struct.error, ValueError, LookupError, OverflowError, AttributeError, TypeError) as error:
@@ -86,12 +93,15 @@ def read_cubin(data: bytes) -> Cubin:
 
 
 def _read(data: bytes) -> Cubin:
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
     elf = ELFFile(io.BytesIO(data))
     sections = list(elf.iter_sections())
     by_name = {section.name: section for section in sections}
     table = by_name[".symtab"]
-    if elf["e_machine"] != "EM_CUDA" or not isinstance(table, SymbolTableSection):
-        raise ValueError("not a CUDA ELF file with symbols")
+    if not isinstance(table, SymbolTableSection):
+        raise ValueError("no symbols")
     first, size = table["sh_offset"] + OTHER_OFFSET, table["sh_entsize"]
     defined = [
         (index, symbol, sections[symbol["st_shndx"]])
