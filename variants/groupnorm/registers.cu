@@ -4,7 +4,7 @@
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes", "fewer_passes"]
 // tune      = { BLOCK = [1024, 512, 256, 128] }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], activation = ["none", "silu"] }
-// requires  = ["ITEMS <= 32"]
+// requires  = ["ITEMS <= (32 if layout == 'nchw' else 16)"]
 //
 // [define]
 // BF16   = "dtype == 'bf16'"
@@ -23,7 +23,8 @@
 // ///
 //
 // A thread keeps up to 32 elements of the group, whose loads are all in flight together; memory is read once and written
-// once. Limits: 4 bytes (2) per access, and groups of at most 32768 elements.
+// once. Limits: 4 bytes (2) per access, and groups of at most 32768 elements; in nhwc half as many, as addresses need
+// registers too.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
