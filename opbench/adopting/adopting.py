@@ -100,7 +100,7 @@ def adopt(
         memory = propose_memory(file)
     except UsageError as error:
         raise UsageError(
-            f"{why.fact}. Nor can its launches be read for a header without an operator: {error}"
+            f"{why.fact}. Nor can its launches be read for a header without an operator: {error}", cause=error
         ) from None
     memory.notes.insert(0, why.fact)
     return memory

@@ -232,7 +232,7 @@ class _Planner:
         try:
             return int(expression.evaluate(text, self.values))
         except UsageError as error:
-            raise UsageError(f"{self.header.path}: {what}: {error}") from None
+            raise UsageError(f"{self.header.path}: {what}: {error}", cause=error) from None
 
     def _geometry(self, step: LaunchTemplate) -> tuple[Dim3, Dim3]:
         sides = []
@@ -356,7 +356,7 @@ class _Planner:
             if isinstance(given, Scalar):
                 return given.bound(self.values)
         except UsageError as error:
-            raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}") from None
+            raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}", cause=error) from None
         if not isinstance(given, str) or any(one.name == given for one in self.header.buffers):
             return given
         return self._number(given, f"an argument of {step.kernel}")

@@ -177,7 +177,7 @@ def timed_cases(
         yield timing
     except EnvironmentFault as error:
         # A workspace that does not fit fails its case, not the run.
-        raise LaunchError(error.message, error.location) from error
+        raise LaunchError(error.message, error.location, cause=error) from error
     finally:
         if clock and mode == "graph":
             for launch in timing.launches:

@@ -109,7 +109,7 @@ def _checked_case(session: Session, case: Case) -> str:
     try:
         ready = session.bind(case, session.prepare(case.problem))
     except EnvironmentFault as error:
-        raise LaunchError(error.message, error.location) from error
+        raise LaunchError(error.message, error.location, cause=error) from error
     try:
         outcome = session.run(ready, "normal")
     finally:

@@ -105,7 +105,7 @@ def _reader(parse: Callable[[str], object]) -> Callable[[click.Context, click.Pa
         try:
             return None if text is None else parse(text)
         except ValueError as error:
-            raise UsageError(f"{parameter.opts[0]} {error}") from None
+            raise UsageError(f"{parameter.opts[0]} {error}", cause=error) from None
 
     return read
 

@@ -60,7 +60,12 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         return
     of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
     if given := [key for key, value in of_networks.items() if value]:
-        raise UsageError(f"--{given[0]} applies to networks; {', '.join(names)} is not a network: opbench net list")
+        raise UsageError(
+            f"--{given[0]} applies to networks; {', '.join(names)} is not a network: opbench net list",
+            kind="not-a-network",
+            subject=f"--{given[0]}",
+            value=tuple(names),
+        )
     from opbench.shipping.shipping import ship_library
 
     finish(ship_library(options, tell), out)

@@ -224,7 +224,7 @@ class CpuBackend:
         try:
             return SparseBuffer(name, shape, dtype)
         except EnvironmentFault as refused:  # the problem is too large, not the machine too small: others may fit
-            raise UsageError(str(refused)) from None
+            raise UsageError(str(refused), cause=refused) from None
 
     def compiler_warnings(self, request: BuildRequest) -> list[Finding]:
         """Return the compiler's warnings of uninitialised local variables, as hints because they may be wrong."""

@@ -189,7 +189,9 @@ class KernelProcess:
             raise LaunchError(self._obituary()) from None
         except (ValueError, msgspec.MsgspecError, KeyError, RecursionError) as error:
             self._child.kill()
-            raise LaunchError(f"{self.source}: the kernel's process answered with no valid report ({error})") from None
+            raise LaunchError(
+                f"{self.source}: the kernel's process answered with no valid report ({error})", cause=error
+            ) from None
         if reply.error:
             location = Location(Path(reply.file), reply.line) if reply.file else None
             raise ERRORS[reply.kind](reply.error, location)
@@ -345,7 +347,9 @@ class CagedBackend(CpuBackend):
         try:
             traffic = Traffic.from_json(msgspec.json.decode(reply.traffic))
         except (ValueError, KeyError, TypeError, RecursionError, OpbenchError) as error:
-            raise LaunchError(f"{request.source}: the kernel's process reported no valid counts ({error})") from None
+            raise LaunchError(
+                f"{request.source}: the kernel's process reported no valid counts ({error})", cause=error
+            ) from None
         return Trace(reply.findings, traffic, reply.completed, reply.accesses, notes=reply.notes)
 
     def trace_sample(

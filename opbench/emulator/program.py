@@ -348,7 +348,7 @@ def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callabl
     try:
         return argument.packed(address_of) if isinstance(argument, Struct) else argument.packed()
     except UsageError as error:
-        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+        raise LaunchError(f"kernel {launch.kernel}: {error}", cause=error) from None
 
 
 def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
@@ -359,7 +359,7 @@ def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
     try:
         return Scalar(kind, argument).bound({}) if kind else argument
     except UsageError as error:
-        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+        raise LaunchError(f"kernel {launch.kernel}: {error}", cause=error) from None
 
 
 def _copy(to: int, source: int | bytes, count: int) -> None:

@@ -63,7 +63,7 @@ def read_task(path: Path) -> Task:
                 _require_keys(part, kind, f"key of [{name}]")
         task = from_json(Task, table)
     except (ValueError, UsageError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", cause=error) from None
     if task.precision and task.precision not in CLASSES:
         raise UsageError(f"{path}: {unknown('precision', task.precision, CLASSES)}")
     for part in (task.tolerance, task.limits):

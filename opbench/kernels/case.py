@@ -123,7 +123,7 @@ class Case:
             return launches
         except UsageError as error:
             location = error.location or self.variant.location("launch")
-            raise UsageError(f"launch: {error.message}", location) from None
+            raise UsageError(f"launch: {error.message}", location, cause=error) from None
 
     def threads(self) -> int:
         """Return the number of CUDA threads of all launches on a GPU with one multiprocessor."""

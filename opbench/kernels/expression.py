@@ -117,7 +117,7 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
     except KeyError as error:
         raise UsageError(unknown("name", error.args[0], scope, where=f"expression '{text}'")) from None
     except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
-        raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
+        raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}", cause=error) from None
 
 
 @functools.lru_cache(maxsize=4096)

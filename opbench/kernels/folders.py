@@ -174,7 +174,13 @@ class Catalog:
         if variant.searched and (named := read_config(match["config"])) in variant.space:
             return Case(variant, {key: named[key] for key in variant.tune}, problem)
         known = " ".join(print_config(c) for c in variant.configs)
-        raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
+        raise UsageError(
+            f"{variant.id} has no config [{match['config']}]; it has {known}",
+            kind="no-such-config",
+            subject=variant.id,
+            value=match["config"],
+            allowed=known,
+        )
 
     def set_proposed_header(self, path: Path, header: str) -> None:
         """Use a proposed header for a file without a header."""

@@ -196,9 +196,18 @@ class _HeaderReader:
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
 
-    def refuse(self, key: KeyPath, message: str | UnknownName) -> UsageError:
-        """Return an error with the location of a key or list item."""
-        return UsageError(message, header_location(self.path, self.text, key, self.own_table))
+    def refuse(
+        self,
+        key: KeyPath,
+        message: str | UnknownName,
+        kind: str = "not-allowed",
+        *,
+        value: object = None,
+        allowed: object = None,
+    ) -> UsageError:
+        """Return an error with the location of a key or list item; its subject is the key, as in `launch.0.args`."""
+        location, subject = header_location(self.path, self.text, key, self.own_table), ".".join(map(str, key))
+        return UsageError(message, location, kind=kind, subject=subject, value=value, allowed=allowed)
 
     def require_known(self, known: Mapping[str, KeyKinds]) -> None:
         """Raise UsageError for an unknown key or a value of the wrong type."""

@@ -33,7 +33,7 @@ class Reader(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """Return the kernel's file and its headers."""
 
-    def refuse(self, key: KeyPath, message: str | UnknownName) -> UsageError:
+    def refuse(self, key: KeyPath, message: str | UnknownName, kind: str = "not-allowed") -> UsageError:
         """Return an error with the location of a key or list item."""
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:

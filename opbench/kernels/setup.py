@@ -37,14 +37,32 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             continue
         where = f"setup = true of {launch.kernel}"
         if any(step.constant for step in launches):
-            raise UsageError(f"{where} is not allowed together with constants, which every run writes")
+            raise UsageError(
+                f"{where} is not allowed together with constants, which every run writes",
+                kind="setup-with-constants",
+                subject=launch.kernel,
+            )
         for name in sorted(launch.buffers()):
             if name in outputs:
-                raise UsageError(f"{where}: it names the output {name}; a setup launch fills workspaces only")
+                raise UsageError(
+                    f"{where}: it names the output {name}; a setup launch fills workspaces only",
+                    kind="setup-names-output",
+                    subject=launch.kernel,
+                    value=name,
+                )
             if name not in inputs and name in others:
-                raise UsageError(f"{where}: an earlier launch that is not a setup launch also names {name}")
+                raise UsageError(
+                    f"{where}: an earlier launch that is not a setup launch also names {name}",
+                    kind="setup-too-late",
+                    subject=launch.kernel,
+                    value=name,
+                )
             (read if name in inputs else filled)[name] = None
         if not launch.buffers() - set(inputs):
-            raise UsageError(f"{where}: it names no workspace that it could fill")
+            raise UsageError(
+                f"{where}: it names no workspace that it could fill",
+                kind="setup-without-workspace",
+                subject=launch.kernel,
+            )
     persistent = tuple(name for name in filled if name in others)
     return Setup(tuple(read), tuple(filled), persistent, sum(launch.setup for launch in launches))

@@ -36,7 +36,7 @@ def with_space(variant: Variant, path: Path) -> Variant:
         if not found.configs:
             raise UsageError(f"no combination of tune passes where = {list(found.where)}")
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", cause=error) from None
     return found
 
 
@@ -44,7 +44,7 @@ def _values(path: Path, name: str, value: object) -> tuple[int, ...]:
     try:
         return tunable_values(value)
     except UsageError as error:
-        raise UsageError(f"{path}: tune.{name} {error}") from None
+        raise UsageError(f"{path}: tune.{name} {error}", cause=error) from None
 
 
 def _require_rules(path: Path, where: Sequence[object]) -> None:
@@ -54,4 +54,4 @@ def _require_rules(path: Path, where: Sequence[object]) -> None:
         try:
             expression.parse(rule)
         except UsageError as error:
-            raise UsageError(f"{path}: where: {error}") from None
+            raise UsageError(f"{path}: where: {error}", cause=error) from None

@@ -174,7 +174,7 @@ def _tried(task: TorchTask) -> Operator:
         problem = operator.examples()[0]
         problem.reference_outputs(problem.make_inputs(0))
     except OpbenchError as error:
-        raise UsageError(error.message) from None
+        raise UsageError(error.message, cause=error) from None
     finally:
         operator.process.stop()
     return problem

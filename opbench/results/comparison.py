@@ -146,7 +146,9 @@ def compare_runs(
     if base.of_network != new.of_network:
         network, other = (base, new) if base.of_network else (new, base)
         raise UsageError(
-            f"{network.folder} is the run of a network, {other.folder} one of single cases; compare two of one kind"
+            f"{network.folder} is the run of a network, {other.folder} one of single cases; compare two of one kind",
+            kind="other-kind",
+            subject=network.folder,
         )
     found = differences(base, new)
     unlike = [difference for difference in found if difference.matters]

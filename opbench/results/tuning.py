@@ -242,7 +242,9 @@ def read_tuning(place: Path) -> Tuning:
             elif kind == "stopped" and found:
                 found.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"{path}:{number}: corrupt line ({error}); delete that line, then --resume") from None
+            raise UsageError(
+                f"{path}:{number}: corrupt line ({error}); delete that line, then --resume", cause=error
+            ) from None
     if found is None:
         raise UsageError(f"{path}:1: holds no search (opbench tune FILE.cu --out DIR)")
     found.trials = list(trials.values())

@@ -208,7 +208,7 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
     try:
         cluster = SLURMCluster(**file.options(host, shared))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}") from None
+        raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}", cause=error) from None
     with cluster, Client(cluster, set_as_default=False) as client:
         cluster.scale(jobs=file.jobs)
         yield client, file.wait_s

@@ -191,7 +191,7 @@ class Server:
                 if isinstance(self.backend, Timed) and request.given is None:
                     prepared.make_ahead("again")  # needed next, when right cases are measured
         except EnvironmentFault as error:  # this problem is too large for the machine; the next one may fit
-            raise LaunchError(error.message, error.location) from None
+            raise LaunchError(error.message, error.location, cause=error) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 

@@ -22,7 +22,7 @@ def read_inline_source(path: Path) -> str:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(f"{path}: cannot be read: {error}", cause=error) from None
     except SyntaxError as error:
         raise UsageError(f"is not Python: {error.msg}", Location(path, error.lineno or 1)) from None
     texts = _texts(tree)

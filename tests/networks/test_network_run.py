@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import opbench
-from opbench.errors import UsageError
 from opbench.graph.zoo import lenet
 from opbench.networks.records.network_run import network_run, read_any_run
 from opbench.results.comparison import NotComparable, RunComparison, compare_runs
 from support.builders.network_runs import record as fabricated
 from support.builders.network_runs import typed
 from support.builders.runs import result, run, written
+from support.checks.errors import refuses
 from support.common import ROOT, Cli
 
 NAME = "lenet(batch=1,precision=f32)"
@@ -92,7 +92,7 @@ def test_another_problem_is_not_compared(changed: dict[str, Any]) -> None:
 
 def test_a_network_is_not_compared_with_single_cases() -> None:
     network = network_run(typed(record()), Path("net"))
-    with pytest.raises(UsageError, match=r"net is the run of a network, .* compare two of one kind"):
+    with refuses("other-kind", "net"):
         compare_runs(run([result("vec4", 1e-6)]), network)
     other = record()
     other["environment"] = {"gpu": "NVIDIA H100"}

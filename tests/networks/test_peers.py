@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
@@ -17,7 +16,7 @@ from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import torch_comparison as module_under_test
 from opbench.networks.plan.torch_comparison import WAYS, peers, require_known
 from opbench.networks.plan.torch_module import to_module
-from support.checks.errors import refuses_name
+from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
@@ -123,9 +122,9 @@ def test_what_pytorch_is_not_given_is_named() -> None:
     net = Builder("mine")
     x = net.input("x", 2, 6, 9, 7)
     axes = {"n": x.elements, "training": "yes"}
-    with pytest.raises(UsageError, match=r"drop: dropout.* has no counterpart in PyTorch here"):
+    with refuses("no-counterpart", "drop", value="dropout"):
         to_module(net.graph(net.node("drop", "dropout", axes, {"x": x}, shape=x.shape)))
-    with pytest.raises(UsageError, match="conv1: it works in nhwc; PyTorch is given a network as it was built"):
+    with refuses("other-layout", "conv1", value="nhwc", allowed="nchw"):
         to_module(with_layouts(NETWORKS["lenet"](), {"conv1": "nhwc"}))
     with refuses_name("peer", "jax"):
         require_known(("torch", "jax"))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from opbench.checking.backends import open_backend
-from opbench.errors import UsageError
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
@@ -24,6 +23,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.setup_launches import constants, prepared_once
 from support.builders.small_networks import pictures
+from support.checks.errors import Refusal, refuses
 from support.common import CATALOG, CHEATS
 
 JOINED = "up0a"
@@ -112,39 +112,42 @@ LINEAR = (CHEATS / "fills_once_what_it_writes_again.cu").read_text()
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "refusal"),
     [
         (
             {'"bias", "shift", "n"]': '"bias", "shift", "out", "n"]'},
-            "setup = true of copy_bias: it names the output out",
+            Refusal("setup-names-output", "copy_bias", value="out"),
         ),
         (
             {'args   = ["bias", "shift", "n"]\n// setup': "setup"},
-            "= True; true or false is allowed, true only with args",
+            Refusal("not-allowed", "launch.0.setup"),
         ),
-        ({'["bias", "shift", "n"]': '["bias", "weight", "n"]'}, "it names no workspace that it could fill"),
-        ({'"k"]\n': '"k"]\n// setup = true\n', "// setup  = true\n": ""}, "multiply: it names the output out"),
+        ({'["bias", "shift", "n"]': '["bias", "weight", "n"]'}, Refusal("setup-without-workspace", "copy_bias")),
+        (
+            {'"k"]\n': '"k"]\n// setup = true\n', "// setup  = true\n": ""},
+            Refusal("setup-names-output", "multiply", value="out"),
+        ),
         (
             {
                 '"k"]\n': '"k"]\n//\n// [[launch]]\n// kernel = "copy_bias"\n// grid = [1]\n// block = [64]\n'
                 '// args = ["bias", "shift", "n"]\n// setup = true\n',
                 "// setup  = true\n": "",
             },
-            "copy_bias: an earlier launch that is not a setup launch also names shift",
+            Refusal("setup-too-late", "copy_bias", value="shift"),
         ),
         (
             {'// [[launch]]\n// kernel = "copy': '// [constants]\n// c = 1\n//\n// [[launch]]\n// kernel = "copy'},
-            "constants",
+            Refusal("setup-with-constants", "copy_bias"),
         ),
     ],
 )
-def test_a_launch_that_cannot_run_once_is_refused(tmp_path: Path, changes: Mapping[str, str], message: str) -> None:
+def test_a_launch_that_cannot_run_once_is_refused(tmp_path: Path, changes: Mapping[str, str], refusal: Refusal) -> None:
     text = LINEAR
     for old, new in changes.items():
         text = text.replace(old, new, 1)
     path = tmp_path / "mine.cu"
     path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with refuses(refusal):
         Case(CATALOG.variant_file(path), {}, CATALOG.operator("linear").from_axes({"m": 2, "n": 3, "k": 4})).launches(1)
 
 

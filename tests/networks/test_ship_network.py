@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from opbench.cli.ship import ship_command
-from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.layouts import with_layouts
 from opbench.networks.plan.options import NetOptions
@@ -23,6 +22,7 @@ from opbench.networks.ship.shipping_network import ship_network
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText
 from support.builders.shipped import built
+from support.checks.errors import refuses
 from support.common import CATALOG, ROOT
 
 PLAN = ROOT / "reports" / "h100" / "networks" / "lenet-1-f32" / "plan.json"
@@ -97,12 +97,12 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
 
 def test_what_is_no_network_and_a_plan_for_something_else_are_refused(tmp_path: Path) -> None:
     command = ["relu/vec4(n=5)", "--plan", "plan.json", "--out", str(tmp_path / "lib")]
-    with pytest.raises(UsageError, match=re.escape("--plan applies to networks; relu/vec4(n=5) is not a network")):
+    with refuses("not-a-network", "--plan", value=("relu/vec4(n=5)",)):
         ship_command.main(command, standalone_mode=False)
-    with pytest.raises(UsageError, match="the plan is for precision f32, not tf32"):
+    with refuses("other-precision", value="f32", allowed="tf32"):
         options = NetOptions(network="lenet", precision="tf32", plan=PLAN, backend="cpu", out=tmp_path / "lenet")
         ship_network(options, gpu="h200", test=False, replace=False)
-    with pytest.raises(UsageError, match=r"made on NVIDIA H100.*; --gpu names L4"):
+    with refuses("other-gpu", allowed="L4"):
         options = NetOptions(network="lenet", plan=PLAN, backend="cpu", out=tmp_path / "lenet")
         ship_network(options, gpu="l4", test=False, replace=False)
     assert not list(tmp_path.iterdir())

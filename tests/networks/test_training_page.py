@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from opbench.errors import UsageError
 from opbench.networks.records.training import GROUPS, TrainingRecord, keep_training, read_training
 from opbench.networks.report.training import headline, write_training
 from opbench.records import from_json, to_json
 from support.builders.runs import measurement
-from support.checks.errors import refuses_version
+from support.checks.errors import refuses, refuses_version
 
 
 def typed(told: dict[str, Any]) -> TrainingRecord:
@@ -184,7 +183,7 @@ def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     with refuses_version("format", 2, 1):
         read_training(tmp_path)
     (tmp_path / "train.json").write_text("{")
-    with pytest.raises(UsageError, match=r"is no JSON .*a training ends with it: opbench net train --resume"):
+    with refuses("not-json", "train.json"):
         read_training(tmp_path)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from opbench.errors import UsageError
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
@@ -16,6 +15,7 @@ from opbench.networks.train import training
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN, Trainer
 from support.builders.training_data import random_data
+from support.checks.errors import Refusal, refuses
 
 
 def tiny() -> Graph:
@@ -52,11 +52,11 @@ def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
 
 def test_a_plan_of_another_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     trainer(tmp_path / "first").run()
-    for change, message in (
-        ({"recipe": Recipe(optimizer="sgd", steps=2)}, "optimizer: .adam/.* is not a case of sgd"),
-        ({"precision": "tf32"}, "the plan is for precision f32, not tf32"),
+    for change, refusal in (
+        ({"recipe": Recipe(optimizer="sgd", steps=2)}, Refusal("other-operator", "optimizer")),
+        ({"precision": "tf32"}, Refusal("other-precision", value="f32", allowed="tf32")),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refuses(refusal):
             trainer(tmp_path / "second", plan=tmp_path / "first" / PLAN, **change)
     assert not (tmp_path / "second").exists()
 
@@ -74,7 +74,7 @@ def test_what_was_measured_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_tuning_needs_a_clock_and_measures_all_that_could_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="--tune measures, and the cpu backend has no clock"):
+    with refuses("no-clock", "cpu"):
         trainer(tmp_path / "run", tune=True)
     asked: list[Graph] = []
 

@@ -103,7 +103,11 @@ class Device:
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         raise EnvironmentFault(
             f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
-            "are free; choose a smaller problem"
+            "are free; choose a smaller problem",
+            kind="gpu-memory",
+            subject=what,
+            value=nbytes,
+            allowed=free.value,
         )
 
     def cuda_version(self) -> tuple[int, int]:

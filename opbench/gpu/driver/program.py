@@ -300,7 +300,7 @@ def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
     try:
         yield
     except LaunchError as error:
-        raise LaunchError(f"{launch.kernel}: {error.message}", error.location) from None
+        raise LaunchError(f"{launch.kernel}: {error.message}", error.location, cause=error) from None
 
 
 def _find_buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:

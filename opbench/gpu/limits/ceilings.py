@@ -158,7 +158,7 @@ def read_ceilings(path: Path, remedy: str) -> Peaks:
     try:
         return Peaks.from_json(value)
     except (AttributeError, ValueError) as error:
-        raise UsageError(f"{path}: contains no peaks ({error}); {remedy}") from None
+        raise UsageError(f"{path}: contains no peaks ({error}); {remedy}", cause=error) from None
 
 
 def known_gpus() -> list[str]:

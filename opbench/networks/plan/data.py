@@ -48,9 +48,19 @@ class DataSet:
             ("test set", self.held_images, self.held_targets),
         ):
             if len(images) != len(targets) or not len(images):
-                raise UsageError(f"--data {self.name}: {len(images)} images in the {what} and {len(targets)} targets")
+                raise UsageError(
+                    f"--data {self.name}: {len(images)} images in the {what} and {len(targets)} targets",
+                    kind="other-length",
+                    subject=what,
+                    value=len(images),
+                    allowed=len(targets),
+                )
             if not np.isfinite(images).all():
-                raise UsageError(f"--data {self.name}: an image of the {what} has numbers that are not finite")
+                raise UsageError(
+                    f"--data {self.name}: an image of the {what} has numbers that are not finite",
+                    kind="not-finite",
+                    subject=what,
+                )
 
     @property
     def items(self) -> int:
@@ -83,25 +93,39 @@ class DataSet:
             if self.targets.dtype != np.int32 or self.targets.ndim != 1:
                 raise UsageError(
                     f"--loss cross_entropy takes one class for each picture, and the targets of --data {self.name} are "
-                    f"{targets}; take binary_cross_entropy, l1 or mse"
+                    f"{targets}; take binary_cross_entropy, l1 or mse",
+                    kind="other-targets",
+                    subject=self.name,
+                    value=targets,
                 )
             if len(shape) != 2:
                 raise UsageError(
                     f"--data {self.name}: it has one class for each picture, and the output of {whose} is "
-                    f"{list(shape[1:])}, not a row of scores{fits}"
+                    f"{list(shape[1:])}, not a row of scores{fits}",
+                    kind="not-rows",
+                    subject=self.name,
+                    value=shape,
                 )
             for what, classes in (("training set", self.targets), ("test set", self.held_targets)):
                 bad = classes[(classes < 0) | (classes >= shape[1])]
                 if bad.size:
                     raise UsageError(
                         f"--data {self.name}: a picture of the {what} has class {int(bad[0])}; the network has the "
-                        f"classes 0 to {shape[1] - 1}"
+                        f"classes 0 to {shape[1] - 1}",
+                        kind="class-out-of-range",
+                        subject=what,
+                        value=int(bad[0]),
+                        allowed=shape[1] - 1,
                     )
             return
         if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:
             raise UsageError(
                 f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {whose} is; "
-                f"those of --data {self.name} are {targets}{fits}"
+                f"those of --data {self.name} are {targets}{fits}",
+                kind="other-targets",
+                subject=loss,
+                value=targets,
+                allowed=shape[1:],
             )
 
 
@@ -134,12 +158,19 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
         found = _read_file(Path(name))
     else:
         raise UsageError(
-            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz"
+            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz",
+            kind="unknown-name",
+            subject="data set",
+            value=name,
         )
     if found.images.shape[1:] != tuple(image[1:]):
         raise UsageError(
             f"--data {name}: its images are {list(found.images.shape[1:])}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_fitting_command(plain, found.images.shape, image, network)}"
+            f"{list(image[1:])}{_fitting_command(plain, found.images.shape, image, network)}",
+            kind="other-shape",
+            subject=name,
+            value=found.images.shape[1:],
+            allowed=tuple(image[1:]),
         )
     return found
 
@@ -165,13 +196,22 @@ def _require_moderate(name: str, pictures: int, size: int) -> None:
         fewer = "textures:64" if name.startswith("textures") else "digits"
         raise UsageError(
             f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')}, and all of them lie on "
-            f"the device; at most {units.si(MOST_BYTES, 'B')}: take --data {fewer}, or smaller pictures"
+            f"the device; at most {units.si(MOST_BYTES, 'B')}: take --data {fewer}, or smaller pictures",
+            kind="too-large",
+            subject=name,
+            value=nbytes,
+            allowed=MOST_BYTES,
         )
 
 
 def _read_number(name: str, text: str) -> int:
     if not text.isdigit():
-        raise UsageError(f"--data {name}: '{text}' is not a whole number; write, for example, digits+2 or digits:224")
+        raise UsageError(
+            f"--data {name}: '{text}' is not a whole number; write, for example, digits+2 or digits:224",
+            kind="not-allowed",
+            subject=name,
+            value=text,
+        )
     return int(text)
 
 
@@ -250,7 +290,7 @@ def _read_file(path: Path) -> DataSet:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError) as error:
-        raise UsageError(f"--data {path}: cannot be read: {error}; an .npz of numpy.savez") from None
+        raise UsageError(f"--data {path}: cannot be read: {error}; an .npz of numpy.savez", cause=error) from None
     for name in ("images", "targets"):
         if name not in found:
             raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(found)})")
@@ -289,12 +329,20 @@ def _read_folder(path: Path) -> DataSet:
             if images[0].shape != images[-1].shape:
                 raise UsageError(
                     f"--data {path}: {file} is {list(images[-1].shape)}, the first picture {list(images[0].shape)}; "
-                    "all must be of one size"
+                    "all must be of one size and colour: magick mogrify -resize "
+                    f"'{images[0].shape[2]}x{images[0].shape[1]}!' "
+                    f"-colorspace {'Gray' if len(images[0]) == 1 else 'sRGB -type TrueColor'} {path}/*/*",
+                    kind="other-size",
+                    subject=file,
+                    value=images[-1].shape,
+                    allowed=images[0].shape,
                 )
     if not images:
         raise UsageError(
             f"--data {path}: holds no pictures; give a folder with one subfolder per class, "
-            f"of pictures ({', '.join(PICTURES)})"
+            f"of pictures ({', '.join(PICTURES)})",
+            kind="no-pictures",
+            subject=path,
         )
     return own_data(np.stack(images), np.asarray(targets, np.int32), str(path))
 
@@ -309,6 +357,6 @@ def _read_picture(file: Path) -> np.ndarray:
             image = Image.open(file)
             array = np.asarray(image.convert("L" if image.mode in ("1", "L", "I", "F", "I;16") else "RGB")) / 255.0
     except (OSError, ValueError) as error:
-        raise UsageError(f"--data: {file} cannot be read: {error}") from None
+        raise UsageError(f"--data: {file} cannot be read: {error}", cause=error) from None
     planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
     return np.ascontiguousarray(planes, np.float32)

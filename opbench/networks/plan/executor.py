@@ -174,11 +174,18 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
     for node in graph.nodes:
         case = cases.get(node.name)
         if case is None:
-            raise UsageError(f"{node.name}: the plan has no variant for it; make one with --tune")
+            raise UsageError(
+                f"{node.name}: the plan has no variant for it; make one with --tune",
+                kind="no-variant",
+                subject=node.name,
+            )
         if case.problem != node.problem:
             raise UsageError(
                 f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
-                "it was made for other sizes or passes: make one with --tune"
+                "it was made for other sizes or passes: make one with --tune",
+                kind="other-problem",
+                subject=node.name,
+                value=case.name,
             )
         if reason := case.unmet():
             raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
@@ -275,7 +282,7 @@ class Context:
             setup = False if self.network.preparation(node).launches else None
             binding = bind(backend, case, buffers, self.network.sm_count(node), written=written, setup=setup)
         except LaunchError as error:
-            raise LaunchError(f"{node.name}: {error}") from None
+            raise LaunchError(f"{node.name}: {error}", cause=error) from None
         self.bindings[node.name] = binding
         return binding.launch
 

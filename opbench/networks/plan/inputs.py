@@ -61,7 +61,12 @@ def photographs(shape: tuple[int, ...]) -> np.ndarray:
     Each is the middle square, resized with smoothing; grey if c is 1, red, green and blue if c is 3.
     """
     if len(shape) != 4 or shape[1] not in (1, 3):
-        raise UsageError(f"photographs of shape {shape} are not there; (n, 1, h, w) and (n, 3, h, w) are")
+        raise UsageError(
+            f"photographs of shape {shape} are not there; (n, 1, h, w) and (n, 3, h, w) are",
+            kind="not-allowed",
+            subject="photographs",
+            value=shape,
+        )
     n, c, h, w = shape
     chosen = [photograph(name, c, (h, w)) for name in PHOTOGRAPHS[:n]]
     return np.stack([chosen[i % len(chosen)] for i in range(n)])

@@ -59,7 +59,13 @@ def plan_memory(
     for node, size in (workspaces or {}).items():
         graph.node(node)
         if size < 0:
-            raise UsageError(f"{node}: a workspace of {size} bytes is not allowed; at least 0")
+            raise UsageError(
+                f"{node}: a workspace of {size} bytes is not allowed; at least 0",
+                kind="not-allowed",
+                subject=node,
+                value=size,
+                allowed=0,
+            )
     values = _values(graph, keep_inputs)
     extra = [
         _Buffer(node.name, aligned(workspaces[node.name]), index, frozenset([index]), False)

@@ -76,11 +76,24 @@ class ChoosingOptions:
         if self.precision not in ALLOWED:
             raise UsageError(unknown("precision", self.precision, ALLOWED, where="--precision"))
         if self.plan and self.memory_bytes:
-            raise UsageError("--memory and --plan both choose the variants; give only one of them")
+            raise UsageError(
+                "--memory and --plan both choose the variants; give only one of them",
+                kind="exclusive",
+                subject=("--memory", "--plan"),
+            )
         if self.plan and self.tune:
-            raise UsageError("--tune and --plan both choose the variants; give only one of them")
+            raise UsageError(
+                "--tune and --plan both choose the variants; give only one of them",
+                kind="exclusive",
+                subject=("--tune", "--plan"),
+            )
         if self.leave_out and not self.tune:
-            raise UsageError("--exclude applies to --tune; add --tune, or remove --exclude")
+            raise UsageError(
+                "--exclude applies to --tune; add --tune, or remove --exclude",
+                kind="needs-option",
+                subject="--exclude",
+                allowed="--tune",
+            )
 
     def resolved(self) -> str:
         """Return the backend to run on; raises UsageError if it has no clock and measurements are requested."""
@@ -89,7 +102,9 @@ class ChoosingOptions:
             return name
         if self.backend == "cpu":
             instead = "choose from runs with --results DIR" if self.tune else "leave it out here"
-            raise UsageError(f"{needs}, and the cpu backend has no clock; {instead}")
+            raise UsageError(
+                f"{needs}, and the cpu backend has no clock; {instead}", kind="no-clock", subject=self.backend
+            )
         if not (missing := cuda.why_missing()):
             return name
         raise EnvironmentFault(f"{needs}: {missing}; without: {self._command_without_gpu()} --backend cpu")

@@ -29,7 +29,10 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
         return photographs(image)
     if c not in (1, 3):
         raise UsageError(
-            f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
+            f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy",
+            kind="not-allowed",
+            subject="--image",
+            value=c,
         )
     return np.repeat(_fit_to_shape(_open_picture(Path(source)), c, h, w)[None], n, axis=0)
 
@@ -47,7 +50,10 @@ def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
     found, _ = digits_test_set(image[0])
     if image[1] != 1 or image[2] != image[3]:
         raise UsageError(
-            f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file"
+            f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file",
+            kind="not-allowed",
+            subject="--image",
+            value=image[1:],
         )
     return found if image[2] == found.shape[2] else enlarge_images(found, image[2])
 
@@ -77,7 +83,13 @@ def _read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(f"{path}: cannot be read: {error}", cause=error) from None
     if array.shape != shape or array.dtype != np.float32:
-        raise UsageError(f"{path}: holds {array.dtype} of shape {array.shape}; the network takes float32 {shape}")
+        raise UsageError(
+            f"{path}: holds {array.dtype} of shape {array.shape}; the network takes float32 {shape}",
+            kind="other-shape",
+            subject=Path(path),
+            value=array.shape,
+            allowed=shape,
+        )
     return array

@@ -82,7 +82,9 @@ class Plan:
                 raise UsageError(
                     f"{node.name}: the plan has no variant for this node of {graph.name}, only for "
                     f"{', '.join(self.choices) or 'no node'}; "
-                    "make a plan of this network with: opbench net run NAME --tune"
+                    "make a plan of this network with: opbench net run NAME --tune",
+                    kind="no-variant",
+                    subject=node.name,
                 )
             found[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
         return found
@@ -200,12 +202,13 @@ def choose(
         assert not isinstance(choices, str)
         return Plan(graph.name, options.gpu, options.precision, choices)
     allowed = memory_bytes
-    why = ""
+    why, where = "", graph.name
     for _ in range(TRIES):
         limit = allowed
         choices = whole(lambda name, size: live[name] + size <= limit)  # noqa: B023
         if isinstance(choices, str):
             if allowed == memory_bytes:
+                where = choices
                 why = (
                     f"{choices}: values take {live[choices]:,} bytes while it runs and its workspace "
                     f"{min(workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
@@ -221,7 +224,13 @@ def choose(
     if least <= memory_bytes:
         return Plan(graph.name, options.gpu, options.precision, choices)
     why = why or f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
-    raise UsageError(f"{why}; the least that does is {least:,}")
+    raise UsageError(
+        f"{why}; the least that does is {least:,}",
+        kind="memory-limit",
+        subject=where,
+        value=memory_bytes,
+        allowed=least,
+    )
 
 
 def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
@@ -269,7 +278,10 @@ def defaults(
         why = "; ".join(f"{v.name} {v.unmet(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
-            f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}"
+            f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}",
+            kind="no-variant",
+            subject=node.name,
+            value=precision,
         )
     return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
@@ -315,9 +327,14 @@ def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
     try:
         case = catalog.case(name)
     except UsageError as error:
-        raise UsageError(f"{node.name}: {error}") from None
+        raise UsageError(f"{node.name}: {error}", cause=error, subject=node.name) from None
     if case.variant.operator != node.operator:
-        raise UsageError(f"{node.name}: '{name}' is not a case of {node.operator}")
+        raise UsageError(
+            f"{node.name}: '{name}' is not a case of {node.operator}",
+            kind="other-operator",
+            subject=node.name,
+            value=name,
+        )
     return case
 
 
@@ -330,13 +347,29 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
     """Read a plan; raises UsageError for a corrupt one, and for one of another network, GPU or precision."""
     plan = read_record(Plan, path, FORMAT, "make a plan with --tune")
     if plan.network != network:
-        raise UsageError(f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune")
+        raise UsageError(
+            f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune",
+            kind="other-network",
+            subject=path,
+            value=plan.network,
+            allowed=network,
+        )
     if plan.precision != precision:
         other = f"add --precision {plan.precision}, or make one with --tune"
-        raise UsageError(f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}")
+        raise UsageError(
+            f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}",
+            kind="other-precision",
+            subject=path,
+            value=plan.precision,
+            allowed=precision,
+        )
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
             f"{path}: the plan was made on {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; "
-            "make a plan with --tune"
+            "make a plan with --tune",
+            kind="other-gpu",
+            subject=path,
+            value=plan.gpu,
+            allowed=gpu,
         )
     return plan

@@ -94,7 +94,11 @@ def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Trainin
     """Return the step with the values of a plan recomputed; raises UsageError for a value that it does not have."""
     for value, moment in again:
         if value not in training.graph.values or training.graph.producer(value) is None:
-            raise UsageError(f"the plan computes '{value}' again, which the step does not compute; leave out --plan")
+            raise UsageError(
+                f"the plan computes '{value}' again, which the step does not compute; leave out --plan",
+                kind="no-such-value",
+                subject=value,
+            )
         training = _with_recomputation(training, value, moment)
     return training
 

@@ -127,7 +127,12 @@ def make_graph(options: NetOptions) -> Graph:
     try:
         graph = NETWORKS[options.network](**options.sizes)
     except TypeError as error:
-        raise UsageError(f"{options.network}: {error}; its sizes: opbench net list") from None
+        raise UsageError(
+            f"{options.network}: {error}; its sizes: opbench net list",
+            kind="unknown-size",
+            subject=options.network,
+            value=tuple(options.sizes),
+        ) from None
     if options.weights == "digits" and options.network != "lenet":
         raise UsageError(
             f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
@@ -150,7 +155,9 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
     except (OSError, SafetensorError) as error:
         raise UsageError(
             f"--weights {source}: cannot be read: {error}; give a .safetensors file, "
-            "the folder of a training, or digits"
+            "the folder of a training, or digits",
+            kind="unreadable",
+            subject=Path(source),
         ) from None
     return weights
 

@@ -97,7 +97,11 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
     functional, axes = torch.nn.functional, node.problem.axes
     if axes.get("layout", "nchw") != "nchw":
         raise UsageError(
-            f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw"
+            f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw",
+            kind="other-layout",
+            subject=node.name,
+            value=axes["layout"],
+            allowed="nchw",
         )
 
     def call(function: Callable[..., object], *args: object, **options: object) -> Call:
@@ -141,7 +145,10 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
     }
     if node.operator not in makers or axes.get("training") == "yes":
         raise UsageError(
-            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; leave out --compare torch"
+            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; leave out --compare torch",
+            kind="no-counterpart",
+            subject=node.name,
+            value=node.operator,
         )
     out = makers[node.operator]()
     if "relu" in str(axes.get("epilogue", "")):

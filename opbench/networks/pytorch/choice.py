@@ -122,7 +122,9 @@ def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
     if capturing(index):
         raise UsageError(
             f"{operator}{text} is met for the first time while a CUDA graph is captured; call it once before, as its "
-            "kernels are loaded then"
+            "kernels are loaded then",
+            kind="first-call-in-capture",
+            subject=operator,
         )
     with _LOCK:
         if (operator, text, index) not in _chosen:

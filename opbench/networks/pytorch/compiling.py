@@ -136,7 +136,11 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             if tuple(given.shape) != shape or given.get_device() != self.index:
                 raise UsageError(
                     f"{self.network.name}: '{name}' is {list(given.shape)} on {given.device}; it was compiled for "
-                    f"{list(shape)}: opbench.torch.compile(model, example)"
+                    f"{list(shape)}: opbench.torch.compile(model, example)",
+                    kind="other-shape",
+                    subject=name,
+                    value=tuple(given.shape),
+                    allowed=tuple(shape),
                 )
         if not self._recorded or not eager(inputs) or any(t.requires_grad for t in inputs):
             outputs = self._run(inputs)

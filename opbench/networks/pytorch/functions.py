@@ -101,7 +101,13 @@ def batchnorm2d(
     image is bf16.
     """
     if eps != EPSILON:
-        raise UsageError(f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is")
+        raise UsageError(
+            f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is",
+            kind="not-allowed",
+            subject="eps",
+            value=eps,
+            allowed=EPSILON,
+        )
     if training:
         return call(
             "batchnorm2d_train", (x, weight, bias, running_mean, running_var), (_momentum_percent(momentum), relu)
@@ -207,7 +213,13 @@ def _axes_of_call(
     for name, declared in _operator_with_modes(kind, modes).inputs.items():
         sizes, sides = tensors[name].shape, declared.split()
         if len(sizes) != len(sides):
-            raise UsageError(f"{kind.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is")
+            raise UsageError(
+                f"{kind.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is",
+                kind="other-shape",
+                subject=name,
+                value=tuple(sizes),
+                allowed=declared,
+            )
         for side, size in zip(sides, sizes, strict=True):
             if side in kind.__dataclass_fields__ and axes.setdefault(side, int(size)) != int(size):
                 raise UsageError(

@@ -50,7 +50,12 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
     name = OURS.get(tensor.dtype)
     if name not in known:
         allowed = ", ".join(known)
-        raise UsageError(f"opbench.torch.{operator}: {tensor.dtype} is not there; {allowed} are: x.to(torch.bfloat16)")
+        raise UsageError(
+            f"opbench.torch.{operator}: {tensor.dtype} is not there; {allowed} are: x.to(torch.bfloat16)",
+            kind="other-dtype",
+            subject=operator,
+            value=str(tensor.dtype),
+        )
     return str(name)
 
 
@@ -61,7 +66,9 @@ def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
         if other.dtype != given[0].dtype or other.device != given[0].device:
             raise UsageError(
                 f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {other.dtype} on {other.device}; "
-                "all of one type and device are needed"
+                "all of one type and device are needed",
+                kind="mixed-tensors",
+                subject=operator,
             )
 
 
@@ -75,7 +82,12 @@ def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
 
 def _image_shape(operator: str, image: Tensor, what: str = "image") -> tuple[int, int, int, int]:
     if image.dim() != 4:
-        raise UsageError(f"opbench.torch.{operator}: {what} {list(image.shape)} is not allowed; four axes are needed")
+        raise UsageError(
+            f"opbench.torch.{operator}: {what} {list(image.shape)} is not allowed; four axes are needed",
+            kind="not-an-image",
+            subject=operator,
+            value=tuple(image.shape),
+        )
     n, c, h, w = image.shape
     return n, c, h, w
 
@@ -83,7 +95,13 @@ def _image_shape(operator: str, image: Tensor, what: str = "image") -> tuple[int
 def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
     for name, part in parts.items():
         if part is not None and tuple(part.shape) != (channels,):
-            raise UsageError(f"opbench.torch.{operator}: {name} {list(part.shape)} is not allowed; [{channels}] is")
+            raise UsageError(
+                f"opbench.torch.{operator}: {name} {list(part.shape)} is not allowed; [{channels}] is",
+                kind="other-shape",
+                subject=operator,
+                value=tuple(part.shape),
+                allowed=(channels,),
+            )
 
 
 def one_number(operator: str, what: str, value: int | Sequence[int]) -> int:
@@ -92,7 +110,12 @@ def one_number(operator: str, what: str, value: int | Sequence[int]) -> int:
         return value
     sides = set(value)
     if len(sides) != 1:
-        raise UsageError(f"opbench.torch.{operator}: {what}={value} is not allowed; one number for all sides is")
+        raise UsageError(
+            f"opbench.torch.{operator}: {what}={value} is not allowed; one number for all sides is",
+            kind="unsupported-option",
+            subject=operator,
+            value=(what, value),
+        )
     return int(sides.pop())
 
 
@@ -102,7 +125,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Operat
     dtype = _dtype("linear", x, ("f32", "bf16", "f16"))
     if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
         raise UsageError(
-            f"opbench.torch.linear: x {list(x.shape)} with weight {list(weight.shape)}; [..., k] and [n, k] are needed"
+            f"opbench.torch.linear: x {list(x.shape)} with weight {list(weight.shape)}; [..., k] and [n, k] are needed",
+            kind="other-shape",
+            subject="linear",
+            value=tuple(x.shape),
+            allowed=tuple(weight.shape),
         )
     n, k = weight.shape
     _per_channel("linear", n, bias=bias)
@@ -121,13 +148,23 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     if own != c:
         raise UsageError(
             f"opbench.torch.conv2d: the image has {c} channels and the filters have {own}; "
-            "grouped convolutions are not supported"
+            "grouped convolutions are not supported",
+            kind="grouped",
+            subject="conv2d",
+            value=c,
+            allowed=own,
         )
     _per_channel("conv2d", k, bias=bias)
     last = is_channels_last(image, weight)
     p, q = (h + 2 * padding - r) // stride + 1, (w + 2 * padding - s) // stride + 1
     if p < 1 or q < 1:
-        raise UsageError(f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into {h}x{w} with padding {padding}")
+        raise UsageError(
+            f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into {h}x{w} with padding {padding}",
+            kind="filter-too-large",
+            subject="conv2d",
+            value=(r, s),
+            allowed=(h, w),
+        )
     axes: dict[str, int | str] = dict(zip("nchwkrs", (n, c, h, w, k, r, s), strict=True))
     epilogue = "bias_relu" if relu else "bias" if bias is not None else "none"
     axes |= {"stride": stride, "padding": padding, "layout": "nhwc" if last else "nchw", "epilogue": epilogue}
@@ -217,7 +254,11 @@ def l1_loss(x: Tensor, target: Tensor) -> OperatorCall:
     dtype = _dtype("l1_loss", x, ("f32", "bf16"))
     if x.shape != target.shape:
         raise UsageError(
-            f"opbench.torch.l1_loss: x {list(x.shape)} and target {list(target.shape)}; one shape is needed"
+            f"opbench.torch.l1_loss: x {list(x.shape)} and target {list(target.shape)}; one shape is needed",
+            kind="other-shape",
+            subject="l1_loss",
+            value=tuple(x.shape),
+            allowed=tuple(target.shape),
         )
     last = is_channels_last(x, target) if x.dim() == 4 else False
     form = LAST if last else CONTIGUOUS

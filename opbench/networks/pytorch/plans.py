@@ -65,7 +65,9 @@ class CallPlan:
         if capturing(self.index):
             raise UsageError(
                 f"{call.operator}{self.text} is met for the first time while a CUDA graph is captured; "
-                "call it once before"
+                "call it once before",
+                kind="first-call-in-capture",
+                subject=call.operator,
             )
         self.runner = choice_for(call.operator, self.text, self.index).runner
         self.count = len(call.names)

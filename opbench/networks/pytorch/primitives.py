@@ -280,11 +280,11 @@ def _save_tensors(
     known = signature(str(operator), str(text))
     given: list[Tensor] = list(tensors)  # type: ignore[call-overload]
     wanted = frozenset(place[0] for place, tensor in zip(known.inputs, given, strict=True) if tensor.requires_grad)
-    ctx.signature, ctx.way, ctx.error = known, None, ""
+    ctx.signature, ctx.way, ctx.error = known, None, None
     try:
         ctx.way = way = backward_pass(known, wanted)
     except UsageError as error:
-        ctx.error = str(error)
+        ctx.error = error
         return
     ctx.save_for_backward(*((given if own else output)[place] for place, own in way.saved))
 
@@ -292,8 +292,8 @@ def _save_tensors(
 def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Return the gradients by position among the inputs."""
     known: Signature = ctx.signature
-    if ctx.error:
-        raise UsageError(ctx.error)
+    if ctx.error is not None:
+        raise UsageError(str(ctx.error), cause=ctx.error)
     found: list[Tensor | None] = [None] * len(known.inputs)
     if all(gradient is None for gradient in gradients):
         return found

@@ -71,7 +71,13 @@ def _environment_of(gpu: ShipTarget) -> Environment:
 def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
     """Raise UsageError for a plan of another GPU."""
     if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
-        raise UsageError(f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})")
+        raise UsageError(
+            f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})",
+            kind="other-gpu",
+            subject=options.plan,
+            value=plan.gpu,
+            allowed=gpu.name,
+        )
 
 
 def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:

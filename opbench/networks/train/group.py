@@ -250,12 +250,14 @@ class _Server:
             elif isinstance(message, Together):
                 self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, Sum) else None
         except BlockingIOError:
-            raise RankLost(
-                self.obituary(rank, f"it did not end within {SILENT_S:g} s the message that it began")
-            ) from None
+            raise self._lost(rank, f"it did not end within {SILENT_S:g} s the message that it began") from None
         except (EOFError, OSError):
-            raise RankLost(self.obituary(rank, "")) from None
+            raise self._lost(rank, "") from None
         return message
+
+    def _lost(self, rank: int, how: str) -> RankLost:
+        """Return the error about a rank that crashed, or that hangs as `how` says."""
+        return RankLost(self.obituary(rank, how), kind="rank-hangs" if how else "rank-died", subject=rank)
 
     def _receive_array(self, pipe: Connection) -> np.ndarray:
         return np.frombuffer(pipe.recv_bytes(), np.float32)
@@ -265,12 +267,12 @@ class _Server:
         for rank in going:
             allowed_s = SILENT_S if rank in self.beats else STARTING_S
             if now - self.heard[rank] > allowed_s:
-                raise RankLost(self.obituary(rank, f"it gave no sign of life for {allowed_s:g} s"))
+                raise self._lost(rank, f"it gave no sign of life for {allowed_s:g} s")
         beats = {rank: self.beats[rank] for rank in going if rank in self.beats}
         late = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
         if late and all(rank in late or rank in self.asked for rank in going):
             how = f"it has waited for its device for {beats[late[0]].waited_s:.0f} s"
-            raise RankLost(self.obituary(late[0], how))
+            raise self._lost(late[0], how)
 
     def answer(self) -> None:
         """Answer a request that all ranks have made."""
@@ -288,9 +290,9 @@ class _Server:
                 else:
                     pipe.send(values)
             except BlockingIOError:
-                raise RankLost(self.obituary(rank, f"it took no answer for {SILENT_S:g} s")) from None
+                raise self._lost(rank, f"it took no answer for {SILENT_S:g} s") from None
             except OSError:
-                raise RankLost(self.obituary(rank, "")) from None
+                raise self._lost(rank, "") from None
 
 
 def limit(pipe: Connection, seconds: float) -> None:

@@ -124,7 +124,11 @@ class TrainingSettings(CourseOptions):
         if self.compare and self.recipe.ranks > 1:
             raise UsageError(
                 f"--compare compares a step on one device; --accumulate {self.recipe.micro} in the place of "
-                f"--gpus {self.recipe.ranks} is the same step there"
+                f"--gpus {self.recipe.ranks} is the same step there",
+                kind="compare-on-ranks",
+                subject="--gpus",
+                value=self.recipe.ranks,
+                allowed=self.recipe.micro,
             )
 
 

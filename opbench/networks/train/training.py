@@ -15,7 +15,7 @@ import numpy as np
 
 from opbench.backend.base import Collective, Communicator, Timed
 from opbench.checking import backends
-from opbench.errors import LaunchError, NotFinite, UsageError
+from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.training import training_graph
@@ -78,7 +78,13 @@ class Trainer(TrainingState):
         self.steps_per_epoch = self.data.items // self.pictures
         if not self.steps_per_epoch:
             times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
-            raise UsageError(f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures")
+            raise UsageError(
+                f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures",
+                kind="batch-too-large",
+                subject=self.data.name,
+                value=self.pictures,
+                allowed=self.data.items,
+            )
         steps = started_steps(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.name = options.resolved()
@@ -157,7 +163,11 @@ class Trainer(TrainingState):
     def _require_free(self) -> None:
         out = self.options.out
         if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
-            raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
+            raise UsageError(
+                f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR",
+                kind="run-exists",
+                subject=out,
+            )
 
     # The whole ----------------------------------------------------------------------------------------------------
 
@@ -258,7 +268,12 @@ class Trainer(TrainingState):
         if wrong := {name: check for name, check in found.items() if not check.right}:
             name, check = next(iter(wrong.items()))
             more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
-            raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
+            raise LaunchError(
+                f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}",
+                kind="node-not-right",
+                subject=name,
+                value=self.cases[name].name,
+            )
         self.notes.append(f"all {len(found)} nodes of the first step are right on its own data")
 
     def _run_steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
@@ -314,7 +329,7 @@ class Trainer(TrainingState):
         for number in range(len(self.losses), self.step):
             loss = float(losses[number])
             if not math.isfinite(loss):
-                raise NotFinite(first_not_finite(self, network, step, number))
+                raise first_not_finite(self, network, step, number)
             if number < len(self.repeated) and self.repeated[number] != loss:
                 self.notes.append(
                     f"step {number + 1} gave {loss!r}, and {self.repeated[number]!r} before the interruption: the "

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from opbench._version import __version__
+from opbench.errors import NotFinite
 from opbench.graph.graph import Graph
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
@@ -103,13 +104,17 @@ def _graph_work(graph: Graph) -> tuple[int, int, int]:
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
-def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> str:
-    """Return the origin of the first such value: the step runs again node by node, from the last checkpoint."""
+def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> NotFinite:
+    """Return the error with the origin of the first such value.
+
+    The step runs again node by node, from the last checkpoint.
+    """
     where, graph, context = f"step {number + 1}: the loss is not finite", training.training.graph, step.context
     if training.group is not None:
-        return (
+        return NotFinite(
             f"{where}; which node made the first such value says one device, to the same bits: --resume with "
-            f"--accumulate {training.recipe.micro} in the place of --gpus {training.recipe.ranks}"
+            f"--accumulate {training.recipe.micro} in the place of --gpus {training.recipe.ranks}",
+            value=number + 1,
         )
     checkpoint = read_checkpoint(training.options.out)
     network.write_state(graph.state)
@@ -128,5 +133,11 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, numb
             if not np.isfinite(from_storage(stored, graph.values[name].dtype)).all():
                 if node.operator == "record" or name == "losses.next":
                     continue
-                return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
-    return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
+                return NotFinite(
+                    f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made",
+                    subject=name,
+                    value=number + 1,
+                )
+    return NotFinite(
+        f"{where}, but done again from step {first} it is: the step does not repeat its bits", value=number + 1
+    )
