@@ -145,7 +145,9 @@ def expand(
     """
     target, *others = target_names(target)
     if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
-        raise UsageError(f"'{name}' is not a .cu file; several targets must all be .cu files")
+        raise UsageError(
+            f"'{name}' is not a .cu file; several targets must all be .cu files", kind="not-a-kernel-file", subject=name
+        )
     catalog = Catalog(variants)
     backend = backends.resolve(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
@@ -315,7 +317,12 @@ def _require_distinct_names(variants: Iterable[tuple[str, Path]]) -> None:
     files: dict[str, Path] = {}
     for name, path in variants:
         if (other := files.setdefault(name, path)) != path:
-            raise UsageError(f"{other} and {path} are both {name}; rename one, or take one after the other")
+            raise UsageError(
+                f"{other} and {path} are both {name}; rename one, or take one after the other",
+                kind="duplicate-variant",
+                subject=path,
+                value=name,
+            )
 
 
 def _workers(backend: str) -> int:

@@ -12,6 +12,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
+from opbench.errors import NotAllowed
+
 T = TypeVar("T")
 KEY = "option"
 
@@ -112,7 +114,12 @@ def read_seconds(least_s: float) -> Callable[[str], float]:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
         value_s = float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1) if match else 0.0
         if value_s < least_s:
-            raise ValueError(f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h")
+            raise NotAllowed(
+                f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h",
+                kind="not-allowed",
+                value=text,
+                allowed=least_s,
+            )
         return value_s
 
     return read

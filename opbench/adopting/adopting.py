@@ -10,7 +10,7 @@ from opbench.adopting.matching import ENOUGH, Match, nearest, rank, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.proposal import Proposal
-from opbench.errors import UsageError, unknown
+from opbench.errors import Location, UsageError, unknown
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import OPENING_LINE
 from opbench.kernels.memory_header import NO_OPERATOR
@@ -35,7 +35,9 @@ def propose(
     for one in file.own_declarations:
         if [token.text for token in one.tokens[:2]] == ["texture", "<"]:
             raise UsageError(
-                f"{path}:{one.line}: texture references are gone since CUDA 12; take a cudaTextureObject_t"
+                "texture references are gone since CUDA 12; take a cudaTextureObject_t",
+                Location(path, one.line),
+                kind="texture-reference",
             )
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
@@ -48,7 +50,8 @@ def propose(
         if group.unreadable:
             raise NoOperator(
                 f"{path}:{read.kernel.line}: structure '{group.parameter.name}' has a member that no header gives "
-                f"({group.unreadable}): let the kernel take its fields one by one"
+                f"({group.unreadable}): let the kernel take its fields one by one",
+                subject=group.parameter.name,
             )
     ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
     match = ranked[0] if operator else _likeliest(path, read, ranked, roots)
@@ -130,7 +133,9 @@ def require_no_header(path: Path) -> None:
     for number, line in enumerate(lines, 1):
         if OPENING_LINE in line:
             raise UsageError(
-                f"{path}:{number}: has an opbench header already; check it with: {next_command('check', path)}"
+                f"has an opbench header already; check it with: {next_command('check', path)}",
+                Location(path, number),
+                kind="has-header",
             )
 
 
@@ -146,8 +151,10 @@ PRINTED = frozenset(("input written", "output only read", "output read", "output
 class NoOperator(UsageError):
     """No operator fits a kernel; `nearest` are those that come nearest, `fact` is the message without its commands."""
 
-    def __init__(self, fact: str, nearest: Sequence[str] = (), commands: str = "") -> None:
-        super().__init__(f"{fact}{commands}")
+    kind = "no-operator"
+
+    def __init__(self, fact: str, nearest: Sequence[str] = (), commands: str = "", subject: str = "") -> None:
+        super().__init__(f"{fact}{commands}", subject=subject)
         self.fact, self.nearest = fact, tuple(nearest)
 
 
@@ -171,6 +178,7 @@ def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Seq
         f"take one with: {ways}",
         near,
         f"; memory and races without one: {next_command('check', path, variants=roots)}",
+        subject=read.kernel.name,
     )
 
 

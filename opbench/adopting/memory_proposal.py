@@ -486,7 +486,10 @@ class _Writer:
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
                 f"{self.path}: '{parameter.name}' of {read.kernel.name} points to pointers, which no header fills; "
-                "let the kernel take one pointer and an index"
+                "let the kernel take one pointer and an index",
+                kind="pointer-to-pointers",
+                subject=parameter.name,
+                value=read.kernel.name,
             )
         name, offsets = self.program.place(given)
         if name:

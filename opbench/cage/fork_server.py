@@ -101,7 +101,10 @@ class ForkServer:
     def call(self, task: Task, *arguments: object) -> None:
         """Run a function in the server itself, and wait; what it loads is there in all children that start later."""
         if self._send(_Request(task, arguments, here=True), ()).wait() != 0:
-            raise EnvironmentFault("the cage cannot be prepared; the worker's log has the reason (opbench doctor)")
+            raise EnvironmentFault(
+                "the cage cannot be prepared; the worker's log has the reason (opbench doctor)",
+                kind="cage-not-prepared",
+            )
 
     def _send(self, request: _Request, files: Sequence[int]) -> Child:
         status, theirs = os.pipe()

@@ -163,7 +163,9 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     if root is None:
         raise UsageError(
             f"opbench ladder is for a checkout, whose committed READMEs it keeps; this opbench is installed in "
-            f"{paths.PACKAGE}. Read a run instead: opbench report RUN"
+            f"{paths.PACKAGE}. Read a run instead: opbench report RUN",
+            kind="not-a-checkout",
+            subject=paths.PACKAGE,
         )
     networks = [folder for run in runs for folder in network_folders(run)]
     tables = network_tables(root, networks)

@@ -375,7 +375,9 @@ class KernelBuilder:
         if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
             raise EnvironmentFault(
                 f"memory is short: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
-                f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}"
+                f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}",
+                kind="memory-short",
+                subject=request.source,
             )
         if answer.returncode != 0:
             raise diagnosis(answer.stderr, request)

@@ -444,7 +444,9 @@ def _shared_memory(number: int, buffers: dict[str, CpuBuffer]) -> SharedMemory:
         memory = mmap.mmap(file, max(sum(sizes), mmap.PAGESIZE))
     except OSError as error:
         os.close(file)
-        raise EnvironmentFault(f"memory is short: {error}; choose a smaller problem (--problem)") from None
+        raise EnvironmentFault(
+            f"memory is short: {error}; choose a smaller problem (--problem)", kind="memory-short"
+        ) from None
     content = np.frombuffer(memory, np.uint8)
     ends = itertools.accumulate(sizes)
     places = {name: content[end - size : end] for name, size, end in zip(buffers, sizes, ends, strict=True)}

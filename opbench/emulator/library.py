@@ -66,7 +66,9 @@ class Runtime:
             self.take_reports()
             raise EnvironmentFault(
                 f"memory is short: the system refused {refused:,} bytes more to the cpu backend, so this case has no "
-                "verdict; choose a smaller problem (--problem), end other programs, or raise the limit (ulimit -v)"
+                "verdict; choose a smaller problem (--problem), end other programs, or raise the limit (ulimit -v)",
+                kind="memory-short",
+                value=refused,
             )
 
     def take_reports(self) -> list[Report]:
@@ -115,5 +117,8 @@ def block_order(grid: Dim3) -> tuple[int, int]:
         multiplier = next(m for m in iter(lambda: chance.randrange(1, count + 1), 0) if gcd(m, count) == 1)
         return multiplier, chance.randrange(count)
     raise UsageError(
-        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is no order; known: forward, reverse, random:SEED"
+        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is no order; known: forward, reverse, random:SEED",
+        kind="not-allowed",
+        subject="OPBENCH_CPU_ORDER",
+        value=os.environ["OPBENCH_CPU_ORDER"],
     )

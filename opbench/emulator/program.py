@@ -277,36 +277,48 @@ class BoundLaunch:
 def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
     """Raise LaunchError for a launch that a GPU refuses; `bound` is the thread limit of __launch_bounds__, if any."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    problems = []
+    problems: list[tuple[str, str, object, object]] = []  # message, field, value, limit
     if min(launch.block) < 1:
-        problems.append(f"block of {_sizes(launch.block)} threads; every size must be at least 1")
+        problems.append(
+            (f"block of {_sizes(launch.block)} threads; every size must be at least 1", "block", launch.block, 1)
+        )
     elif threads > MAX_THREADS:
-        problems.append(f"block of {threads} threads; the limit is {MAX_THREADS}")
+        problems.append((f"block of {threads} threads; the limit is {MAX_THREADS}", "block", threads, MAX_THREADS))
     elif bound is not None and threads > bound:
-        problems.append(f"block of {threads} threads; its __launch_bounds__({bound}) allows {bound}")
+        problems.append(
+            (f"block of {threads} threads; its __launch_bounds__({bound}) allows {bound}", "block", threads, bound)
+        )
     if min(launch.grid) < 1:
-        problems.append(f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1")
+        problems.append(
+            (f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1", "grid", launch.grid, 1)
+        )
     for what, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:
-                problems.append(f"{what} {axis} of {size}; the limit is {limit}")
+                problems.append((f"{what} {axis} of {size}; the limit is {limit}", f"{what}.{axis}", size, limit))
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
-        problems.append(f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
+        text = f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}"
+        problems.append((text, "shared", launch.shared_bytes, MAX_SHARED_BYTES))
     if launch.cooperative and (blocks := prod(launch.grid)) > MAX_COOPERATIVE:
-        problems.append(
-            f"cooperative launch of {blocks} blocks; the cpu backend runs at most {MAX_COOPERATIVE} at once"
-        )
+        text = f"cooperative launch of {blocks} blocks; the cpu backend runs at most {MAX_COOPERATIVE} at once"
+        problems.append((text, "cooperative", blocks, MAX_COOPERATIVE))
     if fault := launch.fault_of_cluster():
-        problems.append(fault)
+        problems.append((fault, "cluster", launch.cluster, None))
     if problems:
-        raise LaunchError(f"kernel {launch.kernel}: {problems[0]}")
+        message, field, value, allowed = problems[0]
+        message = f"kernel {launch.kernel}: {message}"
+        raise LaunchError(message, kind="launch-limit", subject=field, value=value, allowed=allowed)
 
 
 def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
     if len(launch.args) != len(kernel.signature):
         raise LaunchError(
             f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
-            f"{', '.join(map(str, launch.args))}"
+            f"{', '.join(map(str, launch.args))}",
+            kind="argument-count",
+            subject=kernel.name,
+            value=len(launch.args),
+            allowed=len(kernel.signature),
         )
     letters = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
@@ -328,7 +340,11 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             hint = f": write {{ {wanted} = … }}" if wanted else ""
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
-                f"the kernel's parameter is a {LETTERS[letter]}{hint}"
+                f"the kernel's parameter is a {LETTERS[letter]}{hint}",
+                kind="argument-type",
+                subject=kernel.name,
+                value=(position + 1, LETTERS[sent]),
+                allowed=LETTERS[letter],
             )
         if isinstance(argument, (Scalar, Struct)) and letter == "?":
             _check_bytes(launch, argument, position, kernel)
@@ -340,7 +356,11 @@ def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int,
     if given != taken:
         raise LaunchError(
             f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given} bytes; the kernel's "
-            f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)"
+            f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)",
+            kind="argument-size",
+            subject=kernel.name,
+            value=(position + 1, given),
+            allowed=taken,
         )
 
 

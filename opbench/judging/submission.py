@@ -82,18 +82,31 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
     """
     for variant in variants:
         if variant.is_library:
-            raise UsageError(f"{variant.path}: is Python, which runs with your rights; if you trust the file: --trust")
+            raise UsageError(
+                f"{variant.path}: is Python, which runs with your rights; if you trust the file: --trust",
+                kind="host-code",
+                subject=variant.path,
+                allowed="--trust",
+            )
         if variant.torch_task and variant.operator != given:
             task = from_here(str(variant.torch_task.file))
             raise UsageError(
                 f"{variant.path}: names the PyTorch task {task}, which is Python code; if it is the task that you set: "
-                f"--task {task}:{variant.torch_task.model}"
+                f"--task {task}:{variant.torch_task.model}",
+                kind="other-task",
+                subject=variant.path,
+                value=task,
+                allowed="--task",
             )
     root = shipped("variants")
     file = catalog.operator_file(operator)
     if (root / operator / "operator.py").exists() and not file.resolve().is_relative_to(root.resolve()):
         raise UsageError(
-            f"{file}: replaces the reference of the shipped operator {operator}; if you trust the file: --trust"
+            f"{file}: replaces the reference of the shipped operator {operator}; if you trust the file: --trust",
+            kind="replaced-reference",
+            subject=file,
+            value=operator,
+            allowed="--trust",
         )
 
 

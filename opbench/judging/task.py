@@ -65,12 +65,21 @@ def read_task(path: Path) -> Task:
     except (ValueError, UsageError) as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
     if task.precision and task.precision not in CLASSES:
-        raise UsageError(f"{path}: {unknown('precision', task.precision, CLASSES)}")
+        raise UsageError(
+            f"{path}: {unknown('precision', task.precision, CLASSES)}",
+            cause=UsageError(unknown("precision", task.precision, CLASSES)),
+        )
     for part in (task.tolerance, task.limits):
         for member in fields(part):
             value = getattr(part, member.name)
             if value is not None and not 0 < value < float("inf"):
-                raise UsageError(f"{path}: {member.name} = {value:g} is not allowed; it must be a number > 0")
+                raise UsageError(
+                    f"{path}: {member.name} = {value:g} is not allowed; it must be a number > 0",
+                    kind="not-allowed",
+                    subject=member.name,
+                    value=value,
+                    allowed=0,
+                )
     return task
 
 

@@ -216,7 +216,11 @@ class Case:
         for number, argument in present:
             with self._located(*here, "args", number):
                 if isinstance(argument, Part):
-                    raise UsageError(f"a part of '{argument.fields[0]}' is for headers without an operator alone")
+                    raise UsageError(
+                        f"a part of '{argument.fields[0]}' is for headers without an operator alone",
+                        kind="part-of-argument",
+                        subject=argument.fields[0],
+                    )
                 if isinstance(argument, Struct):
                     values.append(Struct(tuple(_bind_argument(field, tensors, scope) for field in argument.fields)))
                 elif argument:
@@ -276,7 +280,12 @@ def _optional_argument(argument: str, there: Container[str]) -> str:
 def _macro_text(name: str, value: expression.ExpressionValue) -> str:
     """Return a macro's text: a number, a word, or 1 or 0 for true or false."""
     if isinstance(value, str) and not value.isidentifier():
-        raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")
+        raise UsageError(
+            f"define.{name} = '{value}' is not allowed; a whole number or a word",
+            kind="not-allowed",
+            subject=f"define.{name}",
+            value=value,
+        )
     return value if isinstance(value, str) else str(value + 0)
 
 
@@ -311,6 +320,11 @@ def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opben
         if not hits:
             near = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
             such = f"; the nearest is '{near[0]}'" if near else ""
-            raise UsageError(f"no case matches --case '{pattern}' among {len(cases)}{such}; list them: {listing}")
+            raise UsageError(
+                f"no case matches --case '{pattern}' among {len(cases)}{such}; list them: {listing}",
+                kind="no-match",
+                subject="--case",
+                value=pattern,
+            )
         chosen |= hits
     return [c for c in cases if c.name in chosen]

@@ -67,12 +67,18 @@ def parse(text: str, real: bool = False) -> ast.expr:
     """Parse one expression (over floats with `real`); raise UsageError that names the part that is not allowed."""
     if len(text) > LONGEST:
         raise UsageError(
-            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {LONGEST} are allowed"
+            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {LONGEST} are allowed",
+            kind="expression-too-long",
+            subject=text,
+            value=len(text),
+            allowed=LONGEST,
         )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise UsageError(f"'{text}' is not a valid expression: {error.msg}") from None
+        raise UsageError(
+            f"'{text}' is not a valid expression: {error.msg}", kind="not-an-expression", subject=text
+        ) from None
     for node in ast.walk(tree):
         _require_allowed(node, text, real)
     return tree
@@ -97,7 +103,10 @@ def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
     numbers, quotient = ("numbers", "/ //") if real else ("integers", "//")
     raise UsageError(
         f"'{piece}' is not allowed in the expression '{text}'; use {numbers}, names, + - * {quotient} % ** << >>, "
-        f"comparisons, and/or/not, if/else and {', '.join(sorted(functions))}"
+        f"comparisons, and/or/not, if/else and {', '.join(sorted(functions))}",
+        kind="not-allowed-in-expression",
+        subject=text,
+        value=piece,
     )
 
 
@@ -117,7 +126,12 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
     except KeyError as error:
         raise UsageError(unknown("name", error.args[0], scope, where=f"expression '{text}'")) from None
     except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
-        raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}", cause=error) from None
+        raise UsageError(
+            f"the expression '{text}' fails with {dict(scope)}: {error}",
+            kind="expression-fails",
+            subject=text,
+            value=type(error).__name__,
+        ) from None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -154,7 +168,11 @@ def _compile(node: ast.expr) -> Compiled:
             start, rights = _compile(left), [_compile(right) for right in comparators]
             compares = [_COMPARE[type(op)] for op in ops]
             return lambda scope: _compare_chain(start(scope), compares, [right(scope) for right in rights])
-    raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
+    raise UsageError(
+        f"'{ast.unparse(node)}' is not allowed in an expression",
+        kind="not-allowed-in-expression",
+        value=ast.unparse(node),
+    )
 
 
 def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:

@@ -225,7 +225,12 @@ def _require_other_name(variant: Variant, other: Variant | None) -> None:
     if other is None or other.path.resolve() == variant.path.resolve():
         return
     if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
-        raise UsageError(f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of them")
+        raise UsageError(
+            f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of them",
+            kind="duplicate-variant",
+            subject=other.path,
+            value=variant.id,
+        )
 
 
 def docstring(path: Path) -> str:
@@ -297,7 +302,12 @@ def load_operator(path: Path, name: str) -> type[Operator]:
     ]
     if len(classes) != 1:
         raise UsageError(
-            f"defines {len(classes)} operators; exactly one subclass of Operator is needed", Location(path, 1)
+            f"defines {len(classes)} operators; exactly one subclass of Operator is needed",
+            Location(path, 1),
+            kind="not-one-operator",
+            subject=path,
+            value=len(classes),
+            allowed=1,
         )
     for needed in ("reference", "examples"):
         if not hasattr(classes[0], needed):
@@ -305,6 +315,9 @@ def load_operator(path: Path, name: str) -> type[Operator]:
                 f"{classes[0].__name__} defines no {needed}(); a short operator to copy from: "
                 "variants/relu/operator.py",
                 Location(path, 1),
+                kind="missing-method",
+                subject=classes[0].__name__,
+                value=needed,
             )
     classes[0].name = name
     return classes[0]

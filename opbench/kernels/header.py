@@ -150,6 +150,8 @@ def _variants_of(
             f'operator = "{NO_OPERATOR}": without an operator there is no reference, so the file can only be checked '
             f"for memory errors and races: {next_command('check', path)}; to run and explain it, "
             "write its operator (opbench new operator NAME --in mine), then name it in the header",
+            kind="no-operator",
+            value=NO_OPERATOR,
         )
     whole.require_known(HEADER_KEYS)
     tables = table.pop("variant", {})
@@ -218,7 +220,9 @@ class _HeaderReader:
                 kind = known[key]
                 kinds = kind if isinstance(kind, tuple) else (kind,)
                 words = " or ".join(k.__name__ for k in kinds)
-                raise self.refuse((key,), f"{key} = {value!r} is not allowed; it must be a {words}")
+                raise self.refuse(
+                    (key,), f"{key} = {value!r} is not allowed; it must be a {words}", value=value, allowed=words
+                )
 
     def variant(self, name: str, operator: str, why: str) -> Variant:
         table = self.table
@@ -304,7 +308,7 @@ class _HeaderReader:
             return bool(asked)
         if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
             raise self.refuse(
-                ("in_place",), f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}'
+                ("in_place",), f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}', value=asked
             )
         return asked
 
@@ -377,6 +381,9 @@ class _HeaderReader:
                 ("tune",),
                 f"tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: give fewer values, "
                 "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
+                kind="too-many-configs",
+                value=count,
+                allowed=COMBINATIONS,
             )
         return tune
 

@@ -21,7 +21,9 @@ def tunable_values(value: object) -> tuple[int, ...]:
     if isinstance(value, dict):
         return _range(value)
     if not isinstance(value, list) or not value or not all(type(v) is int for v in value):
-        raise UsageError(f"= {value!r} is not allowed; a list of whole numbers, or a range: {RANGE}")
+        raise UsageError(
+            f"= {value!r} is not allowed; a list of whole numbers, or a range: {RANGE}", kind="not-allowed", value=value
+        )
     return tuple(value)
 
 
@@ -30,19 +32,38 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     odd = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - numbers.keys()
     ways = numbers.keys() & {"step", "times"}
     if odd or len(ways) != 1 or not {"from", "to"} <= numbers.keys():
-        raise UsageError(f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}")
+        raise UsageError(
+            f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}",
+            kind="not-a-range",
+            value=table,
+        )
     at, last, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
     if at > last or (step < 1 and times < 2) or (times > 1 and at < 1):
-        raise UsageError(f"= {dict(table)!r} is an empty or endless range; it rises, by step >= 1 or times >= 2")
+        raise UsageError(
+            f"= {dict(table)!r} is an empty or endless range; it rises, by step >= 1 or times >= 2",
+            kind="empty-or-endless",
+            value=table,
+        )
     values: list[int] = []
     while at <= last:
         values.append(at)
         at = at * times + step
         if len(values) > LONGEST_RANGE:
-            raise UsageError(f"= {dict(table)!r} has more than {LONGEST_RANGE} values; take a larger step")
+            raise UsageError(
+                f"= {dict(table)!r} has more than {LONGEST_RANGE} values; take a larger step",
+                kind="range-too-long",
+                value=table,
+                allowed=LONGEST_RANGE,
+            )
     first = numbers.get("first", values[0])
     if first not in values:
-        raise UsageError(f"first = {first} is not in the range; it has {', '.join(map(str, values))}")
+        raise UsageError(
+            f"first = {first} is not in the range; it has {', '.join(map(str, values))}",
+            kind="not-in-range",
+            subject="first",
+            value=first,
+            allowed=tuple(values),
+        )
     return (first, *(v for v in values if v != first))
 
 

@@ -187,6 +187,9 @@ def _write(path: Path, content: bytes) -> Path:
     except OSError as error:
         raise EnvironmentFault(
             f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; the "
-            "results are stored, so write the report with: opbench report RUN"
+            "results are stored, so write the report with: opbench report RUN",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
         ) from None
     return path

@@ -177,11 +177,17 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     """
     if not cpu.traffic:
         raise UsageError(
-            f"{cpu.folder}: holds no traffic; collect it with: {next_command('explain', 'CASE', run=cpu.folder)}"
+            f"{cpu.folder}: holds no traffic; collect it with: {next_command('explain', 'CASE', run=cpu.folder)}",
+            kind="no-traffic",
+            subject=cpu.folder,
         )
     if not gpu.counters:
         collect = next_command("profile", "CASE", run=gpu.folder)
-        raise UsageError(f"{gpu.folder}: holds no hardware counters; collect them with: {collect}")
+        raise UsageError(
+            f"{gpu.folder}: holds no hardware counters; collect them with: {collect}",
+            kind="no-counters",
+            subject=gpu.folder,
+        )
     comparisons: list[CountComparison] = []
     left_out: dict[str, str] = {}
     resources = {result.case: result.resources for result in cpu.results}
@@ -195,7 +201,12 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
             comparisons += compare_case(case, traffic, counters, _code(compiled))
             comparisons += compare_caches(case, levels(traffic, compiled), counters)
     if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
-        raise UsageError(f"{cpu.folder} and {gpu.folder} share no case; run the same suite on both backends")
+        raise UsageError(
+            f"{cpu.folder} and {gpu.folder} share no case; run the same suite on both backends",
+            kind="no-shared-case",
+            subject=cpu.folder,
+            value=gpu.folder,
+        )
     return Agreement(tuple(comparisons), left_out)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench import paths
-from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.errors import EnvironmentFault, NotAllowed, UsageError, unknown, writing_remedy
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
@@ -108,7 +108,11 @@ class Book:
         `gpu` is the name of a GPU as in the file; without it the file must have only one GPU, or UsageError is raised.
         """
         if not gpu and len(self.gpus) > 1:
-            raise UsageError(f"the book is of {', '.join(self.gpus)}; say which GPU is meant")
+            raise UsageError(
+                f"the book is of {', '.join(self.gpus)}; say which GPU is meant",
+                kind="several-gpus",
+                value=tuple(self.gpus),
+            )
         found = (
             self._by_key.get((operator, str(problem), precision, gpu or next(iter(self.gpus), "")))
             for precision in precisions
@@ -179,7 +183,9 @@ def _require_sense(entry: BookEntry) -> None:
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):
-            raise ValueError(f"{where}: '{time.case}' is no case of it")
+            raise NotAllowed(
+                f"{where}: '{time.case}' is no case of it", kind="other-case", subject=where, value=time.case
+            )
         if not 0 < time.low_s <= time.median_s <= time.high_s < math.inf:
             raise ValueError(
                 f"{where}: {time.case}: {time.low_s}, {time.median_s}, {time.high_s} are not a low end, a median and a "
@@ -211,7 +217,11 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
         other = next(iter(modes), mode)
         if mode != other:
             raise UsageError(
-                f"{path}: its times are {mode}, those of {modes[other]} {other}; a book has one kind: make two"
+                f"{path}: its times are {mode}, those of {modes[other]} {other}; a book has one kind: make two",
+                kind="mixed-modes",
+                subject=path,
+                value=mode,
+                allowed=other,
             )
         modes[mode] = path
         for key, capability, time, library in found:
@@ -246,7 +256,10 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
     if not gpu or header.backend != "cuda":
         raise UsageError(
             f"{path}: a run of the {header.backend or 'unknown'} backend has no times of a GPU; name a run that was "
-            "measured on one: opbench run SUITE --backend cuda"
+            "measured on one: opbench run SUITE --backend cuda",
+            kind="backend-without-times",
+            subject=path,
+            value=header.backend,
         )
     notes += run.warnings
     found: list[Contender] = []

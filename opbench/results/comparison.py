@@ -157,7 +157,12 @@ def compare_runs(
     before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
     for pattern in cases:
         if not any(is_named(case, pattern) for case in {**before, **after}):
-            raise UsageError(f"no case of {base.folder} or {new.folder} matches --case '{pattern}'")
+            raise UsageError(
+                f"no case of {base.folder} or {new.folder} matches --case '{pattern}'",
+                kind="no-match",
+                subject="--case",
+                value=pattern,
+            )
     counterparts = {} if base.of_network else _counterparts(base, new, before, after)
     pairs, left_out = [], {}
     for case in dict.fromkeys([*before, *after]):

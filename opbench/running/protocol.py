@@ -75,7 +75,11 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
         catalog.set_proposed_header(Path(packed.path), packed.header)
     variant = catalog.variant_file(Path(packed.path), packed.operator, packed.variant)
     if variant.source_sha256 != packed.source_sha256:
-        raise UsageError(f"{variant.path} or a header of it was edited since the run began; start it again")
+        raise UsageError(
+            f"{variant.path} or a header of it was edited since the run began; start it again",
+            kind="edited",
+            subject=variant.path,
+        )
     return Case(variant, packed.config, problem)
 
 

@@ -47,7 +47,12 @@ def in_child(
         spent_s = time.perf_counter() - began
         if output.returncode or not path.exists():
             last = next((line for line in reversed(output.lines) if line.strip()), "no output")
-            raise EnvironmentFault(f"{distribution} ended with exit code {output.returncode}: {last}")
+            raise EnvironmentFault(
+                f"{distribution} ended with exit code {output.returncode}: {last}",
+                kind="program-failed",
+                subject=distribution,
+                value=output.returncode,
+            )
         return json.loads(path.read_text()), spent_s
 
 
@@ -78,7 +83,13 @@ def times_by_ncu(cells: Sequence[Cell], say: Say = lambda line: None) -> dict[st
 def durations(cells: Sequence[Cell], times_s: Sequence[float | None]) -> dict[str, float]:
     """Return the median time of each cell, from kernels launched `REPEATS` times cell by cell."""
     if len(times_s) != REPEATS * len(cells):
-        raise EnvironmentFault(f"ncu saw {len(times_s)} kernels of {REPEATS * len(cells)}")
+        raise EnvironmentFault(
+            f"ncu saw {len(times_s)} kernels of {REPEATS * len(cells)}",
+            kind="lost-kernels",
+            subject="ncu",
+            value=len(times_s),
+            allowed=REPEATS * len(cells),
+        )
     measured: Mapping[str, list[float]] = {
         cell.name: [t for t in times_s[i * REPEATS : (i + 1) * REPEATS] if t is not None]
         for i, cell in enumerate(cells)

@@ -95,6 +95,7 @@ def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int =
     if spans[1] <= spans[0]:
         raise LaunchError(
             f"a kernel of {3 * count} cycles reads {spans[1]:.3g} s, one of {count} cycles {spans[0]:.3g} s: "
-            "this clock does not time kernels; see what else uses the GPU (nvidia-smi) and try again"
+            "this clock does not time kernels; see what else uses the GPU (nvidia-smi) and try again",
+            kind="clock-times-nothing",
         )
     return 2 * count / (spans[1] - spans[0])

@@ -32,7 +32,11 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
     try:
         from cupti import cupti
     except ImportError as error:
-        raise EnvironmentFault(f"cupti-python is not installed ({error}); pip install cupti-python") from None
+        raise EnvironmentFault(
+            f"cupti-python is not installed ({error}); pip install cupti-python",
+            kind="missing-package",
+            subject="cupti-python",
+        ) from None
     records: list[tuple[str, int, int]] = []
 
     def completed(activities: list[Any]) -> None:
@@ -51,7 +55,9 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
         cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
         cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
     except cupti.cuptiError as error:
-        raise EnvironmentFault(f"CUPTI refuses: {error}; does a profiler hold this GPU?") from None
+        raise EnvironmentFault(
+            f"CUPTI refuses: {error}; does a profiler hold this GPU?", kind="cupti", value=str(error)
+        ) from None
     try:
         recorded(clock.nothing, 3)
         own = [name for name, _, _ in recorded(lambda: None, 1)]
@@ -69,7 +75,11 @@ def launch_position(names: Sequence[str], own: Sequence[str]) -> int:
     for place in range(len(own) + 1):
         if [*names[:place], *names[place + 1 :]] == list(own) and names[place : place + 1] != own[place : place + 1]:
             return place
-    raise EnvironmentFault(f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own)}")
+    raise EnvironmentFault(
+        f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own)}",
+        kind="other-kernels",
+        subject="CUPTI",
+    )
 
 
 def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int, place: int) -> list[float]:
@@ -81,7 +91,11 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
     each, rest = divmod(len(records), samples)
     if each <= own or rest:
         raise EnvironmentFault(
-            f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again"
+            f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again",
+            kind="lost-kernels",
+            subject="CUPTI",
+            value=len(records),
+            allowed=samples,
         )
     groups = (records[at + place : at + place + each - own] for at in range(0, len(records), each))
     return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
@@ -113,7 +127,11 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
 
         return bench, bench.register(function)  # loads the library, which is another import
     except ImportError as error:
-        raise EnvironmentFault(f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'") from None
+        raise EnvironmentFault(
+            f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'",
+            kind="missing-package",
+            subject="cuda-bench",
+        ) from None
 
 
 def summaries_by_cell(document: Mapping[str, Any]) -> dict[int, dict[str, dict[str, str]]]:

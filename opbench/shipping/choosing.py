@@ -53,12 +53,21 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
     in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
     if len(in_book) > 1:
         raise UsageError(
-            f"--gpu {gpu}: the winners file has {', '.join(in_book)}, all {arch}; choose one: --gpu {in_book[0]!r}"
+            f"--gpu {gpu}: the winners file has {', '.join(in_book)}, all {arch}; choose one: --gpu {in_book[0]!r}",
+            kind="several-gpus",
+            subject="--gpu",
+            value=tuple(in_book),
+            allowed=arch,
         )
     found = [one for name in in_book if (one := product(name))] or [p for p in PRODUCTS.values() if p.arch == arch]
     if not found:
         archs = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
-        raise UsageError(f"--gpu {gpu}: no GPU of {arch} is known; {archs} are")
+        raise UsageError(
+            f"--gpu {gpu}: no GPU of {arch} is known; {archs} are",
+            kind="unknown-architecture",
+            subject="--gpu",
+            value=arch,
+        )
     best = max(found, key=lambda one: (one.sm_count, one.dram_bytes_per_s))
     return ShipTarget(in_book[0] if len(in_book) == 1 else best.name, arch, best.sm_count)
 
@@ -89,20 +98,29 @@ def choose_cases(
             cases.append(_fitting(catalog.case(name), gpu))
             continue
         if name not in catalog.operator_names():
+            name_error = unknown("operator or network", name, [*catalog.operator_names(), *NETWORKS])
             raise UsageError(
-                f"{unknown('operator or network', name, [*catalog.operator_names(), *NETWORKS])}; a case is such as "
-                f"'relu/vec4(n=1048576)' ({catalog.command('list cases')})"
+                f"{name_error}; a case is such as 'relu/vec4(n=1048576)' ({catalog.command('list cases')})",
+                cause=UsageError(name_error),
             )
         if book is None:
             raise UsageError(
                 f"'{name}' is an operator, and no winners file says which of its problems are wanted: --book book.json "
                 f"(opbench book RUN --out book.json), or name a problem such as '{name}{_example(catalog, name)}', or "
-                f"whole cases ({catalog.command('list cases', name)})"
+                f"whole cases ({catalog.command('list cases', name)})",
+                kind="no-winners-file",
+                subject=name,
             )
         entries = _entries(book.entries, name, gpu, precision)
         if not entries:
             has = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
-            raise UsageError(f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}")
+            raise UsageError(
+                f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}",
+                kind="no-such-problem",
+                subject=name,
+                value=precision,
+                allowed=gpu.arch,
+            )
         for entry in entries:
             cases.append(_fitting(catalog.case(entry.winner.case), gpu))
             time_notes[entry.winner.case] = _words(entry)
@@ -113,7 +131,12 @@ def choose_cases(
     for case in cases:
         other = by_problem.setdefault((case.problem.name, str(case.problem)), case)
         if other.name != case.name:
-            raise UsageError(f"{other.name} and {case.name} have the same problem; a library has one case per problem")
+            raise UsageError(
+                f"{other.name} and {case.name} have the same problem; a library has one case per problem",
+                kind="duplicate-problem",
+                subject=other.name,
+                value=case.name,
+            )
     return ShipSelection(tuple(by_problem.values()), time_notes, tuple(notes))
 
 
@@ -157,14 +180,26 @@ def _words(entry: BookEntry) -> str:
 def require_own(case: Case, gpu: ShipTarget) -> None:
     """Raise UsageError for a case of a vendor's library, and for one that the GPU cannot run."""
     if case.variant.is_library:
-        raise UsageError(f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants")
+        raise UsageError(
+            f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants",
+            kind="vendor-library",
+            subject=case.name,
+        )
     if reason := missing_capability(capability_of(gpu.arch), case.variant.compute_capability):
-        raise UsageError(f"{case.name}: {reason} ({gpu.name}, {gpu.arch}); name another variant, or another --gpu")
+        raise UsageError(
+            f"{case.name}: {reason} ({gpu.name}, {gpu.arch}); name another variant, or another --gpu",
+            kind="missing-capability",
+            subject=case.name,
+            value=gpu.arch,
+            allowed=case.variant.compute_capability,
+        )
 
 
 def _fitting(case: Case, gpu: ShipTarget) -> Case:
     """Return the case; raises UsageError if it cannot be shipped."""
     if reason := case.unmet():
-        raise UsageError(f"{case.name}: does not fit: {reason}")
+        raise UsageError(
+            f"{case.name}: does not fit: {reason}", kind="unsupported-problem", subject=case.name, value=reason
+        )
     require_own(case, gpu)
     return case

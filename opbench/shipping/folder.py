@@ -20,10 +20,17 @@ def require_free(out: Path, replace: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not replace:
-        raise UsageError(f"--out {out}: exists already; choose another folder, or replace it: --replace")
+        raise UsageError(
+            f"--out {out}: exists already; choose another folder, or replace it: --replace",
+            kind="folder-exists",
+            subject=out,
+            allowed="--replace",
+        )
     if not (out / MANIFEST).is_file():
         raise UsageError(
-            f"--out {out}: exists and was not written by opbench ship (it has no {MANIFEST}); name another"
+            f"--out {out}: exists and was not written by opbench ship (it has no {MANIFEST}); name another",
+            kind="not-our-folder",
+            subject=out,
         )
 
 

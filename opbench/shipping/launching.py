@@ -253,7 +253,11 @@ def _arguments(
 
 def _argument(arg: Argument, width: int) -> str:
     if isinstance(arg, Struct):
-        raise UsageError(f"argument {arg}: kernels that take a structure are not shipped; give its fields one by one")
+        raise UsageError(
+            f"argument {arg}: kernels that take a structure are not shipped; give its fields one by one",
+            kind="structure",
+            subject=arg,
+        )
     if isinstance(arg, str):
         return safe(arg)
     if not isinstance(arg, Scalar) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):

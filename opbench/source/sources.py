@@ -89,7 +89,13 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
     def visit(file: Path, depth: int) -> None:
         status = file.stat()  # before reading, so that a concurrent edit is noticed later
         if status.st_size > MOST_BYTES:
-            raise UsageError(f"{file}: has {status.st_size:,} bytes; a source file may have {MOST_BYTES:,}")
+            raise UsageError(
+                f"{file}: has {status.st_size:,} bytes; a source file may have {MOST_BYTES:,}",
+                kind="file-too-large",
+                subject=file,
+                value=status.st_size,
+                allowed=MOST_BYTES,
+            )
         source = found[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
         if file.suffix == ".py":
             return
@@ -99,6 +105,8 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
                     f"'#include {name}' is not allowed: the name of an included header must not be a macro; write "
                     "the name",
                     Location(file, line),
+                    kind="macro-include",
+                    subject=name,
                 )
             near = [file.parent] if name[0] == '"' else []
             header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)

@@ -56,7 +56,10 @@ class EnergyMeter:
             if spent_s > max(self._window_s, PATIENCE_S):
                 raise EnvironmentFault(
                     f"the GPU's energy counter moved {len(moves)} times in {spent_s:.1f} s; 3 are needed to rank by "
-                    "joules. Rank by time: leave --energy out"
+                    "joules. Rank by time: leave --energy out",
+                    kind="too-few-readings",
+                    value=len(moves),
+                    allowed=3,
                 )
         (first_s, first_j), (last_s, last_j) = moves[0], moves[-1]
         return (last_j - first_j) / (last_s - first_s) * spent_s / calls

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from opbench.errors import NotAllowed
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement, Warn, kernel_time
 from opbench.timing.sampling import NOISY_HALF_WIDTH
@@ -27,7 +28,12 @@ def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.In
     medians = [stats.median(group) for group in groups]
     count = len(medians)
     if not 2 <= count <= len(STUDENT_T) + 1:
-        raise ValueError(f"{count} processes, where 2 to {len(STUDENT_T) + 1} are allowed")
+        raise NotAllowed(
+            f"{count} processes, where 2 to {len(STUDENT_T) + 1} are allowed",
+            kind="not-allowed",
+            subject="processes",
+            value=count,
+        )
     centre = sum(medians) / count
     variance = sum((value - centre) ** 2 for value in medians) / (count - 1)
     reach = STUDENT_T[count - 2] * (variance / count) ** 0.5

@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from opbench.errors import NotAllowed
+
 
 def quantile(samples: Sequence[float], q: float) -> float:
     """Return the q-quantile with linear interpolation (Hyndman and Fan's type 7, NumPy's default)."""
     if not samples:
-        raise ValueError("no samples")
+        raise NotAllowed("no samples", kind="no-samples")
     if not 0 <= q <= 1:
-        raise ValueError(f"quantile {q} is not within 0 and 1")
+        raise NotAllowed(f"quantile {q} is not within 0 and 1", kind="not-allowed", subject="quantile", value=q)
     ordered = sorted(samples)
     at = q * (len(ordered) - 1)
     below = int(at)
@@ -45,7 +47,7 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Inter
     samples no pair reaches 95 %; the result is then the whole range with its lower `coverage`.
     """
     if not samples:
-        raise ValueError("no samples")
+        raise NotAllowed("no samples", kind="no-samples")
     rank, coverage = interval_rank(len(samples), confidence)
     ordered = sorted(samples)
     return Interval(ordered[rank], ordered[len(ordered) - 1 - rank], coverage)
@@ -58,7 +60,12 @@ def interval_rank(n: int, confidence: float) -> tuple[int, float]:
     Each end misses the median with probability P(binomial(n, 1/2) <= r).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence} is not between 0 and 1")
+        raise NotAllowed(
+            f"confidence {confidence} is not between 0 and 1",
+            kind="not-allowed",
+            subject="confidence",
+            value=confidence,
+        )
     missed = best = 0.5**n
     rank = 0
     log_half = n * math.log(0.5)
@@ -99,7 +106,7 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confi
 def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: Interval) -> Ratio:
     """Return the ratio of two independent positive estimates from their intervals, combined as in `median_ratio`."""
     if top.low <= 0 or bottom.low <= 0:
-        raise ValueError("the ratio of medians is for positive samples")
+        raise NotAllowed("the ratio of medians is for positive samples", kind="not-positive")
     above, below = math.log(numerator), math.log(denominator)
     middle = above - below
     low = middle - math.hypot(above - math.log(top.low), math.log(bottom.high) - below)

@@ -57,5 +57,9 @@ class TuneOptions:
     def __post_init__(self) -> None:
         set_types(self)
         if self.energy and self.mode == "cold":
-            raise UsageError("--energy counts launches without a break, whose caches are hot; leave --mode cold out")
+            raise UsageError(
+                "--energy counts launches without a break, whose caches are hot; leave --mode cold out",
+                kind="exclusive",
+                subject=("--energy", "--mode"),
+            )
         object.__setattr__(self, "mode", self.mode or ("hot" if self.energy else "cold"))

@@ -98,7 +98,11 @@ def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem:
     if writer.was_empty or not writer.path.stat().st_size:
         return None
     if not options.resume:
-        raise UsageError(f"{writer.path} holds a search already; add --resume to go on, or choose another --out DIR")
+        raise UsageError(
+            f"{writer.path} holds a search already; add --resume to go on, or choose another --out DIR",
+            kind="run-exists",
+            subject=writer.path,
+        )
     return read_tuning(options.out)
 
 

@@ -21,6 +21,7 @@ from opbench.cage.confine import Confinement, Limits, enter
 from opbench.cage.fork_server import ForkServer
 from opbench.cage.program import run_program
 from opbench.errors import EnvironmentFault
+from support.checks.errors import refuses
 
 pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
 
@@ -192,7 +193,7 @@ def test_a_system_without_a_cage_is_refused(change: dict[str, object], monkeypat
     poor = replace(facts.available(), **change)  # type: ignore[arg-type]
     assert poor.lacks
     monkeypatch.setattr(facts, "available", lambda: poor)
-    with pytest.raises(EnvironmentFault, match="opbench doctor"):
+    with refuses("cage-not-prepared", error=EnvironmentFault):
         facts.require()
     assert not replace(
         facts.available(), landlock_version=1, seccomp=True, user_namespaces=False, system="Linux 6"

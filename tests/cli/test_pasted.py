@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from opbench import api
-from opbench.errors import UsageError
 from opbench.running.targets import case_of
+from support.checks.errors import Refusal, refuses
 from support.common import CATALOG, RELU, WRONG, Cli
 
 TUNED = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
@@ -118,8 +118,11 @@ def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) ->
     assert case_of(file, "*[BLOCK=256](n=31)", catalog).name == "relu/one[BLOCK=256](n=31)"
     assert case_of(file, "(n=5)", catalog).name == "relu/one[BLOCK=128](n=5)"
     assert case_of(file, "relu/one[BLOCK=256](n=5)", catalog).name == "relu/one[BLOCK=256](n=5)"
-    for pattern, words in (("(m=5)", "unknown axis 'm'"), ("*BLOCK=3*", "no case matches")):
-        with pytest.raises(UsageError, match=words):
+    for pattern, refusal in (
+        ("(m=5)", Refusal("unknown-name", "axis", value="m")),
+        ("*BLOCK=3*", Refusal("no-match", "--case", value="*BLOCK=3*")),
+    ):
+        with refuses(refusal):
             case_of(file, pattern, catalog)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from opbench import api
-from opbench.errors import UsageError
 from opbench.report import own_variants
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
 from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
 from support.builders.runs import measured, noisy, run
+from support.checks.errors import refuses
 from support.common import ROOT, Cli
 
 CASES = ROOT / "tests" / "cases" / "side_by_side"
@@ -74,11 +74,11 @@ def test_files_of_several_operators_are_tables_of_their_own(tmp_path: Path, relu
 
 
 def test_several_targets_must_be_files_with_names_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'relu' is not a \.cu file"):
+    with refuses("not-a-kernel-file", "relu"):
         api.expand([FILES[0], "relu"], "cpu")
     twin = tmp_path / "soft_a.cu"
     twin.write_text(Path(FILES[0]).read_text())
-    with pytest.raises(UsageError, match=r"are both softmax/soft_a; rename one"):
+    with refuses("duplicate-variant", value="softmax/soft_a"):
         api.expand([FILES[0], twin], "cpu")
 
 

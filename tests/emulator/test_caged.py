@@ -16,7 +16,7 @@ from opbench.cage.fork_server import Child, ForkServer
 from opbench.checking.checking import Session
 from opbench.emulator import caged, caged_build, kernel_process, untrusted
 from opbench.emulator.caged import CagedBackend
-from opbench.errors import CompileError, LaunchError, UsageError
+from opbench.errors import CompileError, LaunchError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
@@ -27,6 +27,7 @@ from opbench.running.suite import Suite
 from opbench.running.worker import Worker
 from opbench.source.sources import Source, closure
 from opbench.timing.sampling import TimingOptions
+from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS, RELU, WRONG, Cli, kernel_variants
 
 pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
@@ -63,9 +64,9 @@ def test_python_files_of_a_folder_are_refused(name: str, tmp_path: Path) -> None
     (tmp_path / "relu").mkdir()
     (tmp_path / "relu" / "mine.cu").write_text(RELU)
     (tmp_path / "relu" / name).write_text(f"open({str(marker)!r}, 'w')")
-    with pytest.raises(UsageError, match="--trust"):
+    with refuses("python-file", name):
         api.check(["relu/mine"], variants=[tmp_path], untrusted=True)
-    with pytest.raises(UsageError, match="--trust"):
+    with refuses("python-file", name):
         api.run("relu/mine", variants=[tmp_path], untrusted=True, backend="cpu", out=tmp_path / "run")
     assert not marker.exists()
 
@@ -74,9 +75,9 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(RELU)
     for wrong in ({"backend": "cuda"}, {"huge": True}):
-        with pytest.raises(UsageError, match="--untrusted"):
+        with refuses("exclusive"):
             api.check([path], untrusted=True, **wrong)
-    with pytest.raises(UsageError, match="--trust"):
+    with refuses("needs-option", "--trust", allowed="--untrusted"):
         api.check([path], trust=True)
 
 

@@ -21,6 +21,7 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.products import PRODUCTS
 from support.builders.hopper_kernels import launched, module
 from support.builders.on_cpu import Tracer, floats
+from support.checks.errors import refuses
 
 MOST_REQUESTS = 400
 RACY = """\
@@ -102,7 +103,7 @@ def test_the_next_case_is_judged_again(tracer: Tracer) -> None:
     text = 'extern "C" __global__ void k(int* out) {\n  out[0] += threadIdx.x;  // here\n}'
     refuse = tracer.backend._runtime.library.opb_refuse_memory
     refuse(3)
-    with pytest.raises(EnvironmentFault, match="memory is short"):
+    with refuses("memory-short", error=EnvironmentFault):
         tracer.run(text, 1, 64, np.zeros(1, np.int32))
     refuse(0)
     assert tracer.run(text, 1, 64, np.zeros(1, np.int32)).findings[0].kind == "global_race"
@@ -146,5 +147,5 @@ def test_a_compiler_without_memory(tracer: Tracer, monkeypatch: pytest.MonkeyPat
     said = "cc1plus: out of memory allocating 65536 bytes after a total of 3145728 bytes"
     monkeypatch.setattr(KernelBuilder, "_call", lambda *_: subprocess.CompletedProcess([], 1, "", said))
     text = 'extern "C" __global__ void k(int* out) { out[1] = 7654; }'
-    with pytest.raises(EnvironmentFault, match="memory is short"):
+    with refuses("memory-short", error=EnvironmentFault):
         tracer.run(text, 1, 64, np.zeros(2, np.int32))

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from opbench.errors import UsageError
 from opbench.gpu.limits import ceilings
 from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings, datasheet, known_gpus
 from opbench.gpu.limits.lower_bound import lower_bound_s
@@ -23,7 +22,7 @@ from opbench.running.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.running.suite import read_suite
 from support.builders.runs import result
 from support.builders.runs import run as fabricated_run
-from support.checks.errors import refuses_name
+from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG, ROOT
 
 SHEETS = {name: sheet for name in PRODUCTS if (sheet := datasheet(name))}
@@ -120,7 +119,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
     path.write_text(json.dumps(PEAKS.to_json()))
     assert committed_ceilings("h200") == PEAKS
     path.write_text("{")
-    with pytest.raises(UsageError, match="is no JSON"):
+    with refuses("not-json"):
         committed_ceilings("h200")
 
 

@@ -10,7 +10,7 @@ import pytest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import collective
 from opbench.gpu.driver.collective import BLOCKS, NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
-from support.checks.errors import needs_extra
+from support.checks.errors import needs_extra, refuses
 
 
 class Library:
@@ -85,9 +85,7 @@ def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.Monk
     monkeypatch.setenv(BLOCKS, "16")
     own = {NO_MULTICAST: "2", BLOCKS: "16"}
     assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", **own}, {VISIBLE: "7", **own}]
-    with pytest.raises(
-        EnvironmentFault, match=r"--gpus 4: this machine shows 3 GPUs; take --gpus 3, or --accumulate 4"
-    ):
+    with refuses("too-few-gpus", "--gpus", value=4, allowed=3, error=EnvironmentFault):
         rank_environments(4)
 
 

@@ -14,6 +14,7 @@ from opbench.judging.verify import compare, judge_again
 from opbench.running.options import CheckOptions
 from opbench.running.untrusted import require_confinable
 from opbench.source.inline_source import read_inline_source
+from support.checks.errors import refuses
 from support.torch_kernels import KERNELS, NaiveKernel
 
 TASKS = Path(__file__).parent.parent / "tasks"
@@ -113,7 +114,7 @@ def test_the_only_size_of_a_kernel_is_the_number_of_elements(tmp_path: Path) -> 
 def test_a_task_that_only_the_kernel_names_is_not_loaded(tmp_path: Path) -> None:
     kernel = next(kernel for kernel in KERNELS if kernel.name == "linear")
     (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    with pytest.raises(UsageError, match="--task"):
+    with refuses("other-task", allowed="--task"):
         judged(kernel, kernel.text(str(tmp_path)), tmp_path, task=False)
     assert not (tmp_path / "ran").exists()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
-
-from opbench.errors import UsageError
 from opbench.kernels.case import CASE_NAME, select
 from opbench.running.suite import read_suite
+from support.checks.errors import refuses
 from support.common import CATALOG
 
 CASES = [*read_suite(Path("quick"), CATALOG, "cpu").cases, *read_suite(Path("quick"), CATALOG, "cuda").cases]
@@ -28,7 +26,7 @@ def test_globs_and_variant_names_select() -> None:
 
 
 def test_a_pattern_without_a_case_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no case matches --case 'relu/nothing'"):
+    with refuses("no-match", "--case", value="relu/nothing"):
         select(CASES, ["relu/nothing"])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opbench.errors import UsageError
 from opbench.kernels.expression import cdiv, evaluate, names, parse
 from opbench.kernels.scalar import Scalar
-from support.checks.errors import refuses_name
+from support.checks.errors import refuses, refuses_name
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**4))
@@ -40,8 +40,9 @@ def test_values(text: str, value: object) -> None:
     ["__import__('os')", "n.real", "[n]", "lambda: 1", "n if", "open('x')", "n[0]", "f'{n}'", "max(n, key=n)", "1.5"],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"not allowed|not a valid expression"):
+    with pytest.raises(UsageError) as raised:
         evaluate(text, {"n": 1})
+    assert raised.value.kind in ("not-allowed-in-expression", "not-an-expression")
 
 
 def test_unknown_name_lists_the_known_ones() -> None:
@@ -50,7 +51,7 @@ def test_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_division_by_zero_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="fails with"):
+    with refuses("expression-fails", "n // m", value="ZeroDivisionError"):
         evaluate("n // m", {"n": 1, "m": 0})
 
 
@@ -71,8 +72,9 @@ def test_names_leave_out_functions() -> None:
     ],
 )
 def test_integers_beyond_64_bits_are_refused_before_they_are_computed(text: str) -> None:
-    with pytest.raises(UsageError, match=r"beyond 64 bits|only integers are allowed|is not an integer"):
+    with refuses("expression-fails") as raised:
         evaluate(text, {})
+    assert raised.value.value in ("OverflowError", "TypeError", "ValueError")
 
 
 def test_the_largest_integers_of_64_bits_are_values() -> None:
@@ -82,7 +84,7 @@ def test_the_largest_integers_of_64_bits_are_values() -> None:
 
 def test_an_expression_nested_too_deeply_is_no_traceback() -> None:
     for text in ("(" * 5000 + "1" + ")" * 5000, "not " * 50000 + "1", "1" + "+1" * 50000):
-        with pytest.raises(UsageError, match="characters; at most 600 are allowed"):
+        with refuses("expression-too-long", allowed=600):
             evaluate(text, {})
     assert evaluate("1" + "+1" * 299, {}) == 300
 
@@ -105,11 +107,11 @@ def test_floats_have_expressions_of_floats(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["1 / n", "0.5 * n", "sqrt(n)"])
 def test_sizes_have_none(text: str) -> None:
-    with pytest.raises(UsageError, match="is not allowed in the expression"):
+    with refuses("not-allowed-in-expression", text):
         parse(text)
 
 
 @pytest.mark.parametrize("text", ["1 / (n - n)", "(-1.0) ** 0.5", "sqrt(0 - n)", "0.5 // n", "10.0 ** 400"])
 def test_an_expression_of_floats_that_fails_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match="fails with"):
+    with refuses("expression-fails", text):
         evaluate(text, {"n": 4}, real=True)

@@ -57,8 +57,9 @@ def test_unknown_axis_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("value", [-1, 0, "many", 1.5, True])
 def test_bad_axis_values_are_refused(value: object) -> None:
-    with pytest.raises(UsageError, match=r"is not allowed|must be >= 1"):
+    with pytest.raises(UsageError) as raised:
         CATALOG.operator("relu").from_axes({"n": value})
+    assert (raised.value.kind, raised.value.value) in (("not-allowed", value), ("empty-tensor", (value,)))
 
 
 def test_bf16_rounds_to_nearest_even_and_back() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.errors import LaunchError, SettingDiffers
+from opbench.errors import LaunchError, NotFinite, SettingDiffers
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
@@ -19,7 +19,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.train_options import TrainingSettings
-from opbench.networks.train.training import NotFinite, Trainer
+from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, random_data
 from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opbench.errors import NotFinite
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
@@ -20,7 +21,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, TimedCase, candidates, choose
 from opbench.networks.records.checkpoints import read_checkpoint, trained_weights
 from opbench.networks.train.train_options import TrainingSettings
-from opbench.networks.train.training import NotFinite, Trainer
+from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, random_data, rounded_reference
 from support.checks.errors import refuses, refuses_name, refuses_setting
 from support.common import CATALOG, CHEATS

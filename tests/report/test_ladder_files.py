@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from opbench import paths
 from opbench.cli import cli
-from opbench.errors import UsageError
 from opbench.report.ladder_files import cells_of
 from support.builders.runs import cpu_run, result, run, written
+from support.checks.errors import refuses
 from support.common import ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
@@ -107,7 +107,7 @@ def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
 
 def test_a_run_without_times_changes_nothing_and_says_why(tree: Path, tmp_path: Path) -> None:
     before, folder = texts(tree), written(tmp_path / "cpu", cpu_run())
-    with pytest.raises(UsageError, match=r"cpu: no case of it has a time, and a ladder shows times"):
+    with refuses("no-times", "cpu"):
         ladder("--write", folder)
     assert changed(tree, before) == set()
 
@@ -117,11 +117,11 @@ def test_an_installed_opbench_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "site-packages" / "opbench").mkdir(parents=True)
     assert paths.checkout() is None
     for words in ([], ["--write"]):
-        with pytest.raises(UsageError, match=r"is for a checkout.*site-packages.*opbench report RUN"):
+        with refuses("not-a-checkout"):
             ladder(*words, of_relu(tmp_path / "run", "scalar"))
 
 
 def test_networks_outside_the_checkout_are_refused(tree: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "reports" / "h100" / "networks" / "lenet-1-f32", tmp_path / "nets" / "lenet")
-    with pytest.raises(UsageError, match=r"lenet: is outside .*tree"):
+    with refuses("outside", "lenet"):
         ladder(tmp_path / "nets")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
-from opbench.errors import UsageError
 from opbench.insight.levels import Levels
 from opbench.insight.nsight.metrics import COUNTS
 from opbench.report.agreement import provenance, verdict, write_agreement
@@ -27,6 +26,7 @@ from opbench.results.agreement import (
     worst,
 )
 from opbench.results.files import RunWriter, read_run
+from support.checks.errors import refuses
 from support.common import Cli
 
 LOAD = LineTraffic("k", "k.cu", 3, "global", "load", 4, 100, 3200, 400, 400, upper_requests=150, upper_sectors=500)
@@ -154,12 +154,12 @@ def test_two_runs(runs: tuple[Path, Path]) -> None:
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, runs: tuple[Path, Path]) -> None:
     cpu, gpu = (read_run(folder) for folder in runs)
-    with pytest.raises(UsageError, match="holds no traffic; collect it with: opbench explain"):
+    with refuses("no-traffic"):
         compare_runs(gpu, gpu)
-    with pytest.raises(UsageError, match="holds no hardware counters"):
+    with refuses("no-counters"):
         compare_runs(cpu, cpu)
     other = read_run(run_with(tmp_path / "other", "counters", {"op/w(n=1)": EQUAL}))
-    with pytest.raises(UsageError, match="share no case"):
+    with refuses("no-shared-case"):
         compare_runs(cpu, other)
 
 

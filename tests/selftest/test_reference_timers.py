@@ -16,6 +16,7 @@ from opbench.errors import EnvironmentFault, LaunchError
 from opbench.gpu.driver import CudaBackend
 from opbench.selftest import reference_timers
 from opbench.timing.clock import Sample
+from support.checks.errors import refuses
 from support.fakes.bench import summary
 
 OWN = ["fill", "drain", "stamp", "hold", "stamp"]
@@ -95,16 +96,16 @@ def test_cupti_times_are_those_of_the_callables_kernels_alone(cupti: FakeCupti) 
 
 
 def test_dropped_records_and_a_refusal_are_said(cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentFault, match="0 kernels in 3 samples"):
+    with refuses("lost-kernels", value=0, allowed=3, error=EnvironmentFault):
         reference_timers.kernel_times([], 3, 5, 4)
-    with pytest.raises(EnvironmentFault, match="for one kernel more than"):
+    with refuses("other-kernels", error=EnvironmentFault):
         reference_timers.launch_position(["fill", "drain"], ["hold"])
 
     def refuse(kind: int) -> None:
         raise cupti.cuptiError("ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
 
     monkeypatch.setattr(cupti, "activity_enable", refuse)
-    with pytest.raises(EnvironmentFault, match="CUPTI refuses: ERROR_MULTIPLE"):
+    with refuses("cupti", error=EnvironmentFault):
         reference_timers.cupti_times(RecordedClock(cupti), {})
 
 
@@ -158,10 +159,10 @@ def test_nvbench_is_given_every_cell_on_our_stream(monkeypatch: pytest.MonkeyPat
 
 def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupti", None)
-    with pytest.raises(EnvironmentFault, match="pip install cupti-python"):
+    with refuses("missing-package", "cupti-python", error=EnvironmentFault):
         reference_timers.cupti_times(None, {})
     monkeypatch.setitem(sys.modules, "cuda", None)
-    with pytest.raises(EnvironmentFault, match="cuda-bench"):
+    with refuses("missing-package", "cuda-bench", error=EnvironmentFault):
         reference_timers.bench_times(0, {})
 
 
@@ -178,5 +179,5 @@ def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:
         for mode in ("cold", "dirty", "hot", "graph"):
             sample = backend.clock(mode).sample(launch)
             assert sample.held and sample.seconds > 0
-    with pytest.raises(LaunchError, match="does not time kernels"):
+    with refuses("clock-times-nothing", error=LaunchError):
         selftest.stamps(backend, 0.1)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pai
 from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
-from support.checks.errors import refuses_name, refuses_version
+from support.checks.errors import refuses, refuses_name, refuses_version
 from support.common import CATALOG, CHEATS, Cli
 from support.fakes.simulated_gpu import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
@@ -169,7 +169,7 @@ def test_other_clocks_agree_disagree_or_are_missing() -> None:
 
 def test_a_clock_that_times_nothing_is_an_error_in_words() -> None:
     device = SimulatedDevice(noise=lambda now_s, chance: 0.0)
-    with pytest.raises(LaunchError, match="this clock does not time kernels"):
+    with refuses("clock-times-nothing", error=LaunchError):
         selftest.clocks(device, 1.0, (), device.world.now)
 
 
@@ -179,7 +179,7 @@ def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     if why_missing() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
     monkeypatch.setattr(children.importlib.metadata, "version", lambda name: "1")
-    with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
+    with refuses("program-failed", "cupti-python", value=3, error=EnvironmentFault):
         children.times_in_child("cupti", [Cell("cycles", 1, "a")])
 
 
@@ -208,7 +208,7 @@ def test_missing_packages_are_said_with_the_remedy() -> None:
 def test_durations_of_ncu_are_read_in_order() -> None:
     cells = [Cell("cycles", 1, "a"), Cell("cycles", 2, "b")]
     assert children.durations(cells, [1.0, 2.0, 3.0, 5.0, None, 7.0]) == {"a": 2.0, "b": 6.0}
-    with pytest.raises(EnvironmentFault, match="ncu saw 5 kernels of 6"):
+    with refuses("lost-kernels", "ncu", value=5, allowed=6, error=EnvironmentFault):
         children.durations(cells, [1.0] * 5)
 
 

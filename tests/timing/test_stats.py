@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.timing import stats
+from support.checks.errors import refuses
 
 samples_ = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
 
@@ -28,14 +29,14 @@ def test_median_is_pythons(samples: list[float]) -> None:
 
 @pytest.mark.parametrize("call", [stats.median, stats.median_interval, lambda s: stats.median_ratio(s, [1.0])])
 def test_nothing_to_summarise(call: object) -> None:
-    with pytest.raises(ValueError, match="no samples"):
+    with refuses("no-samples", error=ValueError):
         call([])  # type: ignore[operator]
 
 
 def test_senseless_quantile_and_confidence() -> None:
-    with pytest.raises(ValueError, match=r"quantile 1\.5"):
+    with refuses("not-allowed", "quantile", value=1.5, error=ValueError):
         stats.quantile([1.0], 1.5)
-    with pytest.raises(ValueError, match=r"confidence 1\.0"):
+    with refuses("not-allowed", "confidence", value=1.0, error=ValueError):
         stats.interval_rank(10, 1.0)
 
 
@@ -107,7 +108,7 @@ def test_ratio_joins_the_two_intervals_as_published() -> None:
 
 def test_ratio_says_when_samples_are_too_few_and_refuses_what_is_no_time() -> None:
     assert stats.median_ratio([1.0, 2.0, 3.0], [1.0] * 20).coverage == pytest.approx(0.75)
-    with pytest.raises(ValueError, match="positive samples"):
+    with refuses("not-positive", error=ValueError):
         stats.median_ratio([0.0, 1.0], [1.0, 1.0])
 
 

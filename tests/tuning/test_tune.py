@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from opbench.cli.report import report_command
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault
 from opbench.report.tuning import lines, verdict
 from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
 from opbench.running.protocol import Measure
 from opbench.tuning.search import Search
-from support.checks.errors import refuses_setting
+from support.checks.errors import refuses, refuses_setting
 from support.common import ROOT
 from support.fakes.tuning import TuningWorker, seconds, tune_fake
 
@@ -101,7 +101,7 @@ def test_where_no_energy_is_counted_nothing_is_measured(tmp_path: Path, monkeypa
 def test_another_search_and_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every(monkeypatch)
     tune_fake(tmp_path, monkeypatch.setattr)
-    with pytest.raises(UsageError, match="holds a search already; add --resume"):
+    with refuses("run-exists"):
         tune_fake(tmp_path, monkeypatch.setattr)
     with refuses_setting("mode", "cold", "hot"):
         tune_fake(tmp_path, monkeypatch.setattr, resume=True, mode="hot")

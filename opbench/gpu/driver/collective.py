@@ -73,7 +73,11 @@ class NcclGroup:
             self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
         except RuntimeError as error:
             raise EnvironmentFault(
-                f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more"
+                f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more",
+                kind="rank-not-joined",
+                subject=rank,
+                value=str(error),
+                allowed=ranks,
             ) from None
 
     def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
@@ -107,7 +111,11 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
     if count < ranks:
         raise EnvironmentFault(
             f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; take --gpus {count}, or --accumulate "
-            f"{ranks} on one"
+            f"{ranks} on one",
+            kind="too-few-gpus",
+            subject="--gpus",
+            value=ranks,
+            allowed=count,
         )
     find_nccl()
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]

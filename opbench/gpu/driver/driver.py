@@ -135,7 +135,8 @@ class DriverError(LaunchError):
         kind = KINDS.get(code, name)
         place = f" in {where}" if where else ""
         lost = "; the GPU context is lost, so this process can run nothing more" if code in LOST_CONTEXT else ""
-        super().__init__(f"{kind}{place} ({call}: CUDA error {code}, {name}){lost}")
+        message = f"{kind}{place} ({call}: CUDA error {code}, {name}){lost}"
+        super().__init__(message, kind="driver", subject=where, value=code)
 
 
 class Driver:

@@ -80,9 +80,15 @@ def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) 
     """Return a pointer to the CUlaunchConfig of a launch; raise LaunchError for a launch that this GPU refuses."""
     if launch.cluster != (1, 1, 1) and capability < CLUSTERS_FROM:
         have = "{}.{}".format(*capability)
-        raise LaunchError(f"{launch.kernel}: clusters need 9.0; this GPU has {have}")
+        raise LaunchError(
+            f"{launch.kernel}: clusters need 9.0; this GPU has {have}",
+            kind="needs-capability",
+            subject=launch.kernel,
+            value=have,
+            allowed="9.0",
+        )
     if fault := launch.fault_of_cluster():
-        raise LaunchError(f"{launch.kernel}: {fault}")
+        raise LaunchError(f"{launch.kernel}: {fault}", kind="cluster", subject=launch.kernel, value=launch.cluster)
     attributes = []
     if launch.cluster != (1, 1, 1):
         attributes.append(_Attribute(ATTRIBUTE_CLUSTER, value=_AttributeValue(cluster=(c_uint * 3)(*launch.cluster))))

@@ -52,7 +52,11 @@ class DeviceArray:
         if array.shape != self.shape or array.dtype != self.dtype or not array.flags.c_contiguous:
             raise UsageError(
                 f"buffer '{self.name}' takes a C-contiguous array {self.shape} of {self.dtype}, "
-                f"not {array.shape} of {array.dtype}"
+                f"not {array.shape} of {array.dtype}",
+                kind="other-array",
+                subject=self.name,
+                value=array.shape,
+                allowed=self.shape,
             )
         self._device.driver.call(
             "cuMemcpyHtoDAsync_v2", self.pointer, c_void_p(array.ctypes.data), self.nbytes, self._device.stream
@@ -173,7 +177,7 @@ class CudaBuffer(DeviceArray):
     def pointer(self) -> int:
         """Address of the first element on the device."""
         if not self._base:
-            raise UsageError(f"buffer '{self.name}' was freed")
+            raise UsageError(f"buffer '{self.name}' was freed", kind="buffer-freed", subject=self.name)
         return self._base + GUARD_BYTES
 
     def damage(self) -> int | None:

@@ -38,7 +38,11 @@ class MovableLaunch:
         """Bind the launches to the first `addresses`; raise LaunchError for launches that cannot run or move."""
         for launch in launches:
             if launch.textures:
-                raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
+                raise LaunchError(
+                    f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved",
+                    kind="fixed-address",
+                    subject=launch.kernel,
+                )
         self._device = device
         lock = threading.Lock()
         self._acquire, self._release = lock.acquire, lock.release

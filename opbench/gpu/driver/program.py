@@ -239,22 +239,42 @@ class CudaProgram:
         name, device, resources = launch.kernel, self._device, self.resources[launch.kernel]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         if threads > device.limits.threads_per_block:
-            raise LaunchError(f"{name}: block of {threads} threads; the limit is {device.limits.threads_per_block}")
+            raise LaunchError(
+                f"{name}: block of {threads} threads; the limit is {device.limits.threads_per_block}",
+                kind="launch-limit",
+                subject="block",
+                value=threads,
+                allowed=device.limits.threads_per_block,
+            )
         shapes = (("grid", launch.grid, device.grid_limit), ("block", launch.block, device.block_limit))
         for what, sizes, limits in shapes:
             for axis, size, limit in zip("xyz", sizes, limits, strict=True):
                 if not 1 <= size <= limit:
-                    raise LaunchError(f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}")
+                    raise LaunchError(
+                        f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}",
+                        kind="launch-limit",
+                        subject=f"{what}.{axis}",
+                        value=size,
+                        allowed=limit,
+                    )
         if threads > resources.max_threads:
             raise LaunchError(
                 f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "
-                f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)"
+                f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)",
+                kind="launch-limit",
+                subject="block",
+                value=threads,
+                allowed=resources.max_threads,
             )
         limit = device.limits.shared_per_block
         if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
             raise LaunchError(
                 f"{name}: {resources.shared_bytes} + {launch.shared_bytes} bytes of static + dynamic shared memory "
-                f"per block; the limit is {limit}"
+                f"per block; the limit is {limit}",
+                kind="launch-limit",
+                subject="shared",
+                value=resources.shared_bytes + launch.shared_bytes,
+                allowed=limit,
             )
 
     def _parameter_sizes(self, launch: KernelLaunch, function: c_void_p) -> list[int] | None:
@@ -276,7 +296,12 @@ class CudaProgram:
         if sizes is not None and given != sizes:
             raise LaunchError(
                 f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; "
-                f"the launch passes {len(given)} of {_list_sizes(given)} (pointers 8, int and float 4, tensor maps 128)"
+                f"the launch passes {len(given)} of {_list_sizes(given)} "
+                "(pointers 8, int and float 4, tensor maps 128)",
+                kind="argument-count",
+                subject=launch.kernel,
+                value=tuple(given),
+                allowed=tuple(sizes),
             )
 
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
@@ -315,7 +340,12 @@ def _bind_structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, B
     def address_of(name: str) -> int:
         device_buffer = cast("CudaBuffer", _find_buffer(name, buffers))
         if isinstance(device_buffer, MovableArray):
-            raise LaunchError(f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves")
+            raise LaunchError(
+                f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves",
+                kind="fixed-address",
+                subject=launch.kernel,
+                value=name,
+            )
         return device_buffer.pointer
 
     with _naming_kernel(launch):
@@ -342,5 +372,10 @@ def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], w
     if isinstance(arg, float):
         return c_float(arg)
     if not -(2**31) <= arg < 2**31:
-        raise LaunchError(f"{launch.kernel}: argument {arg} does not fit a C int; pass its factors instead")
+        raise LaunchError(
+            f"{launch.kernel}: argument {arg} does not fit a C int; pass its factors instead",
+            kind="argument-type",
+            subject=launch.kernel,
+            value=arg,
+        )
     return c_int(arg)

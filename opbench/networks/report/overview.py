@@ -42,7 +42,12 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
     """
     for folder in folders:
         if not folder.resolve().is_relative_to(root.resolve()):
-            raise UsageError(f"{folder}: is outside {root}; the documents link to the runs, so the runs must be inside")
+            raise UsageError(
+                f"{folder}: is outside {root}; the documents link to the runs, so the runs must be inside",
+                kind="outside",
+                subject=folder,
+                allowed=root,
+            )
     networks = [folder for folder in folders if not is_training(folder)]
     trainings = [folder for folder in folders if is_training(folder)]
     guide, readme = root / "docs", root / "README.md"

@@ -95,7 +95,11 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except (sqlite3.Error, OSError) as error:
-        raise UsageError(f"{path}: cannot be used as a database: {error}; choose another --database FILE") from None
+        raise UsageError(
+            f"{path}: cannot be used as a database: {error}; choose another --database FILE",
+            kind="not-a-database",
+            subject=path,
+        ) from None
     if version == 0 and tables == 0:
         _create(connection)
     elif version == 1:
@@ -133,7 +137,11 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
     for place in places:
         files = [place] if place.is_file() else run_files(place)
         if not files:
-            raise UsageError(f"{place}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)")
+            raise UsageError(
+                f"{place}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
+                kind="no-run",
+                subject=place,
+            )
         found |= dict.fromkeys(files)
     return list(found)
 
@@ -236,6 +244,8 @@ def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tup
             return [column[0] for column in cursor.description or ()], cursor.fetchall()
     except (sqlite3.Error, sqlite3.Warning) as error:
         tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in TABLES.items())
-        raise UsageError(f"--sql: {error}; the tables: {tables}") from None
+        raise UsageError(
+            f"--sql: {error}; the tables: {tables}", kind="sql", subject="--sql", value=str(error), allowed=tables
+        ) from None
     finally:
         connection.execute("PRAGMA query_only = OFF")
