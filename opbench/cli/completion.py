@@ -66,9 +66,9 @@ def networks(context: click.Context, parameter: click.Parameter, incomplete: str
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete passes over a network's graph."""
     from opbench.graph.passes import PASSES
-    from opbench.networks.plan.setup_launches import PREPARE
+    from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 
-    return starting(incomplete, (*PASSES, PREPARE))
+    return starting(incomplete, (*PASSES, PREPARE_WEIGHTS))
 
 
 def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:

@@ -15,7 +15,7 @@ from opbench.errors import UsageError
 from opbench.options import Option, option_fields, type_of
 
 
-def options_of(
+def add_options(
     kind: type, *, without: Collection[str] = (), only: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of a dataclass to a command, which receives them as `options`, an instance of `kind`.

@@ -199,11 +199,11 @@ def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
                "compulsory": "each byte of the problem moved once"}  # fmt: skip
     line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
     for bound in explanation.bounds:
-        moved = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
+        bytes_text = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
         source = "; ".join(filter(None, (sources.get(bound.limit), f"limit {origins[bound.source]}")))
         name = LIMIT_NAMES[bound.limit]
-        line(f"  {name:16} {moved:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
+        line(f"  {name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
 
 
 def _value(figure: Figure) -> str:

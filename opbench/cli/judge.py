@@ -9,7 +9,7 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave
@@ -26,7 +26,7 @@ EXIT_CODES = {"accepted": EXIT_OK, "refused": EXIT_WRONG, "not decided": EXIT_EN
 @click.argument(
     "targets", nargs=-1, required=True, metavar="[FILE.cu|OPERATOR/VARIANT]...", shell_complete=completion.variants
 )
-@options_of(JudgeOptions)
+@add_options(JudgeOptions)
 @json_option
 def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool) -> None:
     """Judge a kernel that somebody submits, and write one verdict.

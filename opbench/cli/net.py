@@ -15,7 +15,7 @@ import click
 
 from opbench import paths
 from opbench.checking import backends
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.describe_network import describe, print_network_description
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
@@ -66,7 +66,7 @@ def list_command(as_json: bool) -> None:
 
 @net_command.command("show")
 @sizes_options
-@options_of(NetOptions, only=("network", "precision", "layout", "without", "variants"))
+@add_options(NetOptions, only=("network", "precision", "layout", "without", "variants"))
 @json_option
 def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> None:
     """Show the nodes of a network after the passes over its graph.
@@ -93,7 +93,7 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
     metavar="FILE|digits|photo",
     help="Input image: a picture or .npy file, handwritten digits, or photographs [default: random numbers].",
 )
-@options_of(NetOptions)
+@add_options(NetOptions)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

@@ -14,7 +14,7 @@ import click
 
 from opbench import paths, units
 from opbench.checking import backends
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.net import chosen_sizes, net_command, sizes_options
 from opbench.cli.options import json_option
 from opbench.cli.progress import plain_progress
@@ -43,7 +43,7 @@ BATCH = 32
 @click.option(
     "--weights", default="", metavar="FILE|DIR|digits", help="Start from these weights instead of random ones."
 )
-@options_of(TrainOptions, without=("libraries", "time_limit_s"))
+@add_options(TrainOptions, without=("libraries", "time_limit_s"))
 @json_option
 @click.argument("network", metavar="NAME|FILE.json")
 def train_command(

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from opbench.checking import backends
 from opbench.cli import completion, discard_stdout
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.argument(
     "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|CASE|FILE.cu]...", shell_complete=completion.suites
 )
-@options_of(RunOptions)
+@add_options(RunOptions)
 @click.option(
     "--tls-ca",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -115,7 +115,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
 @click.argument(
     "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|CASE|FILE.cu]...", shell_complete=completion.variants
 )
-@options_of(CheckOptions)
+@add_options(CheckOptions)
 @size_option
 @click.option(
     "--sarif",

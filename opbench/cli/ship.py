@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.net import chosen_sizes, picture_inputs, sizes_options
 from opbench.errors import UsageError
 from opbench.shipping.options import ShipOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command("ship")
 @click.argument("names", nargs=-1, required=True, metavar="OPERATORS|PROBLEMS|CASES|NETWORKS...")
 @sizes_options
-@options_of(ShipOptions)
+@add_options(ShipOptions)
 @click.option(
     "--out",
     required=True,

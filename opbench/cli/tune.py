@@ -13,7 +13,7 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import case_option, gpu_option, json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command("tune")
 @click.argument("target", metavar="CASE|FILE.cu", shell_complete=completion.variants)
-@options_of(TuneOptions)
+@add_options(TuneOptions)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

@@ -280,7 +280,7 @@ def _svg_mark(point: Point, x: str, y: Callable[[float], str], height: float) ->
     """Return one run's point as SVG with its numbers as a tooltip."""
     if point.median_s is None:
         label = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
-        return f'<text class="fallen" x="{x}" y="{height - 1:g}"><title>{label}</title>×</text>'
+        return f'<text class="failure" x="{x}" y="{height - 1:g}"><title>{label}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
     label = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (

@@ -63,7 +63,7 @@ def print_table(
         for words in TRAFFIC_LEGEND:
             _line(console, Text(words, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
-    bad = sum(len(section.not_right) for section in parts)
+    bad = sum(len(section.failures) for section in parts)
     style = "bold red" if bad else "bold"
     _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style=style))
 
@@ -95,8 +95,8 @@ def _print_section(section: Section, console: Console) -> None:
             (f", {time_heading(section.rows)}" if section.groups else "", "dim"),
         ),
     )
-    for rows, reason in same_reason(section.not_right):
-        _line(console, _fallen(rows, reason))
+    for rows, reason in same_reason(section.failures):
+        _line(console, _failure_text(rows, reason))
     if section.groups:
         _print_columns(console, _ranking(section, console))
     for group in section.groups:
@@ -110,7 +110,7 @@ def _print_section(section: Section, console: Console) -> None:
         _line(console, _unsupported(section.unsupported))
 
 
-def _fallen(rows: Sequence[Row], reason: str) -> Text:
+def _failure_text(rows: Sequence[Row], reason: str) -> Text:
     """Return the first line of a reason, followed by the status and the cases on the next line.
 
     For an invalid time, whose reason has no file location, the status and the cases come first.

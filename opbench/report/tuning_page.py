@@ -46,7 +46,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
         summary=summary(found),
         head=head(found),
         rows=finals_rows(found, run),
-        fallen=[r for r in run.results if r.status != "right"] if run else [],
+        failures=[r for r in run.results if r.status != "right"] if run else [],
         tie=count_ties(found, run),
         charts=charts,
         skipped=_skipped(found),

@@ -39,13 +39,13 @@ def differences(base: Run, new: Run) -> list[Difference]:
     """
     timed = all(any(result.measurement for result in run.results) for run in (base, new))
     environments = [_settings(run) for run in (base, new)]
-    found = []
+    differences = []
     for key in dict.fromkeys([*environments[0], *environments[1]]):
         one, other = (settings.get(key) for settings in environments)
         if one != other and one is not None and other is not None:
             decides = key in MACHINE or key.startswith("timing.")
-            found.append(Difference(key, one, other, key == "backend" or (timed and decides)))
-    return sorted(found, key=lambda difference: not difference.matters)
+            differences.append(Difference(key, one, other, key == "backend" or (timed and decides)))
+    return sorted(differences, key=lambda difference: not difference.matters)
 
 
 def _settings(run: Run) -> dict[str, JSON]:

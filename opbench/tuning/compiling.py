@@ -65,7 +65,7 @@ class Compilers:
 
     def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:
         if not _starts(worker):
-            return CompiledCase()  # compiled again when it is launched
+            return CompiledCase()  # The launch compiles the config again.
         try:
             return worker.ask(request, self._limit_s)
         except WorkerHung:

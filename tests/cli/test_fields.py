@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from opbench import TrainOptions
 from opbench.cli import cli, net
-from opbench.cli.dataclass_options import options_of
+from opbench.cli.dataclass_options import add_options
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.networks import api
@@ -48,7 +48,7 @@ SEEN: list[Choices] = []
 
 
 @click.command()
-@options_of(Choices)
+@add_options(Choices)
 @click.option("--more", default=1)
 def command(options: Choices, more: int) -> None:
     SEEN.append(options)

@@ -21,7 +21,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.setup import Setup
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.plan import PlanOptions, choose
-from opbench.networks.plan.setup_launches import constants, prepared_once
+from opbench.networks.plan.setup_launches import constants, weight_setup
 from support.builders.small_networks import pictures
 from support.checks.errors import Refusal, refuses
 from support.common import CATALOG, CHEATS
@@ -85,7 +85,7 @@ def test_what_is_made_of_anything_but_constants_is_made_each_time() -> None:
         (training_graph(network, Recipe(loss="l1", layout="nhwc"), 2).graph, 0),
     ):
         node = graph.node("down0b")
-        assert prepared_once(graph, node, Case(variant, {}, node.problem)).launches == launches
+        assert weight_setup(graph, node, Case(variant, {}, node.problem)).launches == launches
     known = constants(nhwc(), nhwc().node(JOINED))
     assert set(known) == {"weight", "bias"}
     assert Setup(("weight",), launches=1).serves(known)

@@ -32,7 +32,7 @@ from opbench.networks.plan.plan import (
     load_plan,
     timed_cases,
 )
-from opbench.networks.plan.setup_launches import PREPARE
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
@@ -58,7 +58,7 @@ class Rewrite:
 def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """Return the graph after the enabled passes, and what each pass changed."""
     for name in options.without:
-        if name not in (known := (*PASSES, PREPARE)):
+        if name not in (known := (*PASSES, PREPARE_WEIGHTS)):
             raise UsageError(unknown("pass", name, known, where="--disable"))
     rewrites = []
     for name, apply in PASSES.items():
@@ -98,7 +98,7 @@ def plan_network(
         options.memory_bytes,
         options.parallel,
         device,
-        prepare=PREPARE not in options.without,
+        prepare=PREPARE_WEIGHTS not in options.without,
     )
     plan = choose(graph, results, wanted, catalog)
     return graph, plan, [rewrite, apart]

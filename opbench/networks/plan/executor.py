@@ -20,7 +20,7 @@ from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
 from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
-from opbench.networks.plan.setup_launches import prepared_once, workspace_of
+from opbench.networks.plan.setup_launches import weight_setup, workspace_of
 from opbench.timing.clock import Launch
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -89,7 +89,7 @@ class Network:
 
     def preparation(self, node: Node) -> Setup:
         """Return the setup launches of a node's variant, which read only weights."""
-        return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
+        return weight_setup(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
         """Return the buffers that hold the results of setup launches; the network owns them, as it owns the weights."""

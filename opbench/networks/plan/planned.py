@@ -19,7 +19,7 @@ from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph
-from opbench.networks.plan.setup_launches import PREPARE
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.running.runner import Tell
 
 
@@ -87,7 +87,7 @@ def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) ->
     ready, chosen, decided = plan_network(
         fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
     )
-    made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE not in options.without)
+    made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE_WEIGHTS not in options.without)
     try:
         context = Context(made, graph=options.graph, parallel=options.parallel)
     except BaseException:

@@ -34,7 +34,7 @@ from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
-from opbench.networks.plan.setup_launches import PREPARE
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.networks.plan.torch_comparison import AGREEMENT, Peer, facts_of, peers, require_known, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
@@ -99,7 +99,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         checks = _check_all_nodes(graph, cases, inputs, worker, options, tell) if options.check else {}
     finally:
         worker.stop()  # Free the worker's memory on the GPU for the network.
-    network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE not in options.without)
+    network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
     decided.append(prepared_text(network))
     try:
         record = _measure_network(network, options, original, inputs, environment, checks, tell)
@@ -291,7 +291,7 @@ def prepared_text(network: Network) -> Rewrite:
             kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
             what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
             notes.append(f"{node.name}: {what} run only once, when weights are loaded; {kept} stay in memory")
-    return Rewrite(PREPARE, network.prepare, tuple(notes))
+    return Rewrite(PREPARE_WEIGHTS, network.prepare, tuple(notes))
 
 
 def _require_comparable(options: NetOptions, original: Graph) -> None:

@@ -8,7 +8,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import Tensor
 
-PREPARE = "prepare_weights"
+PREPARE_WEIGHTS = "prepare_weights"
 """The name of this optimisation in `--disable`."""
 
 
@@ -17,7 +17,7 @@ def constants(graph: Graph, node: Node) -> tuple[str, ...]:
     return tuple(name for name, value in node.inputs.items() if graph.base(value) in graph.weights)
 
 
-def prepared_once(graph: Graph, node: Node, case: Case) -> Setup:
+def weight_setup(graph: Graph, node: Node, case: Case) -> Setup:
     """Return the setup of a node's variant, if it depends only on weights; otherwise an empty one."""
     setup = case.setup
     return setup if setup.serves(constants(graph, node)) else Setup()
@@ -25,5 +25,5 @@ def prepared_once(graph: Graph, node: Node, case: Case) -> Setup:
 
 def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: bool = True) -> list[Tensor]:
     """Return the extra buffers that a node's variant fills in each run."""
-    kept = prepared_once(graph, node, case).workspaces if prepare else ()
-    return [tensor for tensor in case.workspace(sm_count) if tensor.name not in kept]
+    setup_workspaces = weight_setup(graph, node, case).workspaces if prepare else ()
+    return [tensor for tensor in case.workspace(sm_count) if tensor.name not in setup_workspaces]

@@ -13,7 +13,7 @@ from opbench.kernels.launch import BuildRequest
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import require_fitting
 from opbench.networks.plan.memory import MemoryPlan, plan_memory
-from opbench.networks.plan.setup_launches import constants, prepared_once, workspace_of
+from opbench.networks.plan.setup_launches import constants, weight_setup, workspace_of
 from opbench.shipping.choosing import ShipTarget, require_own
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.fixed_text import banner, c_string, template, wrap_code
@@ -91,7 +91,7 @@ def _node_code(
     sm_count: int,
     compiled: CompiledText,
 ) -> NodeCode:
-    made = prepared_once(graph, node, case)
+    made = weight_setup(graph, node, case)
     written = set(node.inputs) - set(constants(graph, node))
     piece = by_request[case.request()]
     code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(made.launches))

@@ -153,9 +153,9 @@ def _some(names: Sequence[str]) -> list[str]:
 def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
     """Return the problems with cases that are not right, for links at the top of the page."""
     found: list[dict[str, JSON]] = [
-        {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.not_right)}
+        {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.failures)}
         for part, anchor in zip(parts, anchors, strict=True)
-        if part.not_right
+        if part.failures
     ]
     return found[:NAMES_SHOWN]
 
@@ -210,8 +210,8 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         "listings": context.listings.get(key, []),
         "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
         "fault": sentences.fault(part),
-        "not_right": _fallen(part.not_right, context.results),
-        "unsupported": _fallen(part.unsupported, {}),
+        "failures": _failure_rows(part.failures, context.results),
+        "unsupported": _failure_rows(part.unsupported, {}),
         "unsupported_count": sentences.count_noun(len(part.unsupported), "case"),
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
@@ -220,7 +220,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
     }
 
 
-def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
+def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
     """Return the cases that are not right, grouped by reason, each group with its first finding as on the terminal."""
     return [
         {

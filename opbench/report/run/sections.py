@@ -13,7 +13,7 @@ SHOWN_CONFIGS = 12
 
 STATUSES = ("right", "wrong", "failed", "invalid", "unsupported")
 
-FALLEN_ORDER = ("invalid", "wrong", "failed", "unsupported")
+STATUS_ORDER = ("invalid", "wrong", "failed", "unsupported")
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Section:
     groups: list[Group]
     unmeasured: list[Row]
     """Rows that are right but have no time."""
-    fallen: list[Row]
+    unsuccessful: list[Row]
     """Rows that are not right."""
 
     @property
@@ -50,14 +50,14 @@ class Section:
         return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
 
     @property
-    def not_right(self) -> list[Row]:
+    def failures(self) -> list[Row]:
         """Return the rows that ran and are not right."""
-        return [row for row in self.fallen if row.status != "unsupported"]
+        return [row for row in self.unsuccessful if row.status != "unsupported"]
 
     @property
     def unsupported(self) -> list[Row]:
         """Return the rows that could not run here, which is no fault."""
-        return [row for row in self.fallen if row.status == "unsupported"]
+        return [row for row in self.unsuccessful if row.status == "unsupported"]
 
     @property
     def moves_data_only(self) -> bool:
@@ -95,8 +95,8 @@ def _section(operator: str, problem: str, rows: list[Row]) -> Section:
     precisions = sorted({row.precision for row in rows if row.ranked}, key=lambda p: (p != "f32", p))
     groups = [_group(precision, [r for r in rows if r.precision == precision]) for precision in precisions]
     unmeasured = [row for row in rows if row.status == "right" and not row.ranked]
-    fallen = sorted((r for r in rows if r.status != "right"), key=lambda r: FALLEN_ORDER.index(r.status))
-    return Section(operator, problem, rows, groups, unmeasured, fallen)
+    unsuccessful = sorted((r for r in rows if r.status != "right"), key=lambda r: STATUS_ORDER.index(r.status))
+    return Section(operator, problem, rows, groups, unmeasured, unsuccessful)
 
 
 def _group(precision: str, rows: list[Row]) -> Group:

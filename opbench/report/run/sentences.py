@@ -121,13 +121,13 @@ def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) 
     elif section.unmeasured:
         sentences = [f"{_how_many_right(section)}; nothing was measured."]
     else:
-        sentences = [f"No variant is right: {_fallen(section)}."]
+        sentences = [f"No variant is right: {_failure_counts(section)}."]
     return sentences
 
 
 def fault(section: Section) -> str:
     """Return how many cases of a problem are not right; "" for none."""
-    bad = section.not_right
+    bad = section.failures
     if not bad:
         return ""
     able = len(section.rows) - len(section.unsupported)
@@ -135,7 +135,7 @@ def fault(section: Section) -> str:
     return f"{len(bad)} of {count_noun(able, 'case')} {'is' if len(bad) == 1 else 'are'} not right: {parts}."
 
 
-def _fallen(section: Section) -> str:
+def _failure_counts(section: Section) -> str:
     return ", ".join(f"{n} {status}" for status in STATUSES[1:] if (n := section.count(status)))
 
 
@@ -148,12 +148,12 @@ def _how_many_right(section: Section) -> str:
         return f"{every} variants{of_configs} are right"
     if right == able:
         return f"The one variant{of_configs} is right"
-    return f"{right} of {able} cases are right ({_fallen(section)})"
+    return f"{right} of {able} cases are right ({_failure_counts(section)})"
 
 
 def _untimed(section: Section) -> str:
     if not section.count("right"):
-        return f"No variant is right: {_fallen(section)}."
+        return f"No variant is right: {_failure_counts(section)}."
     bound = predicted_text(section.rows)
     return f"{_how_many_right(section)}; times need a GPU" + (f"; {bound}" if bound else "") + "."
 

@@ -23,7 +23,7 @@ for (const button of document.querySelectorAll("table.sortable button.sort")) {
   });
 }
 // On a narrow screen a row of a wide table becomes a block, each figure below its column's name (report.css).
-for (const table of document.querySelectorAll("table:not(.fallen)")) {
+for (const table of document.querySelectorAll("table:not(.failures)")) {
   const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
   if (heads.length < 4 || table.closest(".listing")) continue;
   const words = heads.map((head) => (head.querySelector("button") || head).firstChild?.textContent.trim() || "");
