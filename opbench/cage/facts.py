@@ -68,7 +68,10 @@ def require() -> CageFacts:
     if facts.lacks:
         raise EnvironmentFault(
             f"--untrusted is not possible here: {facts.lacks}; run it on another machine, or, if you trust the "
-            "kernel, without --untrusted (opbench doctor)"
+            "kernel, without --untrusted (opbench doctor)",
+            kind="cage-impossible",
+            subject="--untrusted",
+            value=facts.lacks,
         )
     return facts
 

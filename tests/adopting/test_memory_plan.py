@@ -214,8 +214,8 @@ __global__ void k(float* x, int n) {{ x[threadIdx.x] = n; }}
 @pytest.mark.parametrize(
     ("buffer", "refusal"),
     [
-        ('{ type = "f31" }', Refusal("not-allowed", "buffers.x", at=("mine.cu", 5))),
-        ('{ content = "poison" }', Refusal("not-allowed", "buffers.x", at=("mine.cu", 5))),
+        ('{ type = "f31" }', Refusal("not-allowed", "buffers.x.type", at=("mine.cu", 5))),
+        ('{ content = "poison" }', Refusal("not-allowed", "buffers.x.content", at=("mine.cu", 5))),
         ('{ element = "n" }', Refusal("unknown-name", "key", value="element", at=("mine.cu", 5))),
         ('{ elements = "m" }', Refusal("unknown-name", "name", value="m")),
     ],

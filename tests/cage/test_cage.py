@@ -193,7 +193,7 @@ def test_a_system_without_a_cage_is_refused(change: dict[str, object], monkeypat
     poor = replace(facts.available(), **change)  # type: ignore[arg-type]
     assert poor.lacks
     monkeypatch.setattr(facts, "available", lambda: poor)
-    with refuses("cage-not-prepared", error=EnvironmentFault):
+    with refuses("cage-impossible", error=EnvironmentFault):
         facts.require()
     assert not replace(
         facts.available(), landlock_version=1, seccomp=True, user_namespaces=False, system="Linux 6"
