@@ -202,14 +202,16 @@ class _HeaderReader:
         self,
         key: KeyPath,
         message: str | UnknownName,
-        kind: str = "not-allowed",
+        kind: str = "",
         *,
         value: object = None,
         allowed: object = None,
+        cause: UsageError | None = None,
     ) -> UsageError:
         """Return an error with the location of a key or list item; its subject is the key, as in `launch.0.args`."""
         location, subject = header_location(self.path, self.text, key, self.own_table), ".".join(map(str, key))
-        return UsageError(message, location, kind=kind, subject=subject, value=value, allowed=allowed)
+        kind = kind or ("" if cause else "not-allowed")
+        return UsageError(message, location, kind=kind, subject=subject, value=value, allowed=allowed, cause=cause)
 
     def require_known(self, known: Mapping[str, KeyKinds]) -> None:
         """Raise UsageError for an unknown key or a value of the wrong type."""
@@ -278,7 +280,7 @@ class _HeaderReader:
         try:
             configs = variant.configs
         except UsageError as error:
-            raise self.refuse(("where",), f"where: {error.message}") from None
+            raise self.refuse(("where",), f"where: {error.message}", cause=error) from None
         if not configs:
             raise self.refuse(("where",), f"no combination of tune passes where = {list(variant.where)}")
         return variant
@@ -290,7 +292,7 @@ class _HeaderReader:
         try:
             return read_reference(named, self.path.resolve().parent)
         except UsageError as error:
-            raise self.refuse(("operator",), error.message) from None
+            raise self.refuse(("operator",), error.message, cause=error) from None
 
     def _implied_capability(self) -> str:
         """Return the compute capability that clusters or tensor maps require; "" for a header with neither."""
@@ -372,7 +374,7 @@ class _HeaderReader:
             try:
                 tune[name] = tunable_values(values)
             except UsageError as error:
-                raise self.refuse(("tune", name), f"tune.{name} {error.message}") from None
+                raise self.refuse(("tune", name), f"tune.{name} {error.message}", cause=error) from None
         if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
             return tune
         if (count := math.prod(map(len, tune.values()))) > COMBINATIONS:
@@ -412,7 +414,7 @@ class _HeaderReader:
         try:
             expression.parse(text, real)
         except UsageError as error:
-            raise self.refuse(key, f"{what}: {error.message}") from None
+            raise self.refuse(key, f"{what}: {error.message}", cause=error) from None
         return text
 
 

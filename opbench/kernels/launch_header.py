@@ -33,7 +33,9 @@ class Reader(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """Return the kernel's file and its headers."""
 
-    def refuse(self, key: KeyPath, message: str | UnknownName, kind: str = "not-allowed") -> UsageError:
+    def refuse(
+        self, key: KeyPath, message: str | UnknownName, kind: str = "", *, cause: UsageError | None = None
+    ) -> UsageError:
         """Return an error with the location of a key or list item."""
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:

@@ -24,7 +24,11 @@ def with_space(variant: Variant, path: Path) -> Variant:
     if odd := table.keys() - {"tune", "where"}:
         raise UsageError(unknown("key", min(odd), ("tune", "where"), where=str(path)))
     if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
-        raise UsageError(f"{path}: holds a table tune and a list where, as a header has; one of them at least")
+        raise UsageError(
+            f"{path}: holds a table tune and a list where, as a header has; one of them at least",
+            kind="missing-key",
+            subject=path,
+        )
     given = dict(variant.tune)
     for name, value in tune.items():
         if name not in given:
@@ -34,7 +38,12 @@ def with_space(variant: Variant, path: Path) -> Variant:
     found = replace(variant, tune=given, where=(*variant.where, *where), searched=True)
     try:
         if not found.configs:
-            raise UsageError(f"no combination of tune passes where = {list(found.where)}")
+            raise UsageError(
+                f"no combination of tune passes where = {list(found.where)}",
+                kind="no-config",
+                subject="where",
+                value=tuple(found.where),
+            )
     except UsageError as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
     return found

@@ -89,7 +89,12 @@ class TensorMap:
         for faults in (self._possible_faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
             for wrong, words in faults():
                 if wrong:
-                    raise LaunchError(f"tensor map '{self.name}' of '{self.tensor}': {words}")
+                    raise LaunchError(
+                        f"tensor map '{self.name}' of '{self.tensor}': {words}",
+                        kind="tensor-map",
+                        subject=self.name,
+                        value=self.tensor,
+                    )
 
     def _possible_faults(self) -> list[tuple[object, str]]:
         """Return possible faults of the tensor's description, each with a condition."""

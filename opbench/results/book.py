@@ -179,7 +179,7 @@ def _require_sense(entry: BookEntry) -> None:
     """Raise ValueError for an entry with impossible values."""
     where = f"{entry.operator}{entry.problem} on {entry.gpu}"
     if entry.precision not in CLASSES:
-        raise ValueError(f"{where}: {unknown('precision', entry.precision, CLASSES)}")
+        raise NotAllowed(unknown("precision", entry.precision, CLASSES, where=where))
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):

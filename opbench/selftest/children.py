@@ -38,7 +38,9 @@ def in_child(
     try:
         importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        raise EnvironmentFault(f"{distribution} is not installed; pip install {install}") from None
+        raise EnvironmentFault(
+            f"{distribution} is not installed; pip install {install}", kind="missing-package", subject=distribution
+        ) from None
     with tempfile.TemporaryDirectory(prefix="opbench-selftest-") as folder:
         path = Path(folder) / "found.json"
         began = time.perf_counter()

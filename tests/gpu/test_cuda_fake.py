@@ -165,7 +165,7 @@ def test_a_program_bears_the_hash_of_its_machine_code(backend: CudaBackend, requ
 
 
 def test_memory_shortage_says_how_much(backend: CudaBackend) -> None:
-    with refuses("gpu-memory", "buffer 'big'", value=4_000_000_000, error=EnvironmentFault):
+    with refuses("gpu-memory", "buffer 'big'", value=4_000_524_288, error=EnvironmentFault):
         backend.allocate("big", (1_000_000_000,), "f32")
 
 

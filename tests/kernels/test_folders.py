@@ -110,7 +110,7 @@ def test_a_file_defines_exactly_one_operator(tmp_path: Path) -> None:
     twice = tmp_path / "twice.py"
     text = (shipped("variants") / "relu" / "operator.py").read_text()
     twice.write_text(text + text.partition("@dataclass")[1] + text.partition("@dataclass")[2].replace("Relu", "Again"))
-    with refuses("not-one-operator", "operator.py", value=2):
+    with refuses("not-one-operator", "twice.py", value=2):
         load_operator(twice, "twice")
 
 

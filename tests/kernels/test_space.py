@@ -120,7 +120,7 @@ def test_a_space_file_stands_in_place_of_the_lists_and_beside_the_rules(tmp_path
     )
     for text, refusal in (
         ("tune = { WIDTH = [1] }", Refusal("unknown-name", "tunable", value="WIDTH")),
-        ('where = ["BLOCK > 4096"]', Refusal("no-config", "space.toml")),
+        ('where = ["BLOCK > 4096"]', Refusal("no-config", "where")),
         ('where = ["WIDTH > 1"]', Refusal("unknown-name", "name", value="WIDTH")),
         ("ranges = 1", Refusal("unknown-name", "key", value="ranges")),
         ("", Refusal("missing-key", "space.toml")),

@@ -137,8 +137,8 @@ def test_what_is_saved_is_read_back_and_damage_is_said_in_words(tmp_path: Path) 
     [
         ("operator", "matmul", Refusal("other-case")),
         ("precision", "f23", Refusal("unknown-name", "precision", value="f23")),
-        ("winner", {}, Refusal("missing-key", "winner.case")),
-        ("gpu", 3, Refusal("not-allowed", "gpu", value=3)),
+        ("winner", {}, Refusal("missing-key", "entries[0].winner.case")),
+        ("gpu", 3, Refusal("not-allowed", "entries[0].gpu", value=3)),
     ],
 )
 def test_an_entry_that_makes_no_sense_is_refused(tmp_path: Path, key: str, value: object, refusal: Refusal) -> None:
