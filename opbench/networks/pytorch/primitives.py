@@ -284,7 +284,7 @@ def _save_tensors(
     try:
         ctx.way = way = backward_pass(known, wanted)
     except UsageError as error:
-        ctx.error = error
+        ctx.error = error.with_traceback(None)  # a traceback would keep the tensors of its frames
         return
     ctx.save_for_backward(*((given if own else output)[place] for place, own in way.saved))
 
