@@ -194,6 +194,10 @@ def picture_inputs(network: str, sizes: Mapping[str, int], image: str) -> Pictur
 
     graph = make_graph(NetOptions(network, sizes))
     if len(graph.inputs) != 1:
-        raise UsageError(f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough")
+        raise UsageError(
+            f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough",
+            kind="several-inputs",
+            subject="--image",
+        )
     shape = graph.values[graph.inputs[0]].image
     return {"inputs": {graph.inputs[0]: pictures(image, shape)}, "labels": labels(image, shape[0])}

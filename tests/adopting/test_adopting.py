@@ -196,8 +196,9 @@ def test_texture_references_of_old_are_refused_at_their_line(tmp_path: Path) -> 
 def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
     path = tmp_path / "blur.cu"
     path.write_text("\n\n" + ADD.replace("vectorAdd", "blur"))
-    with refuses("no-operator", "blur"):
+    with refuses("no-operator", "blur") as raised:
         propose(read_file(path), OPERATORS)
+    assert str(raised.value).startswith(f"{path}:3: ")
     path.write_text("\n// /// opbench\n// ///\n" + ADD)
     with refuses("has-header", at=("blur.cu", 2)):
         adopt(path, CATALOG)
