@@ -1,6 +1,6 @@
 // Activations and their derivatives in float, for kernels on CUDA cores from a ladder's fourth variant on.
-// Exponentials and quotients are one instruction each. Small results keep their relative accuracy, so that no function
-// is one minus a number near 1.
+// Exponentials and quotients are one instruction each; only exp itself, whose results may be large, rounds its exponent
+// with more care. Small results keep their relative accuracy, so that no function is one minus a number near 1.
 #pragma once
 
 namespace opbench {
@@ -116,7 +116,7 @@ __device__ __forceinline__ float activation(float x) {
     if constexpr (f == Function::hardswish) return x * __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
     if constexpr (f == Function::hardsigmoid) return __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
     if constexpr (f == Function::hardtanh) return fminf(fmaxf(x, -1.0f), 1.0f);
-    if constexpr (f == Function::exp) return __expf(x);
+    if constexpr (f == Function::exp) return expf(x);
     return fabsf(x);
 }
 
@@ -155,7 +155,7 @@ __device__ __forceinline__ float slope(float x) {
     }
     if constexpr (f == Function::hardsigmoid) return fabsf(x) < 3.0f ? 1.0f / 6.0f : 0.0f;
     if constexpr (f == Function::hardtanh) return fabsf(x) < 1.0f ? 1.0f : 0.0f;
-    if constexpr (f == Function::exp) return __expf(x);
+    if constexpr (f == Function::exp) return expf(x);
     return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
 }
 
