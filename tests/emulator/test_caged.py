@@ -31,19 +31,29 @@ from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS, RELU, WRONG, Cli, kernel_variants
 
 pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
-SMALL = ("*(n=1)", "*(n=31)", "*(n=4099)")
+SMALL = {"relu": ("*(n=1)", "*(n=31)", "*(n=4099)"), "matmul": ("*(m=2,n=3,k=5)", "*(m=17,n=31,k=33)")}
+"""Examples of each operator on which each kernel below shows what it does."""
 
 
 @pytest.mark.parametrize(
-    "name", ["relu", "wrong", "forgets_the_second_barrier", "forgets_the_guard", "block_too_large"]
+    ("name", "operator", "statuses"),
+    [
+        ("relu", "relu", {"right"}),
+        ("wrong", "relu", {"wrong"}),
+        ("forgets_the_second_barrier", "matmul", {"right", "wrong"}),
+        ("forgets_the_guard", "relu", {"wrong"}),
+        ("block_too_large", "relu", {"failed"}),
+    ],
 )
-def test_a_kernel_is_judged_as_without_a_cage(name: str, tmp_path: Path) -> None:
+def test_a_kernel_is_judged_as_without_a_cage(name: str, operator: str, statuses: set[str], tmp_path: Path) -> None:
     texts = {"relu": RELU, "wrong": WRONG}
     path = tmp_path / f"{name}.cu"
     path.write_text(texts[name] if name in texts else (CHEATS / f"{name}.cu").read_text())
     caged, plain = (
-        api.check([path], random_shapes=0, cpu_only=True, untrusted=untrusted) for untrusted in (True, False)
+        api.check([path], cases=SMALL[operator], random_shapes=0, cpu_only=True, untrusted=untrusted)
+        for untrusted in (True, False)
     )
+    assert {result.status for result in plain} == statuses
     assert [(r.case, r.status) for r in caged] == [(r.case, r.status) for r in plain]
     for one, other in zip(caged, plain, strict=True):
         assert one.verdict == other.verdict and one.reason == other.reason
