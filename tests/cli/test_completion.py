@@ -46,7 +46,7 @@ def offered(line: str, cwd: Path) -> set[str]:
         ("opbench check rel", {"relu", "relu_backward"}),
         ("opbench check relu/", {v.id for v in CATALOG.variants("relu")}),
         ("opbench explain relu/gr", {"relu/grid_stride"}),
-        ("opbench run lay", {"layers", "layout2d"}),
+        ("opbench run lay", {"layers", "layernorm", "layernorm_backward", "layout2d"}),
         ("opbench list cases ", SUITES),
         ("opbench list variants mat", {"matmul"}),
         ("opbench list operators ", set()),
