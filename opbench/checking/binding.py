@@ -14,7 +14,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import load_module
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.tensors import Tensor, to_storage
-from opbench.timing.clock import Launch
+from opbench.timing.clock import Launch, TimedLaunch
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ def _with_in_place_outputs(case: Case, buffers: Mapping[str, Buffer]) -> dict[st
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:
-    """Call a Python variant's `bind` with the buffers as the library's arrays."""
+    """Call a Python variant's `bind` with the buffers as the library's arrays.
+
+    A function `collect` of the launch copies what the library returned into the outputs, outside the timed interval.
+    """
     if not isinstance(backend, Libraries):
         raise UsageError(f"{case.name}: calls a GPU library; needs the cuda backend")
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
@@ -88,11 +91,15 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     with backend.on_stream():
         launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
 
-    def enqueue() -> None:
-        with backend.on_stream():
-            launch()
+    def on_stream(part: Launch) -> Launch:
+        def enqueue() -> None:
+            with backend.on_stream():
+                part()
 
-    return enqueue
+        return enqueue
+
+    collect: Launch | None = getattr(launch, "collect", None)
+    return TimedLaunch(on_stream(launch), on_stream(collect)) if collect else on_stream(launch)
 
 
 def allocate(backend: Backend, tensors: Iterable[Tensor]) -> dict[str, Buffer]:

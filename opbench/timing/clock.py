@@ -12,19 +12,36 @@ Now = Callable[[], float]
 """Seconds of the host's clock."""
 
 
-class RenewableLaunch:
+def _nothing() -> None:
+    """Collect nothing: the launch wrote the outputs itself."""
+
+
+class TimedLaunch:
+    """A launch of which a clock times `run` only; `collect`, which follows it, is not timed.
+
+    A library that returns new arrays computes in `run`, and copies them into the outputs in `collect`: its own users
+    would not make that copy. A call does both.
+    """
+
+    def __init__(self, run: Launch, collect: Launch = _nothing) -> None:
+        self.run, self.collect = run, collect
+
+    def __call__(self) -> None:
+        """Enqueue both parts."""
+        self.run()
+        self.collect()
+
+
+class RenewableLaunch(TimedLaunch):
     """A launch, and a function that renews the launch's outputs and workspaces.
 
     A clock that runs an extra, untimed launch before the timed one calls `renew` between the two.
     """
 
     def __init__(self, launch: Launch, renew: Callable[[], None]) -> None:
-        self._launch = launch
+        parts = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
+        super().__init__(parts.run, parts.collect)
         self.renew = renew
-
-    def __call__(self) -> None:
-        """Enqueue the launch only."""
-        self._launch()
 
 
 class LaunchSource(Protocol):

@@ -24,6 +24,7 @@ from opbench.gpu.driver.program import CudaProgram
 from opbench.kernels.folders import case_named
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensors import DTYPES, Tensor
+from opbench.timing.clock import RenewableLaunch, TimedLaunch
 from opbench.timing.sampling import TimingOptions, measure
 from support.checks.errors import Refusal, needs_extra, refuses, refuses_name
 
@@ -196,6 +197,24 @@ def test_held_samples_see_only_the_launch(backend: CudaBackend, request_: BuildR
     assert sample.held and sample.seconds == pytest.approx(0.003)
     assert clock.launch_floor() == pytest.approx(0.002)
     assert not clock.sample(clock.nothing, hold=False).held
+
+
+def test_what_a_library_collects_is_done_but_not_timed(backend: CudaBackend, request_: BuildRequest) -> None:
+    clock, step = backend.clock(), launch("poke", ("a", 0, 0, 0.5))
+    buffer = backend.allocate("a", (4,), "f32")
+    poke = backend.load(request_).bind([step], {"a": buffer})
+    collected = []
+
+    def collect() -> None:
+        collected.append(True)
+        poke()
+
+    timed = TimedLaunch(poke, collect)
+    renewable = RenewableLaunch(timed, lambda: None)
+    assert [clock.sample(one).seconds for one in (poke, timed, renewable)] == pytest.approx([0.002] * 3)
+    assert len(collected) == 2
+    timed()
+    assert len(collected) == 3
 
 
 def test_a_sample_carries_the_clock_of_the_multiprocessors(backend: CudaBackend) -> None:

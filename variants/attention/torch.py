@@ -1,14 +1,14 @@
 """Attention by PyTorch.
 
 /// opbench
-title    = "scaled_dot_product_attention with the kernel that PyTorch chooses, and a copy of its result"
+title    = "scaled_dot_product_attention with the kernel that PyTorch chooses"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
 requires = ["mask == 'none' or queries == keys"]
 ///
 
 PyTorch's causal mask is aligned with the first key, so it is the operator's only for as many queries as keys. The
-function returns a new tensor, which is copied: PyTorch would not do that.
+function returns a new tensor; its copy into the output is not timed, as PyTorch would not make it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,24 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     q, k, v, out = (_tensor(buffers[name], problem.dtype) for name in ("q", "k", "v", "out"))
 
-    def run() -> None:
+    returned: list[Any] = []
+
+    def on_stream() -> Any:
         handle = cupy.cuda.get_current_stream().ptr
         # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
+        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
+
+    def run() -> None:
+        with torch.no_grad(), on_stream():
             shared = problem.heads != problem.kv_heads
             found = scaled_dot_product_attention(q, k, v, is_causal=problem.mask == "causal", enable_gqa=shared)
-            out.copy_(found)
+            returned[:] = [found]
 
+    def collect() -> None:
+        with torch.no_grad(), on_stream():
+            out.copy_(returned[0])
+
+    run.collect = collect  # type: ignore[attr-defined]
     return run
 
 

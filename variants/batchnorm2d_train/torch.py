@@ -1,17 +1,16 @@
 """Batch normalisation in training by PyTorch.
 
 /// opbench
-title    = "aten::_batch_norm_with_update, by cuDNN where PyTorch takes that, and a copy or the ReLU of its result"
+title    = "aten::_batch_norm_with_update, by cuDNN where PyTorch takes that, and the ReLU of its result"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 requires = ["n * h * w > 1"]
 ///
 
-It returns a new image, which is copied, as PyTorch would not do: at 268 MB an H200 takes 125 µs for it. Where a ReLU
-is asked for, it writes what the copy would. Its form with out=, which runs up to 2026-11-23 timed, counts references to
-its results wrongly in PyTorch 2.11, as cuDNN's own does: the process dies in a later garbage collection. Running
-statistics, a few numbers a channel, are copied first, as it updates them where they are. The nhwc layout is the same
-call on permuted views, which PyTorch calls channels_last.
+It returns new tensors; their copies into the outputs are not timed, as PyTorch would not make them. Its form with out=
+counts references to its results wrongly in PyTorch 2.11, as cuDNN's own does: the process dies in a later garbage
+collection. Running statistics, a few numbers a channel, are copied first, as it updates them where they are. The nhwc
+layout is the same call on permuted views, which PyTorch calls channels_last.
 """
 
 from __future__ import annotations
@@ -37,21 +36,30 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     updated = [tensors[f"new_running_{name}"] for name in ("mean", "variance")]
     normalise, momentum = torch.ops.aten._batch_norm_with_update, problem.momentum_percent / 100
 
-    def run() -> None:
+    returned: list[Any] = []
+
+    def on_stream() -> Any:
         handle = cupy.cuda.get_current_stream().ptr
         # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
+        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
+
+    def run() -> None:
+        with torch.no_grad(), on_stream():
             for old, new in zip(running, updated, strict=True):
                 new.copy_(old)
             found, *moments, _ = normalise(x, scale, shift, *updated, momentum, problem.epsilon)
             if problem.epilogue == "relu":
                 torch.clamp_min(found, 0.0, out=out)
-            else:
-                out.copy_(found)
-            for to, moment in zip((mean, rstd), moments, strict=True):
+            returned[:] = [found, *moments]
+
+    def collect() -> None:
+        with torch.no_grad(), on_stream():
+            if problem.epilogue == "none":
+                out.copy_(returned[0])
+            for to, moment in zip((mean, rstd), returned[1:], strict=True):
                 to.copy_(moment)
 
+    run.collect = collect  # type: ignore[attr-defined]
     run()  # tries algorithms and takes workspaces outside of any capture
     return run
 

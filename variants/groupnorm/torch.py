@@ -1,14 +1,14 @@
 """Group normalisation by PyTorch.
 
 /// opbench
-title    = "torch.native_group_norm, its activation, and copies of the results"
+title    = "torch.native_group_norm and its activation"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], activation = ["none", "silu"] }
 ///
 
-It returns new tensors, which are copied, as PyTorch would not do; SiLU writes into the output. It wants weight and
-bias in the type of the image, so with bf16 each call converts both. nhwc is copied to nchw
-first, as torch.nn.functional.group_norm does on a GPU.
+It returns new tensors; their copies into the outputs are not timed, as PyTorch would not make them. SiLU writes
+into the output. It wants weight and bias in the type of the image, so with bf16 each call converts both. nhwc is copied
+to nchw first, as torch.nn.functional.group_norm does on a GPU.
 """
 
 from __future__ import annotations
@@ -29,21 +29,30 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         image, out = x.unsqueeze(2).permute(0, 3, 1, 2), out.transpose(1, 2)
     sizes = (problem.batch, problem.channels, problem.pixels, problem.groups)
 
-    def run() -> None:
+    returned: list[Any] = []
+
+    def on_stream() -> Any:
         handle = cupy.cuda.get_current_stream().ptr
         # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
+        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
+
+    def run() -> None:
+        with torch.no_grad(), on_stream():
             found, mean, rstd = torch.native_group_norm(
                 image.contiguous(), weight.to(x.dtype), bias.to(x.dtype), *sizes, problem.epsilon
             )
+            returned[:] = [found.squeeze(-1), mean, rstd]
             if problem.activation == "silu":
-                torch.ops.aten.silu.out(found.squeeze(-1), out=out)
-            else:
-                out.copy_(found.squeeze(-1))
-            tensors["mean"].copy_(mean)
-            tensors["rstd"].copy_(rstd)
+                torch.ops.aten.silu.out(returned[0], out=out)
 
+    def collect() -> None:
+        with torch.no_grad(), on_stream():
+            if problem.activation == "none":
+                out.copy_(returned[0])
+            tensors["mean"].copy_(returned[1])
+            tensors["rstd"].copy_(returned[2])
+
+    run.collect = collect  # type: ignore[attr-defined]
     return run
 
 

@@ -13,7 +13,7 @@ from opbench.backend.base import Rotated
 from opbench.gpu.driver.device import Device, MappedWords
 from opbench.gpu.driver.driver import CAPTURE_RELAXED
 from opbench.gpu.driver.nvml import Nvml
-from opbench.timing.clock import DeviceState, RenewableLaunch, Sample
+from opbench.timing.clock import DeviceState, RenewableLaunch, Sample, TimedLaunch
 
 HOLD_LIMIT_S = 2.0
 """A blocked stream is released after this time: otherwise a callable that waits for the device would deadlock."""
@@ -88,6 +88,7 @@ class CudaClock:
     def _timed_launch(self, launch: Callable[[], None], hold: bool) -> Sample:
         """Prepare the caches, block the stream, queue the launch between two events, release, and read the time."""
         call, stream = self._driver.call, self._device.stream
+        timed = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
         if self.mode in ("cold", "dirty"):
             self._flush_l2()
         self._record_clock(0)
@@ -99,9 +100,10 @@ class CudaClock:
                 if isinstance(launch, RenewableLaunch):
                     launch.renew()
             call("cuEventRecord", self._start, stream)
-            launch()
+            timed.run()
             call("cuEventRecord", self._stop, stream)
             self._record_clock(1)
+            timed.collect()
         finally:
             self._unblock_stream(self._ticket)
         self._device.wait()
