@@ -32,7 +32,7 @@
 // builds_on = "activation"
 // mechanism = ["vectorised_access", "unrolled"]
 // define    = { LANES = "lanes" }
-// tune      = { UNROLL = [4, 2, 1], BLOCK = [256, 512], STREAM = [0, 1] }
+// tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
 //
 // [variant.activation_vectorised.supports]
 // op = [

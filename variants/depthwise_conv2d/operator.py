@@ -1,0 +1,144 @@
+"""depthwise_conv2d: each channel of an image convolved with a filter of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench import Operator, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseConv2d(Operator):
+    """out[n,c,y,x] = sum over i,j of image[n,c,top+i*dilation,left+j*dilation] * weight[c,i,j].
+
+    top = y * stride - padding, and left = x * stride - padding. Axes: n images of c channels and h x w pixels, one
+    filter of r rows and s columns for each channel. The image counts as zero outside its borders. `layout` orders
+    image, weight and output. `epilogue` adds a bias to each channel, then clips at zero.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    r: int
+    s: int
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    layout: str = "nchw"
+    epilogue: str = "none"
+    dtype: str = "f32"
+
+    choices = {
+        "layout": ("nchw", "nhwc"),
+        "epilogue": ("none", "bias", "bias_relu"),
+        "dtype": ("f32", "bf16"),
+    }
+    library = "torch"
+
+    @property
+    def degree(self) -> int | None:
+        """2, as long as no bias is added, which is of degree 1."""
+        return 2 if self.epilogue == "none" else None
+
+    @property
+    def linear_in(self) -> Sequence[str]:
+        """Each input alone, the bias too, unless a ReLU follows."""
+        return () if self.epilogue == "bias_relu" else tuple(self.inputs)
+
+    @property
+    def p(self) -> int:
+        """Height of the output."""
+        return (self.h + 2 * self.padding - self.dilation * (self.r - 1) - 1) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Width of the output."""
+        return (self.w + 2 * self.padding - self.dilation * (self.s - 1) - 1) // self.stride + 1
+
+    @property
+    def lanes(self) -> int:
+        """Channels of the longest vector of up to 16 bytes that divides them."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.c % lanes:
+            lanes //= 2
+        return lanes
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes of image, weight and, where there is one, bias, outermost first."""
+        bias = {} if self.epilogue == "none" else {"bias": "c"}
+        if self.layout == "nchw":
+            return {"image": "n c h w", "weight": "c r s", **bias}
+        return {"image": "n h w c", "weight": "r s c", **bias}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the output, outermost first."""
+        return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
+
+    def validate(self) -> None:
+        """Refuse a stride or dilation of 0, an empty filter and a filter that does not fit into the padded image."""
+        for name in ("stride", "dilation"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"depthwise_conv2d: {name}={getattr(self, name)} is not allowed; at least 1")
+        if self.r < 1 or self.s < 1:
+            raise UsageError(f"depthwise_conv2d: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
+        if self.p < 1 or self.q < 1:
+            raise UsageError(
+                f"depthwise_conv2d: a filter of {self.r}x{self.s} with dilation {self.dilation} does not fit into an "
+                f"image of {self.h}x{self.w} with padding {self.padding}; the output would be empty"
+            )
+
+    def flops(self) -> int:
+        """One multiplication and one addition per filter element and output element, padding included; no epilogue."""
+        return 2 * self.n * self.c * self.p * self.q * self.r * self.s
+
+    def reduction(self) -> int:
+        """Products added up per output element."""
+        return self.r * self.s
+
+    def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+        """One product with a shifted image per filter position."""
+        channels_first = self.layout == "nchw"
+        if not channels_first:
+            image, weight = image.transpose(0, 3, 1, 2), weight.transpose(2, 0, 1)
+        out = np.zeros((self.n, self.c, self.p, self.q), like=image)
+        padded = np.pad(image, ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding)))
+        for i in range(self.r):
+            for j in range(self.s):
+                top, left = i * self.dilation, j * self.dilation
+                rows = slice(top, top + (self.p - 1) * self.stride + 1, self.stride)
+                columns = slice(left, left + (self.q - 1) * self.stride + 1, self.stride)
+                out += weight[:, i, j, None, None] * padded[:, :, rows, columns]
+        if bias is not None:
+            out += bias[:, None, None]
+        if self.epilogue == "bias_relu":
+            np.maximum(out, 0.0, out=out)
+        return out if channels_first else out.transpose(0, 2, 3, 1).copy()
+
+    @classmethod
+    def examples(cls) -> Sequence[DepthwiseConv2d]:
+        """Every stride, padding, dilation, filter shape and mode; sizes that no tile or vector divides."""
+        nhwc, bf16, bias, relu = {"layout": "nhwc"}, {"dtype": "bf16"}, {"epilogue": "bias"}, {"epilogue": "bias_relu"}
+        return [
+            cls(n=1, c=1, h=1, w=1, r=1, s=1),
+            cls(n=2, c=5, h=9, w=17, r=3, s=3, padding=1, **relu),
+            cls(n=1, c=3, h=12, w=33, r=5, s=3, stride=2, padding=2),
+            cls(n=1, c=4, h=14, w=11, r=3, s=3, padding=2, dilation=2, **bias),
+            cls(n=2, c=6, h=8, w=40, r=2, s=4, stride=3, **bf16, **bias),
+            cls(n=1, c=7, h=13, w=10, r=7, s=7, padding=3, **bf16, **relu),
+            cls(n=1, c=2, h=10, w=21, r=3, s=3, padding=1, **bf16),
+            cls(n=1, c=4, h=34, w=34, r=3, s=3),
+            cls(n=1, c=1, h=4, w=3, r=2, s=1, **nhwc),
+            cls(n=1, c=32, h=34, w=34, r=3, s=3, **nhwc),
+            cls(n=2, c=36, h=9, w=17, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=1, c=10, h=12, w=13, r=5, s=5, stride=2, padding=2, **nhwc, **relu),
+            cls(n=1, c=8, h=15, w=11, r=3, s=3, padding=3, dilation=3, **nhwc),
+            cls(n=1, c=40, h=10, w=11, r=3, s=3, padding=1, **nhwc, **bf16, **relu),
+            cls(n=1, c=12, h=14, w=19, r=3, s=5, stride=2, padding=1, **nhwc, **bf16, **bias),
+            cls(n=2, c=24, h=9, w=9, r=3, s=3, padding=2, dilation=2, **nhwc, **bf16),
+        ]

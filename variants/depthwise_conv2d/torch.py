@@ -1,0 +1,58 @@
+"""Depthwise convolution by cuDNN through PyTorch, reading and writing the given buffers without a copy.
+
+/// opbench
+title     = "cuDNN through PyTorch with as many groups as channels, chosen by cudnn.benchmark"
+precision = "f32"
+modules   = ["cupy", "torch"]
+supports.layout   = ["nchw", "nhwc"]
+supports.epilogue = ["none", "bias", "bias_relu"]
+supports.dtype    = ["f32", "bf16"]
+///
+
+`aten::cudnn_convolution.out` is called, as `torch.nn.functional.conv2d` has no `out=` and would need a copy of the
+result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last; it keeps a depthwise
+filter in the order c r s, so each call reorders these few numbers first. Bias and ReLU follow as operations of their
+own, in place, as in eager PyTorch. The first call tries every algorithm and must not be captured into a graph, so
+`bind` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+ALLOW_TF32 = False
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """A callable that enqueues the convolution on the current CuPy stream."""
+    import cupy
+    import torch
+
+    def tensor(name: str) -> Any:
+        if problem.dtype == "bf16":
+            return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
+        return torch.as_tensor(buffers[name], device="cuda")
+
+    image, weight, out = tensor("image"), tensor("weight"), tensor("out")
+    if problem.layout == "nhwc":
+        image, out, weight = image.permute(0, 3, 1, 2), out.permute(0, 3, 1, 2), weight.permute(2, 0, 1)
+    weight = weight[:, None]
+    bias = tensor("bias")[:, None, None] if problem.epilogue != "none" else None
+    geometry = ([problem.padding] * 2, [problem.stride] * 2, [problem.dilation] * 2, problem.c)
+    benchmark, deterministic = True, False
+    convolve = torch.ops.aten.cudnn_convolution.out
+
+    def enqueue() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
+            if bias is not None:
+                out.add_(bias)
+            if problem.epilogue == "bias_relu":
+                out.relu_()
+
+    enqueue()
+    return enqueue
