@@ -66,7 +66,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Where two runs measured one problem, the table takes the first.
-LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma convolutions attention quick ceilings networks trainings)
+LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention quick ceilings networks trainings)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
@@ -113,7 +113,7 @@ $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 #   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
 # Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
 EVIDENCE := reports/h100
-SUITE_PARTS := quick full layers gradients hopper mma convolutions attention activations
+SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention
 PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch ship judge gpus
 PART ?= $(PARTS)
 
