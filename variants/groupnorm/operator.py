@@ -85,7 +85,7 @@ class GroupNorm(Operator):
     def _image(self, grouped: np.ndarray) -> np.ndarray:
         """Return the image of grouped values in its layout."""
         image = grouped.reshape(self.batch, self.channels, self.pixels)
-        return image if self.layout == "nchw" else np.ascontiguousarray(image.swapaxes(1, 2))
+        return image if self.layout == "nchw" else image.swapaxes(1, 2).copy()
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded normals; every second group has a mean of `offset`."""

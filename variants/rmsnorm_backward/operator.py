@@ -82,7 +82,8 @@ class RmsNormBackward(Operator):
         wide = {name: np.abs(array) for name, array in self.widened(inputs).items()}
         xhat, slope = wide["x"] * wide["rstd"][:, None], wide["dout"] * wide["weight"]
         dx = wide["rstd"][:, None] * (slope + xhat * (slope * xhat).mean(axis=1)[:, None])
-        return {"dx": dx + wide.get("dsum", np.zeros(())), "dweight": (wide["dout"] * xhat).sum(axis=0)}
+        dx = dx + wide["dsum"] if "dsum" in wide else dx
+        return {"dx": dx, "dweight": (wide["dout"] * xhat).sum(axis=0)}
 
     def tolerance(self, precision: str) -> Tolerance:
         """Return the base rule; rows of one element have no norm, as their dx is 0 but for the epsilon."""
