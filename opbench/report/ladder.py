@@ -187,14 +187,23 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
             lines += [f"### `layout={layout}`", ""]
         if served:
             lines += ["| variant | what it does | speedup over the previous variant |", "|---|---|---|"]
-            lines += [_variant(variant, measured) for variant in served] + [""]
+            nearest = sorted(measured, key=lambda m: _layout(m) != layout) if len(layouts) > 1 else measured
+            main = measured[0][1] if measured and (len(layouts) < 2 or _layout(measured[0]) == layout) else ""
+            lines += [_variant(variant, nearest, main) for variant in served] + [""]
     return lines
 
 
-def _variant(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
+def _layout(measured: MeasuredRun) -> str:
+    """Return the layout of a measured problem; empty for an operator without layouts."""
+    run, problem, found = measured
+    axes = (r.axes for r in run.results if r.operator == found[0].operator and r.problem == problem)
+    return str(next(axes, {}).get("layout", ""))
+
+
+def _variant(variant: Variant, measured: Sequence[MeasuredRun], main: str) -> str:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
-    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured)} |"
+    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured, main)} |"
 
 
 def _variant_tree(variants: Sequence[Variant]) -> list[str]:
@@ -227,13 +236,16 @@ def _variant_tree(variants: Sequence[Variant]) -> list[str]:
     return [*lines, *(name for name in dict.fromkeys(v.name for v in own) if name not in placed)]
 
 
-def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
-    """Return a variant's speedup, such as "**1.43×** over `register_tile_2d`", or "not measured"."""
-    for number, (_, problem, found) in enumerate(measured):
+def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main: str) -> str:
+    """Return a variant's speedup, such as "**1.43×** over `register_tile_2d`", or "not measured".
+
+    It is of the first problem that has the variant, which is named unless it is `main`.
+    """
+    for _, problem, found in measured:
         row = _best_config(found, variant.name)
         if row is None:
             continue
-        there = f" at `{problem}`" if number else ""
+        there = f" at `{problem}`" if problem != main else ""
         if variant.is_library:
             return f"{units.time(row.time_s)}{there}"
         if row.speedups.over_previous is None:
