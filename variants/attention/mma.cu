@@ -34,7 +34,7 @@
 #include <opbench/tile.cuh>
 using namespace opbench;
 
-constexpr int THREADS = 2 * BM, SLICES = DEPTH / 16, TILES = BN / 8, TILE_ROWS = DEPTH / 64;
+constexpr int THREADS = 2 * BM, SLICES = DEPTH / 16, TILES = BN / 8;
 constexpr int QUERY_BYTES = BM * DEPTH * 2, STAGE_BYTES = 2 * BN * DEPTH * 2;
 constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
 
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // of a causal mask the longest first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
     q += ((size_t)head * queries + first) * DEPTH, out += (size_t)head * queries * DEPTH;
     k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
     const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;

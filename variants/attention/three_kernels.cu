@@ -27,7 +27,7 @@
 // ///
 //
 // The first variant: each step as it is defined. Limit: the scores, which need far more memory than all tensors, are
-// written once and read three times; each score and each output reads two whole rows.
+// written twice and read four times; each score reads two rows of depth, each output a row of scores and a column of v.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256)
     float* const value_tile = key_tile + BN * (DEPTH + 1);    // [BN][WIDE]
     float* const weights = value_tile + BN * WIDE;            // [ROWS][BN + 1]
     const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // of a causal mask the longest first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // causal: the longest first
     q += (size_t)head * queries * DEPTH, out += (size_t)head * queries * DEPTH;
     k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
     for (int i = thread; i < ROWS * DEPTH; i += 256) {

@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned query_full = barriers + Stages::barrier_bytes;
     Stages ring(memory + QUERY_BYTES, barriers);
     const int head = blockIdx.y % heads, image = blockIdx.y / heads;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // of a causal mask the longest first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
     const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;
     const int steps = (end + BN - 1) / BN;
     if (threadIdx.x == 0) {

@@ -40,7 +40,7 @@ __device__ __forceinline__ float activated(float value) {
 #endif
 }
 
-// The sum over a block, in every thread; `shared` is free again after the second barrier of the next call.
+// The sum over a block, in every thread. The first barrier keeps `shared` until all have read the previous sum.
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);

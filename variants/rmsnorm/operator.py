@@ -74,7 +74,7 @@ class RmsNorm(Operator):
         return [Gradient("rmsnorm_backward", self.axes, tensors, given), *passed_on("d.x", "d.residual")]
 
     def _stored(self, total: np.ndarray) -> np.ndarray:
-        """Return sums as they are stored: bf16 may keep nothing of a deviation that is small next to the mean."""
+        """Return sums as they are stored: bf16 rounds them."""
         return rounded(total, "bf16") if self.dtype == "bf16" else total
 
     def reference(self, x: np.ndarray, weight: np.ndarray, residual: np.ndarray | None = None) -> Arrays:

@@ -28,7 +28,7 @@ class RmsNormBackward(Operator):
     choices = {"dtype": ("f32", "bf16"), "residual": ("none", "add")}
     outputs: ClassVar[Mapping[str, str]] = {"dx": "rows cols", "dweight": "cols"}
     library = "torch"
-    integers_exact = False  # deviations are not whole
+    integers_exact = False  # reciprocal roots are not whole
     linear_in = ("dout",)
 
     @property

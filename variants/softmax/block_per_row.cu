@@ -21,7 +21,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum or sum over a block, in every thread; `shared` is free again after the second barrier of the next call.
+// The maximum or sum over a block, in every thread. The first barrier keeps `shared` until all have read it.
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll

@@ -129,8 +129,9 @@ __device__ __forceinline__ float slope(float x) {
     }
     if constexpr (f == Function::gelu_tanh) {
         const Logistic logistic(gelu_exponent(x));
-        const float steepness = fmaf(3.0f * gelu_cubic, x * x, gelu_linear);
-        return fmaf(x * steepness * logistic.rest, logistic.share, logistic.share);
+        const float near = fminf(fmaxf(x, -1e3f), 1e3f);  // beyond, share or rest is 0, and a cube might be infinite
+        const float steepness = fmaf(3.0f * gelu_cubic, near * near, gelu_linear);
+        return fmaf(near * steepness * logistic.rest, logistic.share, logistic.share);
     }
     if constexpr (f == Function::silu) {
         const Logistic logistic(-log2_e * x);
