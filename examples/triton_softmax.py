@@ -21,6 +21,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from opbench import torch_launch, torch_tensors
+
 
 @triton.jit
 def softmax_rows(x, out, cols, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -36,27 +38,11 @@ def softmax_rows(x, out, cols, COLUMNS: tl.constexpr):  # type: ignore[no-untype
 
 def bind(problem: Any, buffers: dict[str, Any], *, WARPS: int) -> Callable[[], None]:
     """Return a callable that enqueues the kernel on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
-    import torch
-
-    x, out = (_tensor(buffers[name], problem.dtype) for name in ("x", "out"))
+    tensors = torch_tensors(problem, buffers)
+    x, out = (tensors[name] for name in ("x", "out"))
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.cuda.stream(stream):
-            columns = triton.next_power_of_2(problem.cols)
-            softmax_rows[(problem.rows,)](x, out, problem.cols, COLUMNS=columns, num_warps=WARPS)
+        columns = triton.next_power_of_2(problem.cols)
+        softmax_rows[(problem.rows,)](x, out, problem.cols, COLUMNS=columns, num_warps=WARPS)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run)

@@ -31,6 +31,7 @@ __all__ = [
     "load",
     "magnitude_of_rounded",
     "matrix_product",
+    "nchw_view",
     "network",
     "passed_on",
     "plan",
@@ -38,6 +39,9 @@ __all__ = [
     "rounded",
     "run",
     "to_storage",
+    "torch_launch",
+    "torch_tensor",
+    "torch_tensors",
     "train",
 ]
 
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
         rounded,
         to_storage,
     )
+    from opbench.kernels.torch_library import nchw_view, torch_launch, torch_tensor, torch_tensors
     from opbench.networks.api import figures, load, read_run, train
     from opbench.networks.plan.executor import Network
     from opbench.networks.plan.planned import PlannedNetwork, network, plan
@@ -88,6 +93,7 @@ _HOMES = {
     "magnitude_of_rounded": "opbench.kernels.tensors",
     "by_pieces": "opbench.kernels.arrays",
     "matrix_product": "opbench.kernels.arrays",
+    "nchw_view": "opbench.kernels.torch_library",
     "network": "opbench.networks.plan.planned",
     "plan": "opbench.networks.plan.planned",
     "passed_on": "opbench.kernels.gradient",
@@ -95,6 +101,9 @@ _HOMES = {
     "rounded": "opbench.kernels.tensors",
     "run": "opbench.api",
     "to_storage": "opbench.kernels.tensors",
+    "torch_launch": "opbench.kernels.torch_library",
+    "torch_tensor": "opbench.kernels.torch_library",
+    "torch_tensors": "opbench.kernels.torch_library",
     "train": "opbench.networks.api",
 }
 

@@ -15,6 +15,7 @@ NAMES = {
     "read_run", "run", "check", "figures", "load", "train", "TrainOptions", "RunOptions", "CheckOptions",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
     "rounded", "magnitude_of_rounded", "matrix_product", "by_pieces",
+    "torch_tensor", "torch_tensors", "torch_launch", "nchw_view",
     "Gradient", "passed_on",
     "Builder", "Network", "network", "plan", "PlannedNetwork", "from_torch", "from_onnx",
     "__version__",

@@ -29,9 +29,6 @@ ONLY_ON_A_GPU = {
     "conv2d",
     "depthwise_conv2d",
     "layernorm_backward",
-    "linear",
-    "matmul",
-    "rmsnorm",
     "rmsnorm_backward",
     "upsample_concat_conv2d",
 }

@@ -19,13 +19,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     names = ("parameter", "gradient", "moment1", "moment2", "rates")
     parameter, gradient, moment1, moment2, rates = (tensors[name] for name in names)
     stored = tensors["stored"] if problem.copy == "bf16" else None
@@ -35,27 +36,13 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     weight_decay = 0.0 if problem.decay == "none" else decay
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.mul(gradient, rates[3], out=scaled)
-            torch.round(rates[2].reciprocal().neg_().log1p_().div_(math.log(beta2)), out=step)
-            update.tensor_lr(
-                [parameter], [scaled], [moment1], [moment2], [], [step], lr=rates[0], beta1=beta1, beta2=beta2,
-                weight_decay=weight_decay, eps=epsilon, amsgrad=False, maximize=False,
-            )  # fmt: skip
-            if stored is not None:
-                stored.copy_(parameter)
+        torch.mul(gradient, rates[3], out=scaled)
+        torch.round(rates[2].reciprocal().neg_().log1p_().div_(math.log(beta2)), out=step)
+        update.tensor_lr(
+            [parameter], [scaled], [moment1], [moment2], [], [step], lr=rates[0], beta1=beta1, beta2=beta2,
+            weight_decay=weight_decay, eps=epsilon, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        if stored is not None:
+            stored.copy_(parameter)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run)

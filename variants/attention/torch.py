@@ -13,44 +13,22 @@ function returns a new tensor; its copy into the output is not timed, as PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from opbench import torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
-    import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    q, k, v, out = (_tensor(buffers[name], problem.dtype) for name in ("q", "k", "v", "out"))
+    tensors = torch_tensors(problem, buffers)
+    q, k, v, out = (tensors[name] for name in ("q", "k", "v", "out"))
 
-    returned: list[Any] = []
+    def run() -> Sequence[Any]:
+        shared = problem.heads != problem.kv_heads
+        result = scaled_dot_product_attention(q, k, v, is_causal=problem.mask == "causal", enable_gqa=shared)
+        return [result]
 
-    def on_stream() -> Any:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
-
-    def run() -> None:
-        with torch.no_grad(), on_stream():
-            shared = problem.heads != problem.kv_heads
-            found = scaled_dot_product_attention(q, k, v, is_causal=problem.mask == "causal", enable_gqa=shared)
-            returned[:] = [found]
-
-    def collect() -> None:
-        with torch.no_grad(), on_stream():
-            out.copy_(returned[0])
-
-    run.collect = collect  # type: ignore[attr-defined]
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run, [out])

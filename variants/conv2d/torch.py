@@ -20,37 +20,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import nchw_view, torch_launch, torch_tensors
+
 ALLOW_TF32 = False
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
-    """A callable that enqueues the convolution on the current CuPy stream."""
-    import cupy
+    """Return a callable that enqueues the convolution on the current CuPy stream."""
     import torch
 
-    def tensor(name: str) -> Any:
-        if problem.dtype == "bf16":
-            return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
-        return torch.as_tensor(buffers[name], device="cuda")
-
-    image, weight, out = tensor("image"), tensor("weight"), tensor("out")
-    if problem.layout == "nhwc":
-        image, weight, out = (array.permute(0, 3, 1, 2) for array in (image, weight, out))
-    bias = tensor("bias")[:, None, None] if problem.epilogue != "none" else None
+    tensors = torch_tensors(problem, buffers)
+    image, weight, out = tensors["image"], tensors["weight"], tensors["out"]
+    image, weight, out = (nchw_view(tensor, problem.layout) for tensor in (image, weight, out))
+    bias = tensors["bias"][:, None, None] if problem.epilogue != "none" else None
     geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
     benchmark, deterministic = True, False
     convolve = torch.ops.aten.cudnn_convolution.out
 
-    def enqueue() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
-            if bias is not None:
-                out.add_(bias)
-            if problem.epilogue == "bias_relu":
-                out.relu_()
+    def run() -> None:
+        convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
+        if bias is not None:
+            out.add_(bias)
+        if problem.epilogue == "bias_relu":
+            out.relu_()
 
-    enqueue()
-    return enqueue
+    launch = torch_launch(run)
+    launch()
+    return launch

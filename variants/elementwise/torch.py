@@ -28,27 +28,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 SELU = (1.6732632423543772, 1.0507009873554805, 1)
 """alpha, scale and input scale of the elu that is a selu."""
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
-    import torch
-
-    tensors = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
-    given = {name: _tensor(buffers[name], dtype) for name, dtype in tensors.items()}
-    call = _activation(problem.op, **given) if problem.function else _arithmetic(problem, **given)
-
-    def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            call()
-
-    return run
+    tensors = torch_tensors(problem, buffers)
+    return torch_launch(_activation(problem.op, **tensors) if problem.function else _arithmetic(problem, **tensors))
 
 
 def _arithmetic(problem: Any, a: Any, b: Any, out: Any) -> Callable[[], object]:
@@ -124,13 +113,3 @@ def _activation(op: str, a: Any, out: Any, b: Any = None, dout: Any = None, db: 
         "geglu_backward": lambda: gate_backward(aten.gelu.out, aten.gelu_backward.grad_input),
     }
     return calls[op]
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)

@@ -13,33 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     gradient, limit, norm, factor = (tensors[name] for name in ("gradient", "limit", "norm", "factor"))
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.linalg.vector_norm(gradient, 2, 0, keepdim=True, out=norm)
-            torch.add(norm, 1e-6, out=factor)
-            torch.div(limit, factor, out=factor)
-            factor.clamp_(max=1.0)
+        torch.linalg.vector_norm(gradient, 2, 0, keepdim=True, out=norm)
+        torch.add(norm, 1e-6, out=factor)
+        torch.div(limit, factor, out=factor)
+        factor.clamp_(max=1.0)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run)

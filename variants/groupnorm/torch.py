@@ -13,54 +13,32 @@ to nchw first, as torch.nn.functional.group_norm does on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from opbench import torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     x, weight, bias, out = (tensors[name] for name in ("x", "weight", "bias", "out"))
     image = x.unsqueeze(-1)
     if problem.layout == "nhwc":
         image, out = x.unsqueeze(2).permute(0, 3, 1, 2), out.transpose(1, 2)
     sizes = (problem.batch, problem.channels, problem.pixels, problem.groups)
 
-    returned: list[Any] = []
+    def run() -> Sequence[Any]:
+        normalised_image, mean, rstd = torch.native_group_norm(
+            image.contiguous(), weight.to(x.dtype), bias.to(x.dtype), *sizes, problem.epsilon
+        )
+        normalised = normalised_image.squeeze(-1)
+        if problem.activation == "silu":
+            torch.ops.aten.silu.out(normalised, out=out)
+            return [mean, rstd]
+        return [normalised, mean, rstd]
 
-    def on_stream() -> Any:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
-
-    def run() -> None:
-        with torch.no_grad(), on_stream():
-            found, mean, rstd = torch.native_group_norm(
-                image.contiguous(), weight.to(x.dtype), bias.to(x.dtype), *sizes, problem.epsilon
-            )
-            returned[:] = [found.squeeze(-1), mean, rstd]
-            if problem.activation == "silu":
-                torch.ops.aten.silu.out(returned[0], out=out)
-
-    def collect() -> None:
-        with torch.no_grad(), on_stream():
-            if problem.activation == "none":
-                out.copy_(returned[0])
-            tensors["mean"].copy_(returned[1])
-            tensors["rstd"].copy_(returned[2])
-
-    run.collect = collect  # type: ignore[attr-defined]
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    moments = [tensors["mean"], tensors["rstd"]]
+    return torch_launch(run, moments if problem.activation == "silu" else [out, *moments])

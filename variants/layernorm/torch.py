@@ -13,46 +13,22 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from opbench import torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     x, weight, bias, added = (tensors.get(name) for name in ("x", "weight", "bias", "residual"))
     outputs = [tensors[name] for name in ("out", "mean", "rstd")]
 
-    returned: list[Any] = []
+    def run() -> Sequence[Any]:
+        rows = x if added is None else torch.add(x, added, out=tensors["sum"])
+        return torch.native_layer_norm(rows, [problem.cols], weight.to(x.dtype), bias.to(x.dtype), problem.epsilon)
 
-    def on_stream() -> Any:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
-
-    def run() -> None:
-        with torch.no_grad(), on_stream():
-            rows = x if added is None else torch.add(x, added, out=tensors["sum"])
-            found = torch.native_layer_norm(rows, [problem.cols], weight.to(x.dtype), bias.to(x.dtype), problem.epsilon)
-            returned[:] = found
-
-    def collect() -> None:
-        with torch.no_grad(), on_stream():
-            for to, value in zip(outputs, returned, strict=True):
-                to.copy_(value.view_as(to))
-
-    run.collect = collect  # type: ignore[attr-defined]
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run, outputs)

@@ -17,27 +17,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
-    """A call that enqueues out = a @ b on the current stream; b stored by columns is passed as a transposed view."""
-    import cupy
+    """Return a call that enqueues out = a @ b on the current stream; b in columns is passed as a transposed view."""
     import torch
 
-    def tensor(name: str) -> torch.Tensor:
-        return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
-
-    a, b, out = tensor("a"), tensor("b"), tensor("out")
+    tensors = torch_tensors(problem, buffers)
+    a, b, out = tensors["a"], tensors["b"], tensors["out"]
     if problem.b_order == "col":
         b = b.T
     options = torch.backends.cuda.matmul
 
-    def enqueue() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+    def run() -> None:
         options.allow_bf16_reduced_precision_reduction = False
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.mm(a, b, out=out)
+        torch.mm(a, b, out=out)
 
-    enqueue()  # loads cuBLAS and its workspace outside of any capture
-    return enqueue
+    launch = torch_launch(run)
+    launch()  # loads cuBLAS and its workspace outside of any capture
+    return launch

@@ -20,7 +20,7 @@ from typing import Any
 
 
 def bind(problem: Any, buffers: dict[str, Any]) -> Callable[[], None]:
-    """A call that enqueues out = a @ b on the current stream; b stored by columns is passed as a transposed view."""
+    """Return a call that enqueues out = a @ b on the current stream; b in columns is passed as a transposed view."""
     import cupy
     from cupy._core import _routines_linalg as linalg
 

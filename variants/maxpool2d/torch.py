@@ -16,34 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import nchw_view, torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
     import torch
 
-    x, out = (_tensor(buffers[name], problem.dtype) for name in ("x", "out"))
+    tensors = torch_tensors(problem, buffers)
+    x, out = (tensors[name] for name in ("x", "out"))
     indices = torch.empty(out.shape, dtype=torch.int64, device=out.device)
-    if problem.layout == "nhwc":
-        x, out, indices = (tensor.permute(0, 3, 1, 2) for tensor in (x, out, indices))
+    x, out, indices = (nchw_view(tensor, problem.layout) for tensor in (x, out, indices))
     window, stride, padding = ([size, size] for size in (problem.window, problem.stride, problem.padding))
     pool = torch.ops.aten.max_pool2d_with_indices.out
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.cuda.stream(stream):
-            pool(x, window, stride, padding, [1, 1], False, out=out, indices=indices)
+        pool(x, window, stride, padding, [1, 1], False, out=out, indices=indices)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    return (
-        torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_dlpack(array)
-    )
+    return torch_launch(run)

@@ -13,49 +13,27 @@ by a call of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from opbench import torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     x, dout, weight, dsum = (tensors.get(name) for name in ("x", "dout", "weight", "dsum"))
     rstd = tensors["rstd"].view(-1, 1)
 
-    returned: list[Any] = []
+    def run() -> Sequence[Any]:
+        own = weight.to(x.dtype)
+        dx, dweight = torch.ops.aten._fused_rms_norm_backward(dout, x, [problem.cols], rstd, own, [True, True])
+        if dsum is None:
+            return [dx, dweight]
+        torch.add(dx, dsum, out=tensors["dx"])
+        return [dweight]
 
-    def on_stream() -> Any:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
-
-    def run() -> None:
-        with torch.no_grad(), on_stream():
-            own = weight.to(x.dtype)
-            dx, dweight = torch.ops.aten._fused_rms_norm_backward(dout, x, [problem.cols], rstd, own, [True, True])
-            returned[:] = [dx, dweight]
-            if dsum is not None:
-                torch.add(dx, dsum, out=tensors["dx"])
-
-    def collect() -> None:
-        with torch.no_grad(), on_stream():
-            for name, value in zip(("dx", "dweight"), returned, strict=True):
-                if name != "dx" or dsum is None:
-                    tensors[name].copy_(value)
-
-    run.collect = collect  # type: ignore[attr-defined]
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    names = ("dweight",) if dsum is not None else ("dx", "dweight")
+    return torch_launch(run, [tensors[name] for name in names])

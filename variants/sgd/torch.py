@@ -18,13 +18,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
-    import cupy
     import torch
 
-    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    tensors = torch_tensors(problem, buffers)
     parameter, gradient, rates = (tensors[name] for name in ("parameter", "gradient", "rates"))
     velocity = [tensors["velocity"]] if problem.momentum == "yes" else []
     stored = tensors["stored"] if problem.copy == "bf16" else None
@@ -33,26 +34,12 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     update = torch.ops.aten._fused_sgd_.tensor_lr
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.mul(gradient, rates[3], out=scaled)
-            update(
-                [parameter], [scaled], velocity, weight_decay=decay, momentum=momentum, lr=rates[0], dampening=0.0,
-                nesterov=False, maximize=False, is_first_step=False,
-            )  # fmt: skip
-            if stored is not None:
-                stored.copy_(parameter)
+        torch.mul(gradient, rates[3], out=scaled)
+        update(
+            [parameter], [scaled], velocity, weight_decay=decay, momentum=momentum, lr=rates[0], dampening=0.0,
+            nesterov=False, maximize=False, is_first_step=False,
+        )  # fmt: skip
+        if stored is not None:
+            stored.copy_(parameter)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run)

@@ -13,19 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
     import torch
 
-    x, out = (torch.from_dlpack(buffers[name]) for name in ("x", "out"))
+    tensors = torch_tensors(problem, buffers)
+    x, out = (tensors[name] for name in ("x", "out"))
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.cuda.stream(stream):
-            torch.sum(x, 0, keepdim=True, out=out)
+        torch.sum(x, 0, keepdim=True, out=out)
 
-    return run
+    return torch_launch(run)

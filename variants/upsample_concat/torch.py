@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
     import torch
 
-    low, skip, out = (_tensor(buffers[name], problem.dtype) for name in ("low", "skip", "out"))
+    tensors = torch_tensors(problem, buffers)
+    low, skip, out = (tensors[name] for name in ("low", "skip", "out"))
     shape = (problem.n, problem.c1, problem.p, problem.q)
     if problem.layout == "nhwc":
         large = torch.empty([shape[i] for i in (0, 2, 3, 1)], dtype=low.dtype, device=low.device)
@@ -30,21 +32,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         large = torch.empty(shape, dtype=low.dtype, device=low.device)
 
     def run() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.ops.aten.upsample_nearest2d.out(low, shape[2:], 2.0, 2.0, out=large)
-            torch.cat((skip, large), 1, out=out)
+        torch.ops.aten.upsample_nearest2d.out(low, shape[2:], 2.0, 2.0, out=large)
+        torch.cat((skip, large), 1, out=out)
 
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(run)

@@ -19,20 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 ALLOW_TF32 = False
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
-    """A callable that enqueues the work on the current CuPy stream."""
-    import cupy
+    """Return a callable that enqueues the work on the current CuPy stream."""
     import torch
 
-    def tensor(name: str) -> Any:
-        if problem.dtype == "bf16":
-            return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
-        return torch.as_tensor(buffers[name], device="cuda")
-
-    low, skip, weight, out = (tensor(name) for name in ("low", "skip", "weight", "out"))
+    tensors = torch_tensors(problem, buffers)
+    low, skip, weight, out = (tensors[name] for name in ("low", "skip", "weight", "out"))
     memory = torch.contiguous_format
     if problem.layout == "nhwc":
         low, skip, weight, out = (array.permute(0, 3, 1, 2) for array in (low, skip, weight, out))
@@ -41,24 +38,19 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     options = {"dtype": low.dtype, "device": low.device, "memory_format": memory}
     large = torch.empty((problem.n, problem.c1, *size), **options)
     joined = torch.empty((problem.n, problem.c, *size), **options)
-    bias = tensor("bias")[:, None, None] if problem.epilogue != "none" else None
+    bias = tensors["bias"][:, None, None] if problem.epilogue != "none" else None
     geometry = ([problem.padding] * 2, [1, 1], [1, 1], 1)
     benchmark, deterministic = True, False
 
-    def enqueue() -> None:
-        handle = cupy.cuda.get_current_stream().ptr
-        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
-        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            torch.ops.aten.upsample_nearest2d.out(low, size, 2.0, 2.0, out=large)
-            torch.cat((skip, large), 1, out=joined)
-            torch.ops.aten.cudnn_convolution.out(
-                joined, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out
-            )
-            if bias is not None:
-                out.add_(bias)
-            if problem.epilogue == "bias_relu":
-                out.relu_()
+    def run() -> None:
+        torch.ops.aten.upsample_nearest2d.out(low, size, 2.0, 2.0, out=large)
+        torch.cat((skip, large), 1, out=joined)
+        torch.ops.aten.cudnn_convolution.out(joined, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
+        if bias is not None:
+            out.add_(bias)
+        if problem.epilogue == "bias_relu":
+            out.relu_()
 
-    enqueue()
-    return enqueue
+    launch = torch_launch(run)
+    launch()
+    return launch
