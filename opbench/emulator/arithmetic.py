@@ -59,7 +59,9 @@ def _function(opcode: str) -> tuple[str, int]:
     if (integer := INTEGERS.get(operation)) and kind in integer.types:
         return f"{function_name(operation)}<{TYPES[kind]}>", len(integer.operands)
     if match := REAL.fullmatch(opcode):
-        return f"real_{match[1].replace('mad', 'fma')}<{TYPES[match[2]]}>", REALS[match[1]]
+        # A large number's reciprocal is subnormal, so .ftz turns it into 0; the other operations ignore .ftz.
+        name = "rcp_ftz" if match[1] == "rcp" and ".ftz" in opcode else match[1].replace("mad", "fma")
+        return f"real_{name}<{TYPES[match[2]]}>", REALS[match[1]]
     if match := NARROW.fullmatch(opcode):
         return f"pair_{match[1]}<{FORMATS[match[2]]}>", 3 if match[1] == "fma" else 2
     return "", 0

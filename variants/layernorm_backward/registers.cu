@@ -91,9 +91,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         sum = product = 0.0f;
 #pragma unroll
         for (int warp = 0; warp < BLOCK / 32; ++warp) {
-            sum += warps[turn][warp][1] / COLS;
-            product += warps[turn][warp][0] / COLS;
+            sum += warps[turn][warp][1];
+            product += warps[turn][warp][0];
         }
+        sum /= COLS, product /= COLS;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             if (COLS % BLOCK != 0 && k * BLOCK + threadIdx.x >= COLS) break;

@@ -13,6 +13,7 @@
 // kernel = "rmsnorm_warp_registers"
 // grid   = ["cdiv(rows, ROWS_PER_BLOCK)"]
 // block  = ["32", "ROWS_PER_BLOCK"]
+// args   = ["x", "residual?", "weight", "out", "rstd", "sum?", "rows"]
 // ///
 //
 // All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
 #if ADD
                            T* total,
 #endif
-                           int rows, int cols) {
+                           int rows) {
     // x, residual, out, total: rows cols; weight: cols; rstd: rows
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= rows) return;  // a whole warp

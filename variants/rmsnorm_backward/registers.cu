@@ -85,8 +85,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         product = 0.0f;
 #pragma unroll
         for (int warp = 0; warp < BLOCK / 32; ++warp) {
-            product += warps[turn][warp][0] / COLS;
+            product += warps[turn][warp][0];
         }
+        product /= COLS;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             if (COLS % BLOCK != 0 && k * BLOCK + threadIdx.x >= COLS) break;

@@ -112,7 +112,9 @@ __device__ __forceinline__ float activation(float x) {
     if constexpr (f == Function::selu)
         return selu_scale * fmaf(selu_alpha, exponential_less_one(fminf(x, 0.0f)), fmaxf(x, 0.0f));
     if constexpr (f == Function::softplus) return fmaxf(x, 0.0f) + log_one_plus(power_of_two(-log2_e * fabsf(x)));
-    if constexpr (f == Function::softsign) return x * reciprocal(1.0f + fabsf(x));
+    if constexpr (f ==
+                  Function::softsign)  // the quarters keep the reciprocal of a large number above the least normal one
+        return 0.25f * (x * reciprocal(fmaf(0.25f, fabsf(x), 0.25f)));
     if constexpr (f == Function::hardswish) return x * __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
     if constexpr (f == Function::hardsigmoid) return __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
     if constexpr (f == Function::hardtanh) return fminf(fmaxf(x, -1.0f), 1.0f);

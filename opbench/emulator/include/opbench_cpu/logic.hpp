@@ -213,6 +213,15 @@ template <class T, class To, class A>
 OPB_UNSEEN_INLINE void real_rcp(To& to, const A& a) {
   move(to, T(1) / taken<T>(a));
 }
+// With .ftz, subnormal operands and results are zeros of the same sign.
+template <class T>
+OPB_UNSEEN_INLINE T without_subnormals(T x) {
+  return x < 0x1p-126f && x > -0x1p-126f ? (T)__builtin_copysign(0.0, x) : x;
+}
+template <class T, class To, class A>
+OPB_UNSEEN_INLINE void real_rcp_ftz(To& to, const A& a) {
+  move(to, without_subnormals(T(1) / without_subnormals(taken<T>(a))));
+}
 template <class T, class To, class A>
 OPB_UNSEEN_INLINE void real_sqrt(To& to, const A& a) {
   move(to, (T)sqrt((double)taken<T>(a)));
