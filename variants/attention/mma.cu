@@ -30,6 +30,8 @@
 // brings the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync, which reads its
 // operands through registers, and exponentials that wait for products. Idea: Dao, "FlashAttention-2" (2023).
 
+#include <opbench/activations.cuh>
+#include <opbench/bf16.cuh>
 #include <opbench/mma.cuh>
 #include <opbench/tile.cuh>
 using namespace opbench;
@@ -56,39 +58,19 @@ __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* fro
     }
 }
 
-// Four 8 x 8 matrices, each transposed.
-__device__ __forceinline__ void load_transposed(unsigned (&to)[4], unsigned row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(row)
-                 : "memory");
-}
-
-__device__ __forceinline__ unsigned pack(float low, float high) {
-    unsigned both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
-__device__ __forceinline__ float power(float exponent) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
-    return result;
-}
-
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_mma(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
-                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, int share, int queries,
-                  int keys) {
+                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, int heads_per_kv_head,
+                  int queries, int keys) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
     q += ((size_t)head * queries + first) * DEPTH, out += (size_t)head * queries * DEPTH;
-    k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
-    const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;
-    const int steps = (end + BN - 1) / BN;
+    k += (size_t)(head / heads_per_kv_head) * keys * DEPTH, v += (size_t)(head / heads_per_kv_head) * keys * DEPTH;
+    const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + BM + causal_offset) : keys;
+    const int steps = (key_end + BN - 1) / BN;
 
     auto fill = [&](int step) {
         const unsigned to = stages + step % 2 * STAGE_BYTES;
@@ -107,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 
     const float scale = LOG2_E * rsqrtf((float)DEPTH);
     const int top = first + warp * 16 + lane / 4;  // the thread's rows are top and top + 8
-    float average[DEPTH / 8][4] = {}, largest[2] = {NONE, NONE}, sum[2] = {};
+    float accumulator[DEPTH / 8][4] = {}, running_maximum[2] = {NONE, NONE}, sum[2] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         const unsigned key_tile = stages + step % 2 * STAGE_BYTES, value_tile = key_tile + BN * DEPTH * 2;
@@ -128,63 +110,65 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                 mma_bf16(score[pair * 2 + 1], query[slice], key[2], key[3]);
             }
         const int start = step * BN;
-        if (start + BN > keys || CAUSAL && start + BN > first + past + 1) {
+        if (start + BN > keys || CAUSAL && start + BN > first + causal_offset + 1) {
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int key = start + tile * 8 + lane % 4 * 2 + e % 2;
-                    if (key >= keys || CAUSAL && key > top + e / 2 * 8 + past)
+                    if (key >= keys || CAUSAL && key > top + e / 2 * 8 + causal_offset)
                         score[tile][e] = __int_as_float(0xff800000);
                 }
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float most = largest[half];
+            float new_maximum = running_maximum[half];
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
-                most = fmaxf(most, fmaxf(score[tile][half * 2], score[tile][half * 2 + 1]));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            const float factor = power((largest[half] - most) * scale), shift = most * scale;
-            largest[half] = most;
+                new_maximum = fmaxf(new_maximum, fmaxf(score[tile][half * 2], score[tile][half * 2 + 1]));
+            new_maximum = fmaxf(new_maximum, __shfl_xor_sync(0xffffffffu, new_maximum, 1));
+            new_maximum = fmaxf(new_maximum, __shfl_xor_sync(0xffffffffu, new_maximum, 2));
+            const float factor = power_of_two((running_maximum[half] - new_maximum) * scale),
+                        shift = new_maximum * scale;
+            running_maximum[half] = new_maximum;
             sum[half] *= factor;
 #pragma unroll
-            for (int d = 0; d < DEPTH / 8; ++d) average[d][half * 2] *= factor, average[d][half * 2 + 1] *= factor;
+            for (int d = 0; d < DEPTH / 8; ++d)
+                accumulator[d][half * 2] *= factor, accumulator[d][half * 2 + 1] *= factor;
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
                 for (int e = half * 2; e < half * 2 + 2; ++e) {
-                    score[tile][e] = power(score[tile][e] * scale - shift);
+                    score[tile][e] = power_of_two(score[tile][e] * scale - shift);
                     sum[half] += score[tile][e];
                 }
         }
 #pragma unroll
         for (int slice = 0; slice < BN / 16; ++slice) {
-            const unsigned weights[4] = {pack(score[slice * 2][0], score[slice * 2][1]),
-                                         pack(score[slice * 2][2], score[slice * 2][3]),
-                                         pack(score[slice * 2 + 1][0], score[slice * 2 + 1][1]),
-                                         pack(score[slice * 2 + 1][2], score[slice * 2 + 1][3])};
+            const unsigned weights[4] = {pack_bf16(score[slice * 2][0], score[slice * 2][1]),
+                                         pack_bf16(score[slice * 2][2], score[slice * 2][3]),
+                                         pack_bf16(score[slice * 2 + 1][0], score[slice * 2 + 1][1]),
+                                         pack_bf16(score[slice * 2 + 1][2], score[slice * 2 + 1][3])};
 #pragma unroll
             for (int pair = 0; pair < DEPTH / 16; ++pair) {
                 unsigned value[4];
-                load_transposed(value, value_tile + place<BN>(slice * 16 + lane % 16, pair * 2 + lane / 16));
-                mma_bf16(average[pair * 2], weights, value[0], value[1]);
-                mma_bf16(average[pair * 2 + 1], weights, value[2], value[3]);
+                load_matrices_transposed(value, value_tile + place<BN>(slice * 16 + lane % 16, pair * 2 + lane / 16));
+                mma_bf16(accumulator[pair * 2], weights, value[0], value[1]);
+                mma_bf16(accumulator[pair * 2 + 1], weights, value[2], value[3]);
             }
         }
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float whole = sum[half];
-        whole += __shfl_xor_sync(0xffffffffu, whole, 1);
-        whole += __shfl_xor_sync(0xffffffffu, whole, 2);
-        const float factor = 1.0f / whole;
+        float row_sum = sum[half];
+        row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 1);
+        row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 2);
+        const float factor = 1.0f / row_sum;
         const int row = top + half * 8;
         if (row >= queries) continue;
 #pragma unroll
         for (int d = 0; d < DEPTH / 8; ++d)
             *reinterpret_cast<unsigned*>(out + (size_t)row * DEPTH + d * 8 + lane % 4 * 2) =
-                pack(average[d][half * 2] * factor, average[d][half * 2 + 1] * factor);
+                pack_bf16(accumulator[d][half * 2] * factor, accumulator[d][half * 2 + 1] * factor);
     }
 }

@@ -26,38 +26,39 @@ typedef float T;
 #endif
 constexpr int ITEMS = (DEPTH + 31) / 32;
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attention_online(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
-                     int share, int queries, int keys) {
+                     int heads_per_kv_head, int queries, int keys) {
     const int query = blockIdx.x * WARPS + threadIdx.y, head = blockIdx.y, lane = threadIdx.x;
     if (query >= queries) return;  // a whole warp
-    const size_t own = ((size_t)head * queries + query) * DEPTH, shared = (size_t)(head / share) * keys * DEPTH;
-    const int end = CAUSAL ? query + keys - queries + 1 : keys;
-    float row[ITEMS], average[ITEMS] = {};
+    const size_t query_offset = ((size_t)head * queries + query) * DEPTH,
+                 key_offset = (size_t)(head / heads_per_kv_head) * keys * DEPTH;
+    const int key_end = CAUSAL ? query + keys - queries + 1 : keys;
+    float row[ITEMS], accumulator[ITEMS] = {};
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         const int d = i * 32 + lane;
-        row[i] = d < DEPTH ? (float)q[own + d] * rsqrtf((float)DEPTH) : 0.0f;
+        row[i] = d < DEPTH ? (float)q[query_offset + d] * rsqrtf((float)DEPTH) : 0.0f;
     }
-    float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
-    for (int key = 0; key < end; ++key) {
-        const size_t at = shared + (size_t)key * DEPTH + lane;
+    float running_maximum = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+    for (int key = 0; key < key_end; ++key) {
+        const size_t at = key_offset + (size_t)key * DEPTH + lane;
         float score = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i)
             if (i * 32 + lane < DEPTH) score += row[i] * (float)k[at + i * 32];
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(0xffffffffu, score, step);
-        const float before = largest;
-        largest = fmaxf(largest, score);
-        const float factor = __expf(before - largest), weight = __expf(score - largest);
+        const float previous_maximum = running_maximum;
+        running_maximum = fmaxf(running_maximum, score);
+        const float factor = __expf(previous_maximum - running_maximum), weight = __expf(score - running_maximum);
         sum = sum * factor + weight;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i)
-            if (i * 32 + lane < DEPTH) average[i] = average[i] * factor + weight * (float)v[at + i * 32];
+            if (i * 32 + lane < DEPTH) accumulator[i] = accumulator[i] * factor + weight * (float)v[at + i * 32];
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
-        if (i * 32 + lane < DEPTH) out[own + i * 32 + lane] = (T)(average[i] / sum);
+        if (i * 32 + lane < DEPTH) out[query_offset + i * 32 + lane] = (T)(accumulator[i] / sum);
 }

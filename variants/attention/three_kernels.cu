@@ -35,13 +35,14 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// q [batch * heads][queries][depth], k [batch * heads / share][keys][depth], scores [batch * heads][queries][keys]
+// q [batch * heads][queries][depth], k [batch * heads / heads_per_kv_head][keys][depth], scores [batch * heads][queries][keys]
 extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __restrict__ k,
-                                            float* __restrict__ scores, int share, int queries, int keys, int depth) {
+                                            float* __restrict__ scores, int heads_per_kv_head, int queries, int keys,
+                                            int depth) {
     const int key = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
     if (key >= keys) return;
     const T* from = q + ((size_t)head * queries + query) * depth;
-    const T* to = k + ((size_t)(head / share) * keys + key) * depth;
+    const T* to = k + ((size_t)(head / heads_per_kv_head) * keys + key) * depth;
     float sum = 0.0f;
     for (int d = 0; d < depth; ++d) sum += (float)from[d] * (float)to[d];
     const bool visible = !CAUSAL || key <= query + keys - queries;
@@ -69,21 +70,22 @@ __device__ __forceinline__ float over_block(float value) {
 // scores [rows][keys], in place
 extern "C" __global__ void attention_softmax(float* __restrict__ scores, int keys) {
     float* row = scores + (size_t)blockIdx.x * keys;
-    float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
-    for (int key = threadIdx.x; key < keys; key += BLOCK) largest = fmaxf(largest, row[key]);
-    largest = over_block<true>(largest);
-    for (int key = threadIdx.x; key < keys; key += BLOCK) sum += __expf(row[key] - largest);
+    float row_maximum = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+    for (int key = threadIdx.x; key < keys; key += BLOCK) row_maximum = fmaxf(row_maximum, row[key]);
+    row_maximum = over_block<true>(row_maximum);
+    for (int key = threadIdx.x; key < keys; key += BLOCK) sum += __expf(row[key] - row_maximum);
     const float factor = 1.0f / over_block<false>(sum);
-    for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - largest) * factor;
+    for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - row_maximum) * factor;
 }
 
-// scores [batch * heads][queries][keys], v [batch * heads / share][keys][depth], out [batch * heads][queries][depth]
+// scores [batch * heads][queries][keys], v [batch * heads / heads_per_kv_head][keys][depth], out [batch * heads][queries][depth]
 extern "C" __global__ void attention_average(const float* __restrict__ scores, const T* __restrict__ v,
-                                             T* __restrict__ out, int share, int queries, int keys, int depth) {
+                                             T* __restrict__ out, int heads_per_kv_head, int queries, int keys,
+                                             int depth) {
     const int d = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
     if (d >= depth) return;
     const float* row = scores + ((size_t)head * queries + query) * keys;
-    const T* column = v + (size_t)(head / share) * keys * depth + d;
+    const T* column = v + (size_t)(head / heads_per_kv_head) * keys * depth + d;
     float sum = 0.0f;
     for (int key = 0; key < keys; ++key) sum += row[key] * (float)column[(size_t)key * depth];
     out[((size_t)head * queries + query) * depth + d] = (T)sum;

@@ -41,10 +41,10 @@ __device__ __forceinline__ float over_row(float value) {
     return value;
 }
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
 extern "C" __global__ void __launch_bounds__(256)
     attention_tiled(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
-                    int share, int queries, int keys) {
+                    int heads_per_kv_head, int queries, int keys) {
     extern __shared__ float shared[];
     float* const query_tile = shared;                         // [ROWS][DEPTH + 1]
     float* const key_tile = query_tile + ROWS * (DEPTH + 1);  // [BN][DEPTH + 1]
@@ -53,17 +53,17 @@ extern "C" __global__ void __launch_bounds__(256)
     const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, head = blockIdx.y;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // causal: the longest first
     q += (size_t)head * queries * DEPTH, out += (size_t)head * queries * DEPTH;
-    k += (size_t)(head / share) * keys * DEPTH, v += (size_t)(head / share) * keys * DEPTH;
+    k += (size_t)(head / heads_per_kv_head) * keys * DEPTH, v += (size_t)(head / heads_per_kv_head) * keys * DEPTH;
     for (int i = thread; i < ROWS * DEPTH; i += 256) {
         const int row = i / DEPTH, d = i % DEPTH;
         query_tile[row * (DEPTH + 1) + d] =
             first + row < queries ? (float)q[(size_t)(first + row) * DEPTH + d] * rsqrtf((float)DEPTH) : 0.0f;
     }
-    float average[4][ITEMS] = {}, largest[4], sum[4] = {};
+    float accumulator[4][ITEMS] = {}, running_maximum[4], sum[4] = {};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) largest[i] = __int_as_float(0xff800000);  // -infinity
-    const int past = keys - queries, end = CAUSAL ? min(keys, first + ROWS + past) : keys;
-    for (int start = 0; start < end; start += BN) {
+    for (int i = 0; i < 4; ++i) running_maximum[i] = __int_as_float(0xff800000);  // -infinity
+    const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + ROWS + causal_offset) : keys;
+    for (int start = 0; start < key_end; start += BN) {
         __syncthreads();  // the tile before has been read
         for (int i = thread; i < BN * WIDE; i += 256) {
             const int row = i / WIDE, d = i % WIDE;
@@ -88,26 +88,26 @@ extern "C" __global__ void __launch_bounds__(256)
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int last = CAUSAL ? min(keys - 1, first + y * 4 + i + past) : keys - 1;
-            float most = largest[i];
+            const int last = CAUSAL ? min(keys - 1, first + y * 4 + i + causal_offset) : keys - 1;
+            float new_maximum = running_maximum[i];
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {
                 if (start + j * 16 + x > last) score[i][j] = __int_as_float(0xff800000);
-                most = fmaxf(most, score[i][j]);
+                new_maximum = fmaxf(new_maximum, score[i][j]);
             }
-            most = over_row<true>(most);
-            const float factor = __expf(largest[i] - most);
+            new_maximum = over_row<true>(new_maximum);
+            const float factor = __expf(running_maximum[i] - new_maximum);
             float part = 0.0f;
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {
-                const float weight = __expf(score[i][j] - most);
+                const float weight = __expf(score[i][j] - new_maximum);
                 weights[(y * 4 + i) * (BN + 1) + j * 16 + x] = weight;
                 part += weight;
             }
-            largest[i] = most;
+            running_maximum[i] = new_maximum;
             sum[i] = sum[i] * factor + over_row<false>(part);
 #pragma unroll
-            for (int d = 0; d < ITEMS; ++d) average[i][d] *= factor;
+            for (int d = 0; d < ITEMS; ++d) accumulator[i][d] *= factor;
         }
         __syncwarp();  // the weights of a row are written and read by one half of a warp
 #pragma unroll 4
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(256)
             for (int d = 0; d < ITEMS; ++d) {
                 const float value = value_tile[key * WIDE + d * 16 + x];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) average[i][d] += weight[i] * value;
+                for (int i = 0; i < 4; ++i) accumulator[i][d] += weight[i] * value;
             }
         }
     }
@@ -129,6 +129,6 @@ extern "C" __global__ void __launch_bounds__(256)
         if (query >= queries) continue;
 #pragma unroll
         for (int d = 0; d < ITEMS; ++d)
-            if (d * 16 + x < DEPTH) out[(size_t)query * DEPTH + d * 16 + x] = (T)(average[i][d] / sum[i]);
+            if (d * 16 + x < DEPTH) out[(size_t)query * DEPTH + d * 16 + x] = (T)(accumulator[i][d] / sum[i]);
     }
 }

@@ -33,6 +33,7 @@
 // Limit: exponentials, 16 a cycle and multiprocessor, take half as long as the products. Idea: Shah et al.,
 // "FlashAttention-3" (2024).
 
+#include <opbench/activations.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -43,51 +44,46 @@ constexpr int QUERY_BYTES = BM * DEPTH * 2, TILE_BYTES = BN * DEPTH * 2;
 constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
 typedef Ring<STAGES, TILE_BYTES> Stages;
 
-__device__ __forceinline__ float power(float exponent) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
-    return result;
-}
-
 // Rows of a warpgroup's scores: maxima, sums of weights.
 struct Softmax {
-    float largest[2] = {NONE, NONE}, sum[2] = {}, factor[2];
+    float running_maximum[2] = {NONE, NONE}, sum[2] = {}, factor[2];
 
-    // Replace scores by weights; `factor` is what earlier sums and averages are multiplied by.
+    // Replace scores by weights; `factor` rescales earlier sums and accumulators.
     __device__ __forceinline__ void operator()(float (&score)[SCORES], float scale) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float most = largest[half];
+            float new_maximum = running_maximum[half];
 #pragma unroll
-            for (int i = half * 2; i < SCORES; i += 4) most = fmaxf(most, fmaxf(score[i], score[i + 1]));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            factor[half] = power((largest[half] - most) * scale);
-            largest[half] = most;
+            for (int i = half * 2; i < SCORES; i += 4) new_maximum = fmaxf(new_maximum, fmaxf(score[i], score[i + 1]));
+            new_maximum = fmaxf(new_maximum, __shfl_xor_sync(0xffffffffu, new_maximum, 1));
+            new_maximum = fmaxf(new_maximum, __shfl_xor_sync(0xffffffffu, new_maximum, 2));
+            factor[half] = power_of_two((running_maximum[half] - new_maximum) * scale);
+            running_maximum[half] = new_maximum;
             sum[half] *= factor[half];
-            const float shift = most * scale;
+            const float shift = new_maximum * scale;
 #pragma unroll
             for (int i = half * 2; i < SCORES; i += 4) {
-                score[i] = power(score[i] * scale - shift), score[i + 1] = power(score[i + 1] * scale - shift);
+                score[i] = power_of_two(score[i] * scale - shift),
+                score[i + 1] = power_of_two(score[i + 1] * scale - shift);
                 sum[half] += score[i] + score[i + 1];
             }
         }
     }
 };
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / share][keys][DEPTH]
+// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     attention_wgmma(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, int heads, int share,
-                    int queries, int keys) {
+                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, int heads,
+                    int heads_per_kv_head, int queries, int keys) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), barriers = memory + QUERY_BYTES + Stages::bytes;
     const unsigned query_full = barriers + Stages::barrier_bytes;
     Stages ring(memory + QUERY_BYTES, barriers);
     const int head = blockIdx.y % heads, image = blockIdx.y / heads;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
-    const int past = keys - queries, end = CAUSAL ? min(keys, first + BM + past) : keys;
-    const int steps = (end + BN - 1) / BN;
+    const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + BM + causal_offset) : keys;
+    const int steps = (key_end + BN - 1) / BN;
     if (threadIdx.x == 0) {
         ring.init();
         barrier_init(query_full, 1);
@@ -105,16 +101,17 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             const bool of_keys = step == 0 || step % 2 == 1 && step < 2 * steps - 1;
             const int tile = step == 2 * steps - 1 ? steps - 1 : of_keys ? (step + 1) / 2 : step / 2 - 1;
             for (int half = 0; half < HALVES; ++half)
-                load(to + half * BN * 128, of_keys ? &map_k : &map_v, full, half * 64, tile * BN, head / share, image);
+                load(to + half * BN * 128, of_keys ? &map_k : &map_v, full, half * 64, tile * BN,
+                     head / heads_per_kv_head, image);
         });
         return;
     }
     registers_up<consumer_registers>();
     const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const unsigned own = memory + group * 64 * 128;
+    const unsigned group_queries = memory + group * 64 * 128;
     const int row = first + group * 64 + warp * 16, top = row + lane / 4;  // the thread's rows: top, top + 8
     const float scale = LOG2_E * rsqrtf((float)DEPTH);
-    float score[1][SCORES], average[SUMS];
+    float score[1][SCORES], accumulator[SUMS];
     unsigned weights[BN / 16][4];
     Softmax softmax;
 
@@ -124,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         wgmma_fence();
 #pragma unroll
         for (int half = 0; half < HALVES; ++half)
-            multiply_stage<Format::bf16>(score, own + half * BM * 128, tile + half * BN * 128, half > 0);
+            multiply_stage<Format::bf16>(score, group_queries + half * BM * 128, tile + half * BN * 128, half > 0);
         wgmma_commit();
         ring.advance();
     };
@@ -134,16 +131,17 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         wgmma_fence();
 #pragma unroll
         for (int slice = 0; slice < BN / 16; ++slice)
-            wgmma<Format::bf16, true>(average, weights[slice], tile + slice * 128, add || slice > 0);
+            wgmma<Format::bf16, true>(accumulator, weights[slice], tile + slice * 128, add || slice > 0);
         wgmma_commit();
         ring.advance();
     };
-    auto hide = [&](int step) {
-        if ((step + 1) * BN <= keys && (!CAUSAL || (step + 1) * BN <= first + past + 1)) return;
+    auto mask_scores = [&](int step) {
+        if ((step + 1) * BN <= keys && (!CAUSAL || (step + 1) * BN <= first + causal_offset + 1)) return;
 #pragma unroll
         for (int i = 0; i < SCORES; ++i) {
             const int key = step * BN + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (key >= keys || CAUSAL && key > top + i / 2 % 2 * 8 + past) score[0][i] = __int_as_float(0xff800000);
+            if (key >= keys || CAUSAL && key > top + i / 2 % 2 * 8 + causal_offset)
+                score[0][i] = __int_as_float(0xff800000);
         }
     };
     auto round_weights = [&] {
@@ -161,12 +159,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (TURNS && group == 1) named_barrier_arrive(1, 256);  // the first turn is group 0's
     wait_for(query_full, 0);
     begin_turn();
-    unsigned before = ring.stage;
+    unsigned first_stage = ring.stage;
     multiply_keys();
     end_turn();
     wgmma_wait<0>();
-    ring.give_back(before);
-    hide(0);
+    ring.give_back(first_stage);
+    mask_scores(0);
     softmax(score[0], scale);
     round_weights();
     for (int step = 1; step < steps; ++step) {
@@ -178,12 +176,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         end_turn();
         wgmma_wait<1>();
         ring.give_back(keys_stage);
-        hide(step);
+        mask_scores(step);
         softmax(score[0], scale);
         wgmma_wait<0>();
         ring.give_back(values_stage);
 #pragma unroll
-        for (int i = 0; i < SUMS; ++i) average[i] *= softmax.factor[i / 2 % 2];
+        for (int i = 0; i < SUMS; ++i) accumulator[i] *= softmax.factor[i / 2 % 2];
         round_weights();
     }
     begin_turn();
@@ -193,12 +191,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float whole = softmax.sum[half];
-        whole += __shfl_xor_sync(0xffffffffu, whole, 1);
-        whole += __shfl_xor_sync(0xffffffffu, whole, 2);
-        factor[half] = 1.0f / whole;
+        float row_sum = softmax.sum[half];
+        row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 1);
+        row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 2);
+        factor[half] = 1.0f / row_sum;
     }
 #pragma unroll
-    for (int i = 0; i < SUMS; ++i) average[i] *= factor[i / 2 % 2];
-    store_pairs(average, out + (size_t)blockIdx.y * queries * DEPTH, row, 0, queries, DEPTH);
+    for (int i = 0; i < SUMS; ++i) accumulator[i] *= factor[i / 2 % 2];
+    store_pairs(accumulator, out + (size_t)blockIdx.y * queries * DEPTH, row, 0, queries, DEPTH);
 }

@@ -108,13 +108,6 @@ __device__ __forceinline__ void copy_number(float* to, const float* from, bool i
 __device__ __forceinline__ void copy_number(__nv_bfloat16* to, const __nv_bfloat16* from, bool inside) {
     *to = inside ? *from : __nv_bfloat16(0.0f);
 }
-// Four 8 x 8 matrices of 16-bit numbers, transposed.
-__device__ __forceinline__ void load_transposed(unsigned (&to)[4], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"((unsigned)__cvta_generic_to_shared(row))
-                 : "memory");
-}
 
 // `count` lines of `numbers` from line `first` on of a matrix of `height` lines to to[count][pitch], each behind `left`
 // zeros and with zeros up to `length`; a line that is none is zeros.
@@ -208,7 +201,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                 const int lane = threadIdx.x % 32;
                 const T* const pixels = gradients + (first * 8 + lane % 8 + lane / 16 * 8) * A_PITCH + lane / 8 % 2 * 8;
 #pragma unroll
-                for (int mi = 0; mi < TM; ++mi) load_transposed(a[0][mi], pixels + mi * 16);
+                for (int mi = 0; mi < TM; ++mi)
+                    load_matrices_transposed(a[0][mi], (unsigned)__cvta_generic_to_shared(pixels + mi * 16));
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                     const T* const windows = windows_of(first + e) + in_quad * 2 * STRIDE * C;

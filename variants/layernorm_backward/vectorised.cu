@@ -115,25 +115,5 @@ extern "C" __global__ void __launch_bounds__(512)
     layernorm_backward_columns(const float* __restrict__ part_weight, const float* __restrict__ part_bias,
                                float* __restrict__ dweight, float* __restrict__ dbias, int parts, int cols) {
     // part_weight, part_bias: parts cols; dweight, dbias: cols
-    __shared__ float products[16][32], sums[16][32];
-    const int c = blockIdx.x * 32 + threadIdx.x;
-    float sum = 0.0f, product = 0.0f;
-    if (c < cols) {
-#pragma unroll 4
-        for (int part = threadIdx.y; part < parts; part += 16) {
-            sum += part_bias[(size_t)part * cols + c];
-            product += part_weight[(size_t)part * cols + c];
-        }
-    }
-    products[threadIdx.y][threadIdx.x] = product;
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || c >= cols) return;
-#pragma unroll
-    for (int y = 1; y < 16; ++y) {
-        sum += sums[y][threadIdx.x];
-        product += products[y][threadIdx.x];
-    }
-    dweight[c] = product;
-    dbias[c] = sum;
+    add_column_parts<2>({part_weight, part_bias}, {dweight, dbias}, parts, cols);
 }

@@ -108,21 +108,5 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 extern "C" __global__ void __launch_bounds__(512)
     rmsnorm_backward_columns(const float* __restrict__ part_weight, float* __restrict__ dweight, int parts, int cols) {
     // part_weight: parts cols; dweight: cols
-    __shared__ float products[16][32];
-    const int c = blockIdx.x * 32 + threadIdx.x;
-    float product = 0.0f;
-    if (c < cols) {
-#pragma unroll 4
-        for (int part = threadIdx.y; part < parts; part += 16) {
-            product += part_weight[(size_t)part * cols + c];
-        }
-    }
-    products[threadIdx.y][threadIdx.x] = product;
-    __syncthreads();
-    if (threadIdx.y != 0 || c >= cols) return;
-#pragma unroll
-    for (int y = 1; y < 16; ++y) {
-        product += products[y][threadIdx.x];
-    }
-    dweight[c] = product;
+    add_column_parts<1>({part_weight}, {dweight}, parts, cols);
 }

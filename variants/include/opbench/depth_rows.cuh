@@ -160,9 +160,9 @@ struct DepthWarp {
             }
         } else {
 #pragma unroll
-            for (int i = 0; i < Block::tm; ++i) Load::load_matrices_transposed(a[i], a_from + (a_at ^ i * 32));
+            for (int i = 0; i < Block::tm; ++i) load_matrices_transposed(a[i], a_from + (a_at ^ i * 32));
 #pragma unroll
-            for (int j = 0; j < Block::tn / 2; ++j) Load::load_matrices_transposed(b[j], b_from + (b_at ^ j * 32));
+            for (int j = 0; j < Block::tn / 2; ++j) load_matrices_transposed(b[j], b_from + (b_at ^ j * 32));
         }
     }
 };

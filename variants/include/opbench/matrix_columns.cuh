@@ -99,12 +99,6 @@ struct ColumnsWarp : Warp<Block> {
         asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(word) : "r"(at) : "memory");
         return word;
     }
-    __device__ __forceinline__ static void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(row)
-                     : "memory");
-    }
 };
 
 }  // namespace opbench

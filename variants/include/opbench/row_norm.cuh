@@ -135,4 +135,32 @@ __device__ __forceinline__ void row_sums(float (&value)[count], float (*shared)[
     }
 }
 
+// Add up the parts of `count` sums per column, from part[i] [parts][cols] to sum[i] [cols]. Blocks of 32 x 16 threads.
+template <int count>
+__device__ __forceinline__ void add_column_parts(const float* const (&part)[count], float* const (&sum)[count],
+                                                 int parts, int cols) {
+    constexpr int height = 16;
+    __shared__ float shared[count][height][32];
+    const int c = blockIdx.x * 32 + threadIdx.x;
+    float value[count] = {};
+    if (c < cols) {
+#pragma unroll 4
+        for (int p = threadIdx.y; p < parts; p += height) {
+#pragma unroll
+            for (int i = 0; i < count; ++i) value[i] += part[i][(size_t)p * cols + c];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) shared[i][threadIdx.y][threadIdx.x] = value[i];
+    __syncthreads();
+    if (threadIdx.y != 0 || c >= cols) return;
+#pragma unroll
+    for (int y = 1; y < height; ++y) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) value[i] += shared[i][y][threadIdx.x];
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) sum[i][c] = value[i];
+}
+
 }  // namespace opbench

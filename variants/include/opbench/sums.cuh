@@ -2,17 +2,10 @@
 // (The sums' layout in registers is described in wgmma.cuh.)
 #pragma once
 #include <opbench/barrier.cuh>
+#include <opbench/bf16.cuh>
 #include <opbench/tma.cuh>
 
 namespace opbench {
-
-__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
-    unsigned both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(unsigned short bf16_bits) { return __uint_as_float((unsigned)bf16_bits << 16); }
 
 __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
 // x * 2^e, in two steps, because 2^e may not be representable as a float.
