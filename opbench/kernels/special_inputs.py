@@ -1,4 +1,4 @@
-"""Special inputs of an operator: ties, zeros, subnormal numbers, values far from 0, infinities."""
+"""Special inputs of an operator: ties, zeros, subnormal numbers, values far from 0, infinities, NaN."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ def _mask_rows(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(hidden, -np.inf, x)
 
 
+def _set_nan(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.where(rng.random(x.shape) < 1 / 64, np.nan, x)
+
+
 SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "ties": ("many equal inputs", lambda x, rng: np.rint(x)),
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
@@ -55,6 +59,7 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "far": (f"inputs {FAR:g} above or below 0", _shift_far),
     "infinite": ("infinities of both signs among the inputs", _set_infinite),
     "masked": ("-infinity in half of the inputs", _mask_rows),
+    "nan": ("NaN in one of 64 inputs", _set_nan),
 }
 """Kinds of special inputs that an operator may allow: a description, and a function of seeded inputs."""
 

@@ -140,6 +140,7 @@ def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
         "far": x[0].max() < -900 and x[1].min() > 900,
         "infinite": np.isposinf(x).any() and np.isneginf(x).any() and finite.size > x.size / 2,
         "masked": np.isneginf(x).any() and not np.isposinf(x).any() and np.isfinite(x).any(axis=-1).all(),
+        "nan": 0 < np.isnan(x).sum() < x.size / 16 and not np.isinf(x).any(),
     }
     assert held[kind]
 
