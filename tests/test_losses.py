@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
-from opbench.checking.binding import allocate
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
-from opbench.kernels.tensors import Arrays, from_storage
 from opbench.kernels.variant import Variant
 from support.checks.gradients import CATALOG, check_differences_of_the_loss
+from support.checks.outputs import traced_outputs
 
 LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]
 PROBLEMS = [
@@ -44,22 +42,6 @@ def test_several_batches_of_a_step_have_their_mean(name: str) -> None:
             np.testing.assert_allclose(shared[key] * problem.scope["micro"], array, rtol=1e-14)
 
 
-def wrote(backend: CpuBackend, case: Case, inputs: Arrays) -> Arrays:
-    """What a traced case makes of inputs; nothing may be found."""
-    problem = case.problem
-    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
-    buffers: dict[str, Buffer] = allocate(backend, tensors)
-    try:
-        for key, array in inputs.items():
-            buffers[key].write(array)
-        trace = backend.trace(case.request(), case.launches(backend.sm_count), buffers)
-        assert not trace.findings, trace.findings[0]
-        assert all(buffer.damage() is None for buffer in buffers.values())
-        return {t.name: from_storage(buffers[t.name].read(), t.dtype) for t in problem.output_tensors()}
-    finally:
-        backend.free(buffers)
-
-
 @pytest.mark.parametrize("bad", [-1, 7, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize(
     "variant", [v for v in CATALOG.variants("softmax_cross_entropy") if not v.is_library], ids=lambda v: v.id
@@ -72,10 +54,10 @@ def test_a_label_that_is_none_makes_its_row_nan_and_reads_nothing_else(variant: 
         problem = CATALOG.operator("softmax_cross_entropy").from_axes({"rows": 5, "cols": 7, "dtype": dtype})
         case = next(c for config in variant.configs if (c := Case(variant, config, problem)).unmet() is None)
         inputs = problem.make_inputs(3)
-        good = wrote(backend, case, inputs)
+        good = traced_outputs(backend, case, inputs)
         labels = inputs["labels"].copy()
         labels[2] = bad
-        found = wrote(backend, case, {**inputs, "labels": labels})
+        found = traced_outputs(backend, case, {**inputs, "labels": labels})
         said = problem.reference_outputs({**inputs, "labels": labels})
         assert np.isfinite(good["loss"]).all() and np.isfinite(good["dlogits"]).all()
         assert np.isnan(found["loss"]).all() and np.isnan(said["loss"]).all()

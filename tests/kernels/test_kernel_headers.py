@@ -31,6 +31,7 @@ FOR_CUDA_CORES = {
     "float_columns.cuh",
     "float_lines.cuh",
     "float_tile.cuh",
+    "reduction.cuh",
     "row_norm.cuh",
     "row_stream.cuh",
     "vectors.cuh",

@@ -73,6 +73,7 @@ PROBLEMS = {
     "softmax": "(rows=64,cols=256)",
     "layernorm": "(rows=64,cols=256)",
     "rmsnorm": "(rows=64,cols=256)",
+    "reduce": "(outer=64,axis=256)",
     "softmax_backward": "(rows=64,cols=256)",
     "matmul": "(m=64,n=64,k=64)",
 }

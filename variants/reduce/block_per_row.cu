@@ -1,0 +1,89 @@
+// /// opbench
+// title     = "one block per row, results joined by halves in shared memory"
+// builds_on = "thread_per_output"
+// mechanism = ["coalesced", "block_reduction"]
+// tune      = { BLOCK = [256, 128, 512] }
+// requires  = ["inner == 1"]
+// define   = { BF16 = "dtype == 'bf16'", HAS_INDEX = "has_index", OP = "op" }
+//
+// [supports]
+// op    = ["sum", "mean", "max", "min", "prod", "l1", "l2", "argmax", "argmin"]
+// dtype = ["f32", "bf16"]
+//
+// [[launch]]
+// kernel = "reduce_block_per_row"
+// grid   = ["outer"]
+// block  = ["BLOCK"]
+// ///
+//
+// Neighbouring threads read neighbouring elements; a thread's own are BLOCK elements apart. Then half of the threads
+// join the results of the other half, until one is left. Limits: a barrier for each of log2(BLOCK) steps, and short
+// rows leave most threads idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+#if HAS_INDEX
+typedef int Out;
+#else
+typedef T Out;
+#endif
+
+enum class Mode { sum, mean, max, min, prod, l1, l2, argmax, argmin };
+constexpr Mode mode = Mode::OP;
+constexpr bool is_index = mode == Mode::argmax || mode == Mode::argmin;
+constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode == Mode::min || mode == Mode::argmin;
+constexpr int no_index = 0x7fffffff;
+
+// The result of no element: infinity of either sign, 1 or 0.
+__device__ __forceinline__ float nothing() {
+    if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
+    return mode == Mode::prod ? 1.0f : 0.0f;
+}
+
+// Join a value, and its index, to the result of other elements. NaN counts before all numbers, and of equal ones the
+// first index.
+__device__ __forceinline__ void join(float& result, int& index, float value, int at) {
+    if (is_max || is_min) {
+        const bool is_nan = value != value, was_nan = result != result;
+        const bool better = (is_max ? value > result : value < result) || (is_nan && !was_nan);
+        const bool equal = value == result || (is_nan && was_nan);
+        if (!better && !(is_index && equal && at < index)) return;
+        result = value;
+        index = at;
+    } else {
+        result = mode == Mode::prod ? result * value : result + value;
+    }
+}
+
+// The number to join for an element: its absolute value or square for a norm.
+__device__ __forceinline__ float term(float x) { return mode == Mode::l1 ? fabsf(x) : mode == Mode::l2 ? x * x : x; }
+
+// The output for the joined elements of an axis.
+__device__ __forceinline__ Out finished(float result, int index, int axis) {
+    if (is_index) return (Out)index;
+    return (Out)(mode == Mode::mean ? result / axis : mode == Mode::l2 ? sqrtf(result) : result);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    reduce_block_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
+    // x: outer axis; out: outer
+    __shared__ float results[BLOCK];
+    __shared__ int indices[BLOCK];
+    const T* source = x + (size_t)blockIdx.x * axis;
+    float result = nothing();
+    int index = no_index;
+    for (int a = threadIdx.x; a < axis; a += BLOCK) join(result, index, term((float)source[a]), a);
+    results[threadIdx.x] = result;
+    if (is_index) indices[threadIdx.x] = index;
+    for (int half = BLOCK / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x >= half) continue;
+        join(result, index, results[threadIdx.x + half], is_index ? indices[threadIdx.x + half] : 0);
+        results[threadIdx.x] = result;
+        if (is_index) indices[threadIdx.x] = index;
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = finished(result, index, axis);
+}

@@ -1,0 +1,94 @@
+// /// opbench
+// title     = "one warp per row, results joined by shuffles: no barrier"
+// builds_on = "block_per_row"
+// mechanism = ["coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "unrolled"]
+// tune      = { ROWS_PER_BLOCK = [8, 4] }
+// requires  = ["inner == 1"]
+// define   = { BF16 = "dtype == 'bf16'", HAS_INDEX = "has_index", OP = "op" }
+//
+// [supports]
+// op    = ["sum", "mean", "max", "min", "prod", "l1", "l2", "argmax", "argmin"]
+// dtype = ["f32", "bf16"]
+//
+// [[launch]]
+// kernel = "reduce_warp_per_row"
+// grid   = ["cdiv(outer, ROWS_PER_BLOCK)"]
+// block  = ["32", "ROWS_PER_BLOCK"]
+// ///
+//
+// Five shuffles replace the steps in shared memory, and no warp waits for another. A lane issues four loads before it
+// uses the first. Limits: 4 bytes (2) per access, and few long rows leave most of the GPU idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+#if HAS_INDEX
+typedef int Out;
+#else
+typedef T Out;
+#endif
+
+enum class Mode { sum, mean, max, min, prod, l1, l2, argmax, argmin };
+constexpr Mode mode = Mode::OP;
+constexpr bool is_index = mode == Mode::argmax || mode == Mode::argmin;
+constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode == Mode::min || mode == Mode::argmin;
+constexpr int no_index = 0x7fffffff;
+
+// The result of no element: infinity of either sign, 1 or 0.
+__device__ __forceinline__ float nothing() {
+    if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
+    return mode == Mode::prod ? 1.0f : 0.0f;
+}
+
+// Join a value, and its index, to the result of other elements. NaN counts before all numbers, and of equal ones the
+// first index.
+__device__ __forceinline__ void join(float& result, int& index, float value, int at) {
+    if (is_max || is_min) {
+        const bool is_nan = value != value, was_nan = result != result;
+        const bool better = (is_max ? value > result : value < result) || (is_nan && !was_nan);
+        const bool equal = value == result || (is_nan && was_nan);
+        if (!better && !(is_index && equal && at < index)) return;
+        result = value;
+        index = at;
+    } else {
+        result = mode == Mode::prod ? result * value : result + value;
+    }
+}
+
+// The number to join for an element: its absolute value or square for a norm.
+__device__ __forceinline__ float term(float x) { return mode == Mode::l1 ? fabsf(x) : mode == Mode::l2 ? x * x : x; }
+
+// The output for the joined elements of an axis.
+__device__ __forceinline__ Out finished(float result, int index, int axis) {
+    if (is_index) return (Out)index;
+    return (Out)(mode == Mode::mean ? result / axis : mode == Mode::l2 ? sqrtf(result) : result);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
+    reduce_warp_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
+    // x: outer axis; out: outer
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+    if (row >= outer) return;  // a whole warp
+    const T* source = x + (size_t)row * axis;
+    float result = nothing();
+    int index = no_index;
+    for (int first = threadIdx.x; first < axis; first += 4 * 32) {
+        T element[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            if (first + u * 32 < axis) element[u] = source[first + u * 32];
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            if (first + u * 32 < axis) join(result, index, term((float)element[u]), first + u * 32);
+        }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, result, step);
+        join(result, index, other, is_index ? __shfl_xor_sync(0xffffffffu, index, step) : 0);
+    }
+    if (threadIdx.x == 0) out[row] = finished(result, index, axis);
+}
