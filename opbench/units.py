@@ -57,9 +57,12 @@ def percent(share: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a speedup, such as "1.83×"; "–" for None."""
+    """Return a speedup, such as "1.83×" or "0.0045×"; "–" for None."""
     if value is None or not math.isfinite(value):
         return "–"
+    if 0 < value < 0.1:  # two significant digits
+        exponent = int(f"{value:.1e}".partition("e")[2])
+        return f"{value:.{1 - exponent}f}×"
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×" if value < 100 else f"{value:.0f}×"
 
 

@@ -49,7 +49,19 @@ def test_shares(share: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.834, "1.83×"), (12.34, "12.3×"), (123.4, "123×"), (None, "–"), (math.inf, "–")]
+    ("value", "text"),
+    [
+        (1.834, "1.83×"),
+        (12.34, "12.3×"),
+        (123.4, "123×"),
+        (0.1, "0.10×"),
+        (0.0999, "0.10×"),
+        (0.0256, "0.026×"),
+        (0.00471, "0.0047×"),
+        (0.0, "0.00×"),
+        (None, "–"),
+        (math.inf, "–"),
+    ],
 )
 def test_ratios(value: float | None, text: str) -> None:
     assert units.ratio(value) == text

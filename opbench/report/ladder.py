@@ -264,17 +264,18 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
     gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
     first = found[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
+    shown = [(variant, row) for variant in variants if (row := _best_config(found, variant.name))]
+    peaks = _peak_text(run, [row for _, row in shown])
     lines = [
         f"## `{problem}`",
         "",
         f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory bytes. Measured on {_cell(gpu)}, run "
-        f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {_peak_text(run)}",
+        f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {peaks}",
         "",
         *_chart(run, first.operator, problem),
         "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    shown = [(variant, row) for variant in variants if (row := _best_config(found, variant.name))]
     reasons = above_peak_sentences((row for _, row in shown), run.ceilings)
     marks = {reason: f" [{number}]" for reason, number in footnote_marks(reasons).items()}
     for variant, row in shown:
@@ -308,14 +309,14 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     return [f"![The variants at `{problem}` and the measured peak of the GPU]({link})", ""]
 
 
-def _peak_text(run: Run) -> str:
+def _peak_text(run: Run, measured: Sequence[Row]) -> str:
+    """Return a sentence with the peaks of DRAM, of CUDA cores and of the tensor-core products that the rows use."""
     ceilings = run.ceilings or Peaks()
-    known = [
-        f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",
-        f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",
-    ]
-    words = ", ".join(k for k in known if k)
-    return f"Measured peaks: {words}." if words else "No peak was measured."
+    used = {row.unit.partition("/")[0] for row in measured if row.unit}
+    peaks = {"DRAM": units.byte_rate(ceilings.dram_bytes_per_s), "fp32": units.flop_rate(ceilings.fp32_flops_per_s)}
+    peaks |= {u: units.flop_rate(rate) for u, rate in ceilings.matrix_flops_per_s.items() if u in used}
+    text = ", ".join(f"{name} {rate}" for name, rate in peaks.items() if rate != "–")
+    return f"Measured peaks: {text}." if text else "No peak was measured."
 
 
 def _repeat(runs: Sequence[Run]) -> str:

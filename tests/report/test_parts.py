@@ -148,6 +148,13 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
 
 
+def test_the_ladder_names_the_peaks_of_the_products_that_its_table_shows() -> None:
+    peaks = {**CEILINGS, "matrix_flops_per_s": {"bf16": 700e12, "f16": 690e12}}
+    results = [result("naive", 5e-3, flops=10**12), result("vec4", 2e-3, flops=10**12, precision="bf16")]
+    text = ladder_readme("relu", "", LADDER, [run(results, ceilings=peaks)])
+    assert "Measured peaks: DRAM 4.00 TB/s, fp32 50.0 TFLOP/s, bf16 700 TFLOP/s." in text
+
+
 def test_every_variant_shows_its_speedup() -> None:
     text = ladder_readme("relu", "", LADDER, [relu_run()])
     variants = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
