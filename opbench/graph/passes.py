@@ -43,7 +43,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
         if norm.operator != "batchnorm2d":
             continue
         conv = sole_producer(graph, norm, "x", ("conv2d",))
-        if conv is None or conv.problem.axes["epilogue"] == "bias_relu":
+        if conv is None or "relu" in str(conv.problem.axes["epilogue"]):
             continue
         parts = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
         own = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
@@ -72,29 +72,56 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a ReLU into the convolution, linear layer or batch norm of which it is the only reader."""
+    """Fuse a ReLU into the convolution, linear layer, batch norm or sum of which it is the only reader."""
     done: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu":
             continue
-        before = sole_producer(graph, relu, "x", ("conv2d", "linear", "batchnorm2d"))
-        if before is None or "relu" in (epilogue := str(before.problem.axes["epilogue"])):
+        before = sole_producer(graph, relu, "x", ("conv2d", "linear", "batchnorm2d", "elementwise"))
+        if before is None:
+            continue
+        mode = "op" if before.operator == "elementwise" else "epilogue"
+        kind = str(before.problem.axes[mode])
+        if "relu" in kind or (mode == "op" and kind != "add"):
             continue
         (out,) = before.outputs.values()
         (clipped,) = relu.outputs.values()
         if graph.values[clipped].shape != graph.values[out].shape:
             continue
         inputs, values, weights = dict(before.inputs), [], {}
-        if before.operator == "conv2d" and epilogue == "none":
+        if before.operator == "conv2d" and kind == "none":
             # There is no ReLU without a bias; one of zeros changes no bit but the sign of a zero.
             inputs["bias"] = f"{before.name}.bias.zero"
             channels = int(before.problem.scope["k"])
             weights[inputs["bias"]] = np.zeros(channels, np.float32)
             values.append(Value(inputs["bias"], (channels,), before.problem.storage))
-        fused = "relu" if before.operator == "batchnorm2d" else "bias_relu"
-        node = replace(before, problem=replace(before.problem, epilogue=fused), inputs=inputs, outputs=relu.outputs)  # type: ignore[call-arg]
+        fused = {"batchnorm2d": "relu", "elementwise": "add_relu"}.get(before.operator, "bias_relu")
+        node = replace(before, problem=with_modes(before.problem, **{mode: fused}), inputs=inputs, outputs=relu.outputs)
         graph = edit_graph(graph, drop=[relu.name], nodes={before.name: node}, values=values, weights=weights)
         done.append(f"{relu.name}: fused into {before.name}")
+    return graph, done
+
+
+def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse the clipped sum at the end of a residual block into a convolution of which it is the only reader."""
+    done: list[str] = []
+    for total in graph.nodes:
+        axes = total.problem.axes
+        if total.operator != "elementwise" or (axes["op"], axes["broadcast"]) != ("add_relu", "none"):
+            continue
+        for tensor, other in (("a", "b"), ("b", "a")):
+            conv, residual = sole_producer(graph, total, tensor, ("conv2d",)), total.inputs[other]
+            (out,) = total.outputs.values()
+            if conv is None or conv.problem.axes["epilogue"] != "bias":
+                continue
+            if len({graph.values[name].shape for name in (out, residual, *conv.outputs.values())}) > 1:
+                continue
+            problem = with_modes(conv.problem, epilogue="bias_add_relu")
+            inputs = {**conv.inputs, "residual": residual}
+            node = replace(conv, problem=problem, inputs=inputs, outputs={"out": out})
+            graph = edit_graph(graph, drop=[total.name], nodes={conv.name: node})
+            done.append(f"{total.name}: fused into {conv.name}")
+            break
     return graph, done
 
 
@@ -146,6 +173,7 @@ PASSES: dict[str, Pass] = {
     "drop_dropout": drop_dropout,
     "fold_batchnorm": fold_batchnorm,
     "fuse_relu": fuse_relu,
+    "fuse_residual": fuse_residual,
     "fuse_upsample_concat": fuse_upsample_concat,
     "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
 }

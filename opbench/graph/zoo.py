@@ -1,4 +1,4 @@
-"""The networks that opbench ships: LeNet-5, AlexNet and UNet, as plain functions of their sizes."""
+"""The networks that opbench ships: LeNet-5, AlexNet, UNet and ResNets, as plain functions of their sizes."""
 
 from __future__ import annotations
 
@@ -67,5 +67,68 @@ def unet(
     return net.graph(net.conv2d(x, classes, 1, name="head"))
 
 
-NETWORKS: dict[str, Callable[..., Graph]] = {"lenet": lenet, "alexnet": alexnet, "unet": unet}
+def resnet18(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64, classes: int = 1000) -> Graph:
+    """ResNet-18 on images of 3 channels, 1000 classes (He et al. 2015): blocks of two 3x3 convolutions and a sum.
+
+    `base` is the number of channels of the first stage.
+    """
+    return _resnet("resnet18", (2, 2, 2, 2), False, batch, size, channels, base, classes)
+
+
+def resnet50(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64, classes: int = 1000) -> Graph:
+    """ResNet-50 on images of 3 channels, 1000 classes (He et al. 2015), its stride in the 3x3 convolutions.
+
+    Each block has a 1x1, a 3x3 and a 1x1 convolution to four times `base` channels, and a sum.
+    """
+    return _resnet("resnet50", (3, 4, 6, 3), True, batch, size, channels, base, classes)
+
+
+def _resnet(
+    name: str, stages: tuple[int, ...], bottleneck: bool, batch: int, size: int, channels: int, base: int, classes: int
+) -> Graph:
+    """Return a ResNet with some blocks per stage."""
+    if size % 32:
+        raise UsageError(
+            f"{name}: size={size} cannot be halved five times; take a multiple of 32",
+            kind="not-allowed",
+            subject="size",
+            value=size,
+            allowed=32,
+        )
+    net = Builder(name)
+
+    def conv(x: Value, k: int, r: int, stride: int, name: str) -> Value:
+        """Add a convolution that keeps the size but for its stride, and its batch norm."""
+        x = net.conv2d(x, k, r, stride=stride, padding=r // 2, bias=False, name=name)
+        return net.batchnorm2d(x, name=f"{name}.norm")
+
+    def block(x: Value, k: int, stride: int, name: str) -> Value:
+        widths = ((k, 1, 1), (k, 3, stride), (4 * k, 1, 1)) if bottleneck else ((k, 3, stride), (k, 3, 1))
+        y = x
+        for number, (width, r, step) in enumerate(widths, start=1):
+            y = conv(y, width, r, step, f"{name}.conv{number}")
+            if number < len(widths):
+                y = net.relu(y, name=f"{name}.relu{number}")
+        if x.shape != y.shape:
+            x = conv(x, y.shape[1], 1, stride, f"{name}.downsample")
+        y = net.elementwise("add", y, x, name=f"{name}.sum")
+        return net.relu(y, name=f"{name}.relu")
+
+    x = net.input("image", batch, channels, size, size)
+    x = net.maxpool2d(net.relu(conv(x, base, 7, 2, "conv1"), name="relu1"), 3, 2, 1, name="pool1")
+    for stage, blocks in enumerate(stages):
+        for number in range(blocks):
+            stride = 2 if stage and not number else 1
+            x = block(x, base << stage, stride, f"layer{stage + 1}.{number}")
+    x = net.flatten(net.avgpool2d(x, size // 32, 1, name="pool2"))
+    return net.graph(net.linear(x, classes, name="fc"))
+
+
+NETWORKS: dict[str, Callable[..., Graph]] = {
+    "lenet": lenet,
+    "alexnet": alexnet,
+    "unet": unet,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
 """Keys are the names in commands and suites."""

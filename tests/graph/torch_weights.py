@@ -70,6 +70,41 @@ def unet() -> dict[str, nn.Module]:
     return {**layers, "head": nn.Conv2d(64, 1, 1)}
 
 
+def resnet(stages: tuple[int, ...], bottleneck: bool) -> dict[str, nn.Module]:
+    """Base 64, three channels, 1000 classes; a block's downsampling comes after its other convolutions."""
+    layers: dict[str, nn.Module] = {}
+
+    def conv(name: str, c: int, k: int, r: int, stride: int) -> None:
+        layers[name] = nn.Conv2d(c, k, r, stride, r // 2, bias=False)
+        layers[f"{name}.norm"] = drawn_norm(k)
+
+    conv("conv1", 3, 64, 7, 2)
+    c = 64
+    for stage, blocks in enumerate(stages):
+        k = 64 << stage
+        for number in range(blocks):
+            stride, name = (2 if stage and not number else 1), f"layer{stage + 1}.{number}"
+            widths = ((k, 1, 1), (k, 3, stride), (4 * k, 1, 1)) if bottleneck else ((k, 3, stride), (k, 3, 1))
+            before = c
+            for place, (width, r, step) in enumerate(widths, start=1):
+                conv(f"{name}.conv{place}", before, width, r, step)
+                before = width
+            if stride > 1 or c != before:
+                conv(f"{name}.downsample", c, before, 1, stride)
+            c = before
+    return {**layers, "fc": nn.Linear(c, 1000)}
+
+
+def resnet18() -> dict[str, nn.Module]:
+    """Blocks of two convolutions."""
+    return resnet((2, 2, 2, 2), False)
+
+
+def resnet50() -> dict[str, nn.Module]:
+    """Blocks of three convolutions."""
+    return resnet((3, 4, 6, 3), True)
+
+
 def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
     """The SHA-256 of every tensor, by its name in opbench."""
     found = {}
@@ -84,7 +119,7 @@ def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
 
 if __name__ == "__main__":
     written = {}
-    for make in (lenet, alexnet, unet):
+    for make in (lenet, alexnet, unet, resnet18, resnet50):
         torch.manual_seed(0)
         written[make.__name__] = digests(make())
     path = Path(__file__).with_suffix(".json")

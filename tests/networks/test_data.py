@@ -23,11 +23,15 @@ SMALLEST: Mapping[str, Callable[[], Graph]] = {
     "lenet": lambda: lenet(batch=1),
     "alexnet": lambda: alexnet(batch=1),
     "unet": lambda: unet(batch=1, size=16, base=2, levels=1),
+    "resnet18": lambda: NETWORKS["resnet18"](size=32, base=2, classes=10),
+    "resnet50": lambda: NETWORKS["resnet50"](size=32, base=2, classes=10),
 }
 FITTING = {
     ("lenet", "digits"), ("lenet", "digits+1"), ("lenet", "digits:28"),
     ("alexnet", "digits"), ("alexnet", "digits:224"),
     ("unet", "textures"), ("unet", "textures:8"),
+    ("resnet18", "digits"), ("resnet18", "digits+1"),
+    ("resnet50", "digits"), ("resnet50", "digits+1"),
 }  # fmt: skip
 
 
@@ -48,7 +52,7 @@ def data_for(network: str, data: str) -> DataSet:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, data: str) -> None:
     if (network, data) in FITTING:
-        assert data_for(network, data).images.shape[1:] == (1, *smallest(network).values["image"].shape[2:])
+        assert data_for(network, data).images.shape[1:] == smallest(network).values["image"].shape[1:]
         return
     with pytest.raises(UsageError) as refused:
         data_for(network, data)
@@ -73,9 +77,17 @@ def test_textures_are_as_large_as_unet_takes_them_by_default() -> None:
     assert changes[1] < 0.6 * changes[0], "each pixel of a photograph is two wide"
 
 
-def test_grey_data_for_a_network_of_colour_names_the_way_out() -> None:
-    graph = unet(batch=1, size=16, base=2, levels=1, channels=3)
-    with refuses("other-shape", "textures:8", value=(1, 16, 16), allowed=(3, 16, 16)):
+@pytest.mark.parametrize("data", ["textures:8", "digits"])
+def test_grey_data_is_repeated_for_a_network_of_three_channels(data: str) -> None:
+    grey, coloured = (load_data(data, (1, channels, 16, 16)) for channels in (1, 3))
+    for one, three in ((grey.images, coloured.images), (grey.held_images, coloured.held_images)):
+        np.testing.assert_array_equal(three, np.repeat(one, 3, axis=1))
+    np.testing.assert_array_equal(grey.targets, coloured.targets)
+
+
+def test_grey_data_for_a_network_of_other_channels_names_the_way_out() -> None:
+    graph = unet(batch=1, size=16, base=2, levels=1, channels=2)
+    with refuses("other-shape", "textures:8", value=(1, 16, 16), allowed=(2, 16, 16)):
         load_data("textures:8", graph.values["image"].shape, 0, graph.name)
     classes = unet(batch=1, size=16, base=2, levels=1, classes=3)
     found = load_data("textures:8", classes.values["image"].shape)

@@ -3,11 +3,12 @@
 // builds_on = "naive_channel_x"
 // mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
-// supports  = { epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"], dtype = ["f32", "bf16"] }
 // requires  = ["n * k < 2 ** 31"]
-// define.BF16 = "1 if dtype == 'bf16' else 0"
-// define.BIAS = "0 if epilogue == 'none' else 1"
-// define.RELU = "1 if epilogue == 'bias_relu' else 0"
+// define.BF16     = "1 if dtype == 'bf16' else 0"
+// define.BIAS     = "0 if epilogue == 'none' else 1"
+// define.RELU     = "1 if 'relu' in epilogue else 0"
+// define.RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
 //
 // [[launch]]
 // kernel = "conv2d_naive_grid3d"
@@ -25,10 +26,13 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// image [n][c][h][w], weight [k][c][r][s], bias [k], out [n][k][p][q]
+// image [n][c][h][w], weight [k][c][r][s], bias [k], residual and out [n][k][p][q]
 extern "C" __global__ void conv2d_naive_grid3d(const T* __restrict__ image, const T* __restrict__ weight,
 #if BIAS
                                                const T* __restrict__ bias,
+#endif
+#if RESIDUAL
+                                               const T* __restrict__ residual,
 #endif
                                                T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s,
                                                int stride, int padding) {
@@ -59,6 +63,9 @@ extern "C" __global__ void conv2d_naive_grid3d(const T* __restrict__ image, cons
             }
 #if BIAS
             sum += (float)bias[ko];
+#endif
+#if RESIDUAL
+            sum += (float)residual[((size_t)plane * p + yo) * q + xo];
 #endif
 #if RELU
             sum = fmaxf(sum, 0.0f);

@@ -3,10 +3,11 @@
 // builds_on = "naive_channel_x"
 // mechanism = ["vectorised_access", "register_tile"]
 // tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [8, 4, 1] }
-// define.C4   = "1 if c % 4 == 0 else 0"
-// define.BIAS = "0 if epilogue == 'none' else 1"
-// define.RELU = "1 if epilogue == 'bias_relu' else 0"
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// define.C4       = "1 if c % 4 == 0 else 0"
+// define.BIAS     = "0 if epilogue == 'none' else 1"
+// define.RELU     = "1 if 'relu' in epilogue else 0"
+// define.RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_direct"
@@ -30,10 +31,13 @@ __device__ __forceinline__ float dot(float a, float b, float sum) { return a * b
 constexpr int WIDTH = 1;
 #endif
 
-// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+// image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, const float* __restrict__ weight,
 #if BIAS
                                               const float* __restrict__ bias,
+#endif
+#if RESIDUAL
+                                              const float* __restrict__ residual,
 #endif
                                               float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s,
                                               int stride, int padding) {
@@ -76,6 +80,9 @@ extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, c
         for (int l = 0; l < PIXELS; ++l) {
 #if BIAS
             sum[l] += bias[ko];
+#endif
+#if RESIDUAL
+            if (first + l < pixels) sum[l] += residual[(first + l) * k + ko];
 #endif
 #if RELU
             sum[l] = fmaxf(sum[l], 0.0f);

@@ -4,12 +4,15 @@
 //     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31",
 // ]
-// define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// define.WM       = "32 if BM == 64 else 64"
+// define.BIAS     = "epilogue != 'none'"
+// define.RESIDUAL = "epilogue == 'bias_add_relu'"
+// define.RELU     = "'relu' in epilogue"
 // compute_capability = "8.0"
 //
 // [[launch]]
@@ -81,11 +84,14 @@ typedef Product<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+// image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     conv2d_nhwc_mma(const T* image, const T* __restrict__ weight,
 #if BIAS
                     const T* __restrict__ bias,
+#endif
+#if RESIDUAL
+                    const T* residual,
 #endif
                     T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride, int padding) {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -102,5 +108,10 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
 #if !BIAS
     const T* bias = nullptr;
 #endif
-    store_tile<Tile, BIAS, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k);
+#if RESIDUAL
+    const Residual<T> added{residual};
+#else
+    const NoResidual added;
+#endif
+    store_tile<Tile, BIAS, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k, SameRows(), added);
 }

@@ -4,13 +4,16 @@
 //     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN", split = "SPLIT" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31", "SPLIT * n * p * q * k <= 2 ** 28",
 // ]
 // where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "SPLIT == 4 or BM == 64"]
-// define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// define.WM       = "32 if BM == 64 else 64"
+// define.BIAS     = "epilogue != 'none'"
+// define.RESIDUAL = "epilogue == 'bias_add_relu'"
+// define.RELU     = "'relu' in epilogue"
 // compute_capability = "8.0"
 // workspace = { partial = "SPLIT * n * p * q * k" }
 //
@@ -26,7 +29,7 @@
 // kernel = "conv2d_nhwc_add_partials"
 // grid   = ["cdiv(n * p * q * k, 128 * (4 if k % 4 == 0 else 1))"]
 // block  = [128]
-// args   = ["bias?", "out", "partial", "n * p * q * k", "k"]
+// args   = ["bias?", "residual?", "out", "partial", "n * p * q * k", "k"]
 // programmatic = true
 //
 // [variant.nhwc_mma_bf16_split]
@@ -100,16 +103,24 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, size.pixels(), k);
 }
 
-// partial [SPLIT][n][p][q][k], bias [k], out [n][p][q][k]
+// partial [SPLIT][n][p][q][k], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(128) conv2d_nhwc_add_partials(
 #if BIAS
     const T* __restrict__ bias,
+#endif
+#if RESIDUAL
+    const T* residual,
 #endif
     T* __restrict__ out, const float* partial, int total, int k) {
 #if !BIAS
     const T* bias = nullptr;
 #endif
+#if RESIDUAL
+    const Residual<T> added{residual};
+#else
+    const NoResidual added;
+#endif
     let_next_launch_start();
     wait_for_launches_before();
-    add_partials<SPLIT, BIAS, RELU>(partial, bias, out, total, k);
+    add_partials<SPLIT, BIAS, RELU>(partial, bias, out, total, k, added);
 }

@@ -4,17 +4,19 @@
 //     "persistent",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
 // ]
-// define.BK     = "64 if PRODUCT == 'bf16' else 32"
-// define.PAIRS  = "PRODUCT == 'bf16' and 64 < c < 128"
-// define.SLICES = "cdiv(c % 64, 16) if PRODUCT == 'bf16' and c < 128 and c % 64 > 0 else 4"
-// define.STAGES = "196608 // ((BM + BN) * 128)"
-// define.BIAS   = "epilogue != 'none'"
-// define.RELU   = "epilogue == 'bias_relu'"
-// define.GROUP  = "8"
+// define.BK       = "64 if PRODUCT == 'bf16' else 32"
+// define.PAIRS    = "PRODUCT == 'bf16' and 64 < c < 128"
+// define.SLICES   = "cdiv(c % 64, 16) if PRODUCT == 'bf16' and c < 128 and c % 64 > 0 else 4"
+// define.STAGES   = "196608 // ((BM + BN) * 128)"
+// define.BIAS     = "epilogue != 'none'"
+// define.RESIDUAL = "epilogue == 'bias_add_relu'"
+// define.RELU     = "'relu' in epilogue"
+// define.GROUP    = "8"
+// define.FETCHED  = "0"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 256], BN = [128, 64, 256, 192] }
 // where     = ["BM == 128 or BN in (64, 128)"]
@@ -47,7 +49,31 @@
 // grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
-// args   = ["map_image", "map_weight", "bias?", "map_out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
+// args   = [
+//     "map_image", "map_weight", "bias?", "residual?", "map_out", "n", "p", "q", "k", "c", "r", "s", "stride",
+//     "padding",
+// ]
+//
+// [variant.nhwc_wgmma_bf16_residual]
+// title     = "nhwc_wgmma_bf16, where TMA fetches what is added to the result while tensor cores multiply"
+// builds_on = "nhwc_wgmma_bf16"
+// mechanism = ["bank_conflict_free"]
+// product   = "bf16"
+// supports  = { dtype = ["bf16"], epilogue = ["bias_add_relu"] }
+// requires  = ["c % 8 == 0 and k % 8 == 0"]
+// define    = { FETCHED = "1", STAGES = "(229376 - 2 * BM * BN) // ((BM + BN) * 128)" }
+// tensor_maps.map_out      = { tensor = "out", dims = ["k", "n * p * q"], box = [64, 16] }
+// tensor_maps.map_residual = { tensor = "residual", dims = ["k", "n * p * q"], box = [64, 16] }
+//
+// [[variant.nhwc_wgmma_bf16_residual.launch]]
+// kernel = "conv2d_nhwc_wgmma"
+// grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 2 * BM * BN + 64"
+// args   = [
+//     "map_image", "map_weight", "bias", "map_residual", "map_out", "n", "p", "q", "k", "c", "r", "s", "stride",
+//     "padding",
+// ]
 //
 // [variant.nhwc_wgmma_tf32]
 // title     = "TF32: wgmma fed by TMA in im2col mode, which rounds to TF32 on the way"
@@ -60,7 +86,9 @@
 // grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16)"
-// args   = ["map_image", "map_weight", "bias?", "out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
+// args   = [
+//     "map_image", "map_weight", "bias?", "residual?", "out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding",
+// ]
 // ///
 //
 // A convolution is the product of windows by filters, and an im2col tensor map makes TMA walk over windows as if they
@@ -69,9 +97,10 @@
 // depth: filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which
 // costs as much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its
 // bf16 results leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32,
-// and nothing is multiplied by the zeros beyond. Limit: L2, as each pixel is fetched r s times, and with 64 filters
-// half of a tile of 128 columns would be empty, so that BN is 64 there and shared memory limits. After CUTLASS's
-// implicit_gemm for sm90 (warp-specialised, im2col mode).
+// and nothing is multiplied by the zeros beyond. A residual that is added before ReLU is read by the epilogue, four
+// bytes a lane, while the tensor cores wait; in nhwc_wgmma_bf16_residual TMA brings it into the slabs while they work.
+// Limit: L2, as each pixel is fetched r s times, and with 64 filters half of a tile of 128 columns would be empty, so
+// that BN is 64 there and shared memory limits. After CUTLASS's implicit_gemm for sm90 (warp-specialised, im2col mode).
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -82,11 +111,16 @@ typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 typedef Stored<Format::PRODUCT>::T T;
 
-// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+// image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_nhwc_wgmma(const __grid_constant__ TensorMap map_image, const __grid_constant__ TensorMap map_weight,
 #if BIAS
                       const T* __restrict__ bias,
+#endif
+#if FETCHED
+                      const __grid_constant__ TensorMap map_residual,
+#elif RESIDUAL
+                      const T* __restrict__ residual,
 #endif
 #if BK == 64
                       const __grid_constant__ TensorMap map_out,
@@ -96,7 +130,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                       int n, int p, int q, int k, int c, int r, int s, int stride, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+#if FETCHED
+    typedef ResidualSmem<BM / 128, BN> Slabs;
+    const unsigned residual_barriers = slabs + Slabs::block_bytes;
+    Stages ring(memory, residual_barriers + Slabs::barrier_bytes);
+    if (threadIdx.x == 0) Slabs::init(residual_barriers);
+#else
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
+#endif
     const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
     const Walk walk(pixels, k);
     if (threadIdx.x == 0) ring.init();
@@ -122,8 +163,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
+#if FETCHED
+        Slabs residual(slabs, residual_barriers);
+#else
         EpilogueSmem<> out_slabs(slabs);
+#endif
         walk.for_each_tile([&](TilePlace tile) {
+#if FETCHED
+            residual.fetch(&map_residual, tile.row + first + warp * 16, tile.column, pixels, k);
+#endif
             const auto last_channels = [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT, false, 128, SLICES>(sum, a + first * 128, a + BM * 128, step > 0);
             };
@@ -135,19 +183,28 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #else
             ring.drain(steps, last_channels);
 #endif
+#if FETCHED
+            residual.wait();
+#endif
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 const int row = tile.row + first + i * 64 + warp * 16;
 #if BIAS
-                add_bias<RELU>(sum[i], bias, tile.column, k);
+                add_bias<RELU && !RESIDUAL>(sum[i], bias, tile.column, k);
 #endif
-#if BK == 64
+#if RESIDUAL && !FETCHED
+                combine_pairs(sum[i], residual, row, tile.column, pixels, k,
+                              [](float x, float y) { return fmaxf(x + y, 0.0f); });
+#endif
+#if FETCHED
+                residual.add_and_store(sum[i], i, &map_out, row, tile.column, pixels, k);
+#elif BK == 64
                 out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, k);
 #else
                 store_pairs(sum[i], out, row, tile.column, pixels, k);
 #endif
             }
         });
-        if (BK == 64) out_slabs.finish();
+        if (BK == 64) EpilogueSmem<>::finish();
     }
 }

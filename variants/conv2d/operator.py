@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, UsageError
+from opbench import Gradient, Operator, UsageError, passed_on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class Conv2d(Operator):
 
     Axes: n images of c channels and h x w pixels; k output channels; filters of r rows and s columns; the output has
     p rows and q columns. The image counts as zero outside its borders. `layout` orders image, weight and output.
-    `epilogue` adds a bias to each output channel, then clips at zero.
+    `epilogue` adds a bias to each output channel, then clips at zero; "bias_add_relu" adds `residual` before it clips.
     """
 
     n: int
@@ -34,7 +34,7 @@ class Conv2d(Operator):
 
     choices = {
         "layout": ("nchw", "nhwc"),
-        "epilogue": ("none", "bias", "bias_relu"),
+        "epilogue": ("none", "bias", "bias_relu", "bias_add_relu"),
         "dtype": ("f32", "bf16"),
     }
     library = "torch"
@@ -48,7 +48,7 @@ class Conv2d(Operator):
     @property
     def linear_in(self) -> Sequence[str]:
         """Each input alone, the bias too, unless a ReLU follows."""
-        return () if self.epilogue == "bias_relu" else tuple(self.inputs)
+        return () if "relu" in self.epilogue else tuple(self.inputs)
 
     @property
     def p(self) -> int:
@@ -62,11 +62,13 @@ class Conv2d(Operator):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Physical axes of image, weight and, where there is one, bias, outermost first."""
-        bias = {} if self.epilogue == "none" else {"bias": "k"}
+        """Physical axes of image, weight and, where they exist, bias and residual, outermost first."""
+        others = {} if self.epilogue == "none" else {"bias": "k"}
+        if self.epilogue == "bias_add_relu":
+            others["residual"] = self.outputs["out"]
         if self.layout == "nchw":
-            return {"image": "n c h w", "weight": "k c r s", **bias}
-        return {"image": "n h w c", "weight": "k r s c", **bias}
+            return {"image": "n c h w", "weight": "k c r s", **others}
+        return {"image": "n h w c", "weight": "k r s c", **others}
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -96,10 +98,12 @@ class Conv2d(Operator):
         The image is then done with before its gradient needs as much memory.
         """
         entries, dout = [], "d.out"
-        if self.epilogue == "bias_relu" and wanted:
+        if "relu" in self.epilogue and wanted:
             elements, dout = self.n * self.k * self.p * self.q, "out.masked"
             axes = {"n": elements, "dtype": self.dtype}
             entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
+        if "residual" in wanted:
+            entries += passed_on(dout, "d.residual")
         shape = {name: value for name, value in self.axes.items() if name != "epilogue"}
         found = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
         if found:
@@ -117,10 +121,17 @@ class Conv2d(Operator):
         """Products added up per output element."""
         return self.c * self.r * self.s
 
-    def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    def reference(
+        self,
+        image: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray | None = None,
+        residual: np.ndarray | None = None,
+    ) -> np.ndarray:
         """One matrix product per image and filter position, so that memory stays near one image at full size."""
         channels_first = self.layout == "nchw"
         if not channels_first:
+            residual = None if residual is None else residual.transpose(0, 3, 1, 2)
             image, weight = image.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
         out = np.zeros((self.n, self.k, self.p * self.q), like=image)
         border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
@@ -133,7 +144,9 @@ class Conv2d(Operator):
                     out[index] += weight[:, :, i, j] @ padded[:, rows, columns].reshape(self.c, -1)
         if bias is not None:
             out += bias[:, None]
-        if self.epilogue == "bias_relu":
+        if residual is not None:
+            out += residual.reshape(out.shape)
+        if "relu" in self.epilogue:
             np.maximum(out, 0.0, out=out)
         out = out.reshape(self.n, self.k, self.p, self.q)
         return out if channels_first else out.transpose(0, 2, 3, 1).copy()
@@ -141,7 +154,7 @@ class Conv2d(Operator):
     @classmethod
     def examples(cls) -> Sequence[Conv2d]:
         """Every filter shape, stride, padding and mode, with odd channels and sizes that no tile divides."""
-        bias, relu = {"epilogue": "bias"}, {"epilogue": "bias_relu"}
+        bias, relu, add = {"epilogue": "bias"}, {"epilogue": "bias_relu"}, {"epilogue": "bias_add_relu"}
         nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
         return [
             cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
@@ -191,4 +204,11 @@ class Conv2d(Operator):
             cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias, **bf16),
             cls(n=1, c=1, h=16, w=16, k=19, r=5, s=5, padding=2, **nhwc, **bias),
             cls(n=1, c=40, h=4, w=16, k=40, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=2, c=5, h=9, w=8, k=7, r=3, s=3, padding=1, **add),
+            cls(n=2, c=5, h=9, w=8, k=7, r=3, s=3, padding=1, **add, **bf16),
+            cls(n=2, c=40, h=9, w=11, k=72, r=1, s=1, **nhwc, **add),
+            cls(n=2, c=36, h=9, w=8, k=23, r=3, s=3, stride=2, padding=1, **nhwc, **add),
+            cls(n=1, c=3, h=5, w=4, k=6, r=2, s=2, **nhwc, **add),
+            cls(n=2, c=72, h=9, w=11, k=136, r=1, s=1, **nhwc, **add, **bf16),
+            cls(n=1, c=37, h=11, w=9, k=21, r=3, s=3, padding=1, **nhwc, **add, **bf16),
         ]

@@ -5,7 +5,7 @@ title     = "cuDNN's fastest algorithm for this problem, chosen by cudnn.benchma
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]
-supports.epilogue = ["none", "bias", "bias_relu"]
+supports.epilogue = ["none", "bias", "bias_relu", "bias_add_relu"]
 supports.dtype    = ["f32", "bf16"]
 ///
 
@@ -33,6 +33,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     image, weight, out = tensors["image"], tensors["weight"], tensors["out"]
     image, weight, out = (nchw_view(tensor, problem.layout) for tensor in (image, weight, out))
     bias = tensors["bias"][:, None, None] if problem.epilogue != "none" else None
+    residual = nchw_view(tensors["residual"], problem.layout) if problem.epilogue == "bias_add_relu" else None
     geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
     benchmark, deterministic = True, False
     convolve = torch.ops.aten.cudnn_convolution.out
@@ -41,7 +42,9 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
         if bias is not None:
             out.add_(bias)
-        if problem.epilogue == "bias_relu":
+        if residual is not None:
+            out.add_(residual)
+        if "relu" in problem.epilogue:
             out.relu_()
 
     launch = torch_launch(run)

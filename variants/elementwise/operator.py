@@ -22,8 +22,8 @@ from opbench import (
     to_storage,
 )
 
-DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0, "abs": 1, "leaky_relu": 1}
-ARITHMETIC = ("add", "sub", "mul", "div")
+DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0, "add_relu": 1, "abs": 1, "leaky_relu": 1}
+ARITHMETIC = ("add", "sub", "mul", "div", "add_relu")
 BROADCASTS = ("none", "channel", "inner", "scalar")
 GATES = {"swiglu": "silu", "geglu": "gelu"}
 """For each gated activation, the function of its first input."""
@@ -214,10 +214,11 @@ FORWARD = (*ACTIVATIONS, *GATES)
 class Elementwise(Operator):
     """out[o,c,i] = a[o,c,i] op b, where b is b[o,c,i] ("none"), b[c] ("channel"), b[i] ("inner") or b[0] ("scalar").
 
-    An `op` such as "gelu" is a function f of a alone, as PyTorch defines it with its default parameters: out = f(a).
-    "gelu_backward" is its gradient: out = b f'(a), where b is the gradient of f(a). "swiglu" is silu(a) b, and "geglu"
-    is gelu(a) b. "swiglu_backward" and "geglu_backward" give both gradients: out = dout b f'(a) and db = dout f(a). All
-    of these need broadcast "none". `dtype` stores all arrays.
+    "add_relu" is the sum, or 0 where that is below 0, as after a residual connection. An `op` such as "gelu" is a
+    function f of a alone, as PyTorch defines it with its default parameters: out = f(a). "gelu_backward" is its
+    gradient: out = b f'(a), where b is the gradient of f(a). "swiglu" is silu(a) b, and "geglu" is gelu(a) b.
+    "swiglu_backward" and "geglu_backward" give both gradients: out = dout b f'(a) and db = dout f(a). All of these need
+    broadcast "none". `dtype` stores all arrays.
     """
 
     outer: int
@@ -281,7 +282,7 @@ class Elementwise(Operator):
     @property
     def integers_exact(self) -> bool:
         """Quotients and most activations are not whole."""
-        return self.op in ("add", "sub", "mul", "abs", "hardtanh")
+        return self.op in ("add", "sub", "mul", "add_relu", "abs", "hardtanh")
 
     def validate(self) -> None:
         """Refuse an activation that is broadcast, or of whole numbers or float64."""
@@ -323,14 +324,18 @@ class Elementwise(Operator):
             given = {"out": "d.a", **({"db": "d.b"} if "b" in wanted else {})}
             return [Gradient(self.name, backward, {"a": "a", "b": "b", "dout": "d.out"}, given)]
         found: list[Gradient] = []
+        passed = "d.out"
+        if self.op == "add_relu":  # 0 where the sum was clipped
+            passed, axes = "out.masked", {"n": self.elements, "dtype": self.dtype}
+            found.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": passed}))
         if "a" in wanted:
-            if self.op in ("add", "sub"):
-                found += passed_on("d.out", "d.a")
+            if self.op in ("add", "sub", "add_relu"):
+                found += passed_on(passed, "d.a")
             else:  # out = a * b or a / b: the same is done to the gradient
                 found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "b"}, {"out": "d.a"}))
         if "b" in wanted and self.broadcast == "none":
-            if self.op == "add":
-                found += passed_on("d.out", "d.b")
+            if self.op in ("add", "add_relu"):
+                found += passed_on(passed, "d.b")
             elif self.op == "mul":
                 found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "a"}, {"out": "d.b"}))
         return found
@@ -367,6 +372,8 @@ class Elementwise(Operator):
             return a - b
         if self.op == "mul":
             return a * b
+        if self.op == "add_relu":
+            return np.maximum(a + b, 0)
         return np.trunc(a / b) if self.dtype == "i32" else a / b
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
@@ -414,7 +421,8 @@ class Elementwise(Operator):
             for j, broadcast in enumerate(BROADCASTS):
                 dtype = ("f32", "bf16")[(i + j) % 2]
                 axes = dict(zip(("outer", "channels", "inner"), shape, strict=True))
-                found.append(cls(**axes, op=ARITHMETIC[(i + j // 2) % 4], broadcast=broadcast, dtype=dtype))
+                op = ARITHMETIC[(i + j // 2) % len(ARITHMETIC)]
+                found.append(cls(**axes, op=op, broadcast=broadcast, dtype=dtype))
         for i, op in enumerate(cls.choices["op"][len(ARITHMETIC) :]):
             for j, dtype in enumerate(("f32", "bf16")):
                 found.append(cls(outer=1, channels=1, inner=(1031, 2048, 5, 4103)[(i + j) % 4], op=op, dtype=dtype))

@@ -5,13 +5,13 @@
 // requires  = ["elements <= 4294966272"]
 //
 // [supports]
-// op        = ["add", "sub", "mul", "div"]
+// op        = ["add", "sub", "mul", "div", "add_relu"]
 // broadcast = ["none", "channel", "inner", "scalar"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
 // BF16      = "dtype == 'bf16'"
-// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4"
+// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4 if op == 'div' else 5"
 // BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
 //
 // [[launch]]
@@ -35,8 +35,10 @@ __device__ __forceinline__ float combine(float a, float b) { return a + b; }
 __device__ __forceinline__ float combine(float a, float b) { return a - b; }
 #elif OP == 3
 __device__ __forceinline__ float combine(float a, float b) { return a * b; }
-#else
+#elif OP == 4
 __device__ __forceinline__ float combine(float a, float b) { return a / b; }
+#else
+__device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b, 0.0f); }
 #endif
 
 extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,

@@ -1,14 +1,14 @@
 """Elementwise arithmetic and activations by PyTorch.
 
 /// opbench
-title    = "torch.add, sub, mul or div(a, b, out=out), b as a broadcast view; aten's activations"
+title    = "torch.add, sub, mul or div(a, b, out=out), add with relu_, b as a broadcast view; aten's activations"
 modules  = ["cupy", "torch"]
 requires = ["dtype == 'f32' or (op != 'sigmoid_backward' and op != 'tanh_backward')"]
 
 [supports]
 op = [
-    "add", "sub", "mul", "div", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu", "elu", "selu", "softplus",
-    "softsign", "hardswish", "hardsigmoid", "hardtanh", "exp", "abs", "swiglu", "geglu", "gelu_backward",
+    "add", "sub", "mul", "div", "add_relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu", "elu", "selu",
+    "softplus", "softsign", "hardswish", "hardsigmoid", "hardtanh", "exp", "abs", "swiglu", "geglu", "gelu_backward",
     "gelu_tanh_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "leaky_relu_backward", "elu_backward",
     "selu_backward", "softplus_backward", "hardsigmoid_backward", "hardtanh_backward", "exp_backward", "abs_backward",
     "swiglu_backward", "geglu_backward",
@@ -45,6 +45,8 @@ def _arithmetic(problem: Any, a: Any, b: Any, out: Any) -> Callable[[], object]:
 
     if problem.broadcast == "channel":
         b = b.view(-1, 1)
+    if problem.op == "add_relu":
+        return lambda: torch.add(a, b, out=out).relu_()
     function = getattr(torch, problem.op)
     return lambda: function(a, b, out=out)
 

@@ -6,13 +6,13 @@
 // requires  = ["elements <= 4294901760"]
 //
 // [supports]
-// op        = ["add", "sub", "mul", "div"]
+// op        = ["add", "sub", "mul", "div", "add_relu"]
 // broadcast = ["none", "channel", "inner", "scalar"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
 // BF16      = "dtype == 'bf16'"
-// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4"
+// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4 if op == 'div' else 5"
 // BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
 // CHANNELS  = "channels"
 // INNER     = "inner"
@@ -41,8 +41,10 @@ __device__ __forceinline__ float combine(float a, float b) { return a + b; }
 __device__ __forceinline__ float combine(float a, float b) { return a - b; }
 #elif OP == 3
 __device__ __forceinline__ float combine(float a, float b) { return a * b; }
-#else
+#elif OP == 4
 __device__ __forceinline__ float combine(float a, float b) { return a / b; }
+#else
+__device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b, 0.0f); }
 #endif
 
 // Copied whole, where a structure of __nv_bfloat16 would be copied member by member.

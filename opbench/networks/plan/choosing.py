@@ -16,7 +16,7 @@ from opbench.insight.defaults import ChosenFor
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused
+from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused, split_name
 from opbench.networks.plan.layout_choice import choose_layouts
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import ChoosingOptions, NetOptions
@@ -179,7 +179,7 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
     cases = {name: choice.case for name, choice in plan.choices.items()}
     chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
     laid, rewrite = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
-    return split_fused(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), rewrite
+    return split_fused(laid, [name for name in fused_nodes(laid) if split_name(laid.node(name)) in cases]), rewrite
 
 
 def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ PHOTO = 512
 """Rows and columns of each texture."""
 TRAINED_ROWS = 384
 """Rows of a texture used for training; the rows below them are the test set."""
-DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures"}
+DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures", "resnet18": "digits", "resnet50": "digits"}
 """The default data set of each shipped network."""
 NETWORK_OF = {"digits": "lenet", "textures": "unet"}
 """The smallest shipped network that each named data set fits."""
@@ -74,6 +74,11 @@ class DataSet:
         for array in (self.images, self.targets, self.held_images, self.held_targets):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+    def in_colour(self) -> DataSet:
+        """Return the data set with each grey picture as red, green and blue."""
+        images, held = (np.repeat(array, 3, axis=1) for array in (self.images, self.held_images))
+        return replace(self, images=images, held_images=held)
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
         """Return indices into `images` for whole batches of each epoch: every picture once, in one of its variants."""
@@ -142,16 +147,19 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     """Load the data set of a name, or of a user's file or folder, for the images (n, c, h, w) of a network.
 
     Names: digits (from scikit-learn; each fifth is in the test set), digits+2 (shifted by up to two pixels each time),
-    digits:SIZE (enlarged), textures and textures:COUNT (which of two textures a pixel shows). A file is an .npz with
-    images, targets and, for a test set, held_images and held_targets. A folder has a subfolder of pictures for each
-    class. Raises UsageError for a data set that does not fit.
+    digits:SIZE (enlarged), textures and textures:COUNT (which of two textures a pixel shows); these are grey, and
+    repeated as red, green and blue for a network of three channels. A file is an .npz with images, targets and, for a
+    test set, held_images and held_targets. A folder has a subfolder of pictures for each class. Raises UsageError for a
+    data set that does not fit.
     """
     kind, _, option = name.partition(":")
     plain, _, shift = kind.partition("+")
+    in_colour = image[1] == 3
     if plain == "digits":
-        found = digit_set(_read_number(name, shift or "0"), _read_number(name, option) if option else image[2], name)
+        size = _read_number(name, option) if option else image[2]
+        found = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
     elif plain == "textures" and not shift:
-        found = two_texture_images(image[2], _read_number(name, option or "512"), seed, name)
+        found = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
     elif Path(name).is_dir():
         found = _read_folder(Path(name))
     elif name.endswith(".npz"):
@@ -181,17 +189,18 @@ def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...]
         return ""
     if images[1] != image[1]:
         return (
-            f"; named data is grey: give the network one channel{' (--channels 1)' if network == 'unet' else ''}, or "
-            "name an .npz or a folder of pictures"
+            "; named data is grey, and repeated for three channels: give the network one channel or three"
+            f"{' (--channels 1)' if network in ('unet', 'resnet18', 'resnet50') else ''}, or name an .npz or a folder "
+            "of pictures"
         )
     if DATA_OF.get(network, plain) != plain:
         return fitting_commands(network, plain)
     return f"; without a size the pictures are enlarged to fit: --data {plain}"
 
 
-def _require_moderate(name: str, pictures: int, size: int) -> None:
+def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
     """Raise UsageError, before any picture is made, for a data set that would not fit into memory."""
-    nbytes = 4 * pictures * size * size
+    nbytes = 4 * pictures * size * size * (3 if in_colour else 1)
     if nbytes > MOST_BYTES:
         fewer = "textures:64" if name.startswith("textures") else "digits"
         raise UsageError(
@@ -215,7 +224,7 @@ def _read_number(name: str, text: str) -> int:
     return int(text)
 
 
-def digit_set(shift: int, size: int, name: str) -> DataSet:
+def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> DataSet:
     """Return 1437 training digits and 360 test digits, of 28 x 28 pixels or enlarged to `size`."""
     images, classes = digits()
     held = np.arange(len(images)) % TEST_EVERY == 0
@@ -228,21 +237,22 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
         ]
         trained, variants = np.stack(windows, axis=1).reshape(-1, *trained.shape[1:]), len(moves)
     test = images[held]
-    _require_moderate(name, len(trained), size)
+    _require_moderate(name, len(trained), size, in_colour)
     if size != images.shape[2]:
         trained, test = enlarge_images(trained, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
-    return DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
+    found = DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
+    return found.in_colour() if in_colour else found
 
 
-def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
+def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: bool = False) -> DataSet:
     """Return pictures of two textures joined along random blobs, both equally bright; the target is the mask.
 
     The textures are photographs whose grey values are replaced by their rank, so that brightness carries no
     information. Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged
     photographs.
     """
-    _require_moderate(name, 2 * count, size)
+    _require_moderate(name, 2 * count, size, in_colour)
     try:
         import skimage.data
     except ImportError:
@@ -265,7 +275,8 @@ def two_texture_images(size: int, count: int, seed: int, name: str) -> DataSet:
 
     images, masks = draw(count, 0, factor * TRAINED_ROWS)
     held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
-    return DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
+    found = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
+    return found.in_colour() if in_colour else found
 
 
 def _to_ranks(image: np.ndarray) -> np.ndarray:

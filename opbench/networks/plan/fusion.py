@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 from opbench.graph.graph import Graph
-from opbench.graph.passes import rebuild_graph
+from opbench.graph.passes import rebuild_graph, with_modes
 from opbench.graph.values import Node
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
 
+@dataclass(frozen=True)
+class Fusion:
+    """The two problems that a fused problem combines."""
+
+    first: Operator
+    second: Operator
+    name: str
+    """Last part of the first node's name, which is also that of its result; the second keeps the fused node's name."""
+    inputs: Mapping[str, str]
+    """For each input of the second problem, the fused problem's tensor, or "" for the first's result."""
+
+
 def parts(problem: Operator) -> tuple[Operator, Operator] | None:
     """Return the two problems that a fused problem combines, in order; None for one that is not a fusion of two."""
-    if problem.name != "upsample_concat_conv2d":
-        return None
+    fusion = fusion_of(problem)
+    return (fusion.first, fusion.second) if fusion else None
+
+
+def fusion_of(problem: Operator) -> Fusion | None:
+    """Return how a fused problem is split; None for one that is not a fusion of two."""
+    axes = problem.axes
+    if problem.name == "conv2d" and axes["epilogue"] == "bias_add_relu":
+        (out,) = problem.output_tensors()
+        total = {"op": "add_relu", "outer": 1, "channels": 1, "inner": out.elements, "dtype": out.dtype}
+        convolution = with_modes(problem, epilogue="bias")
+        added = Catalog().operator("elementwise").from_axes(total)
+        return Fusion(convolution, added, "product", {"a": "", "b": "residual"})
+    return _fused_upsampling(problem) if problem.name == "upsample_concat_conv2d" else None
+
+
+def _fused_upsampling(problem: Operator) -> Fusion:
     axes, catalog = problem.axes, Catalog()
     shared = {key: axes[key] for key in ("n", "layout", "dtype")}
     joined = {key: axes[key] for key in ("c1", "c2", "h", "w")}
     large = {"c": int(axes["c1"]) + int(axes["c2"]), "h": 2 * int(axes["h"]), "w": 2 * int(axes["w"])}
     filters = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
-    return (
-        catalog.operator("upsample_concat").from_axes({**shared, **joined}),
-        catalog.operator("conv2d").from_axes({**shared, **large, **filters}),
-    )
+    convolution = catalog.operator("conv2d").from_axes({**shared, **large, **filters})
+    inputs = {name: "" if name == "image" else name for name in convolution.inputs}
+    return Fusion(catalog.operator("upsample_concat").from_axes({**shared, **joined}), convolution, "joined", inputs)
 
 
 def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
@@ -46,19 +72,27 @@ def fused_nodes(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if parts(node.problem)]
 
 
+def split_name(node: Node) -> str:
+    """Return the name of the first of the two nodes into which a fused node is split; "" for other nodes."""
+    fusion = fusion_of(node.problem)
+    return f"{node.name}.{fusion.name}" if fusion else ""
+
+
 def split_fused(graph: Graph, names: Collection[str]) -> Graph:
-    """Return the network with each of these nodes split in two: NAME.joined, with a result of that name, and NAME."""
+    """Return the network with each of these nodes split in two: that of `split_name`, whose result has its name, and
+    NAME.
+    """
     nodes, values = [], dict(graph.values)
     for node in graph.nodes:
-        two = parts(node.problem) if node.name in names else None
-        if two is None:
+        fusion = fusion_of(node.problem) if node.name in names else None
+        if fusion is None:
             nodes.append(node)
             continue
-        (out,) = two[0].output_tensors()
-        name = f"{node.name}.joined"
+        (out,) = fusion.first.output_tensors()
+        name = f"{node.name}.{fusion.name}"
         values[name] = replace(graph.values[next(iter(node.outputs.values()))], name=name, shape=out.shape, of="")
-        first = {tensor.name: node.inputs[tensor.name] for tensor in two[0].input_tensors()}
-        rest = {tensor: value for tensor, value in node.inputs.items() if tensor not in first}
-        nodes.append(Node(name, two[0].name, two[0], first, {out.name: name}))
-        nodes.append(Node(node.name, two[1].name, two[1], {"image": name, **rest}, node.outputs))
+        first = {tensor.name: node.inputs[tensor.name] for tensor in fusion.first.input_tensors()}
+        second = {tensor: node.inputs[given] if given else name for tensor, given in fusion.inputs.items()}
+        nodes.append(Node(name, fusion.first.name, fusion.first, first, {out.name: name}))
+        nodes.append(Node(node.name, fusion.second.name, fusion.second, second, node.outputs))
     return rebuild_graph(graph, values, nodes, graph.weights)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-5
 """The term that batch norm adds to a variance."""
-ARITHMETIC = ("add", "sub", "mul", "div")
-"""What `elementwise` does with two operands; PyTorch calls it by the same names."""
+ARITHMETIC = ("add", "sub", "mul", "div", "add_relu")
+"""What `elementwise` does with two operands; PyTorch calls the plain ones by the same names."""
 
 
 def to_module(
@@ -123,7 +123,8 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
 
     def conv(image: Call) -> Call:
         geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
-        return call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
+        product = call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
+        return call(torch.add, product, given["residual"]) if "residual" in given else product
 
     makers: dict[str, Callable[[], Call]] = {
         "conv2d": lambda: conv(given["image"]),
@@ -151,7 +152,7 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
             value=node.operator,
         )
     out = makers[node.operator]()
-    if "relu" in str(axes.get("epilogue", "")):
+    if "relu" in str(axes.get("epilogue", "")) or axes.get("op") == "add_relu":
         out = call(functional.relu, out)
     count = len(node.outputs)
     return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
@@ -175,7 +176,7 @@ def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[
     import torch
 
     axes = node.problem.axes
-    operation = getattr(torch, str(axes["op"]))
+    operation = getattr(torch, str(axes["op"]).removesuffix("_relu"))
     a, b = given["a"], given["b"]
     shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
     if len(shapes[1]) <= len(shapes[0]) and all(

@@ -154,4 +154,79 @@ struct EpilogueSmem {
     }
 };
 
+// Load four 8 x 8 matrices of 16-bit numbers, in the layout of store_matrices.
+__device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// A residual of the output's shape, in bf16, added to sums and clipped at zero. TMA fetches it into slabs of 16 rows of
+// 64 columns, as many as a warp's sums have, while these are computed; the result leaves from the same slabs. Both maps
+// have boxes of 64 x 16. For the consumers' warps, 4 to 11 of the block; a warp's next 16 rows are 64 rows further.
+template <int tiles, int columns_of_sums>
+struct ResidualSmem {
+    static constexpr int slab_bytes = 16 * 128, parts = columns_of_sums / 64, warp_bytes = tiles * parts * slab_bytes,
+                         block_bytes = 8 * warp_bytes, barrier_bytes = 8 * 8;
+    unsigned memory, barrier, phase = 0;
+
+    __device__ __forceinline__ ResidualSmem(unsigned memory_, unsigned barriers)
+        : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes), barrier(barriers + (threadIdx.x / 32 - 4) * 8) {}
+    // Call in one thread, before the block synchronises.
+    __device__ __forceinline__ static void init(unsigned barriers) {
+        for (int warp = 0; warp < 8; ++warp) barrier_init(barriers + 8 * warp, 1);
+        barrier_init_fence();
+    }
+    __device__ __forceinline__ void fetch(const TensorMap* map, int row, int column, int rows, int columns) const {
+        if (threadIdx.x % 32 != 0) return;
+        wait_for_reads<0>();  // the last results have left
+        int boxes = 0;
+#pragma unroll
+        for (int slab = 0; slab < tiles * parts; ++slab)
+            boxes += row + slab / parts * 64 < rows && column + slab % parts * 64 < columns;
+        arrive_expect(barrier, boxes * slab_bytes);
+#pragma unroll
+        for (int slab = 0; slab < tiles * parts; ++slab) {
+            const int top = row + slab / parts * 64, first = column + slab % parts * 64;
+            if (top < rows && first < columns) load(memory + slab * slab_bytes, map, barrier, first, top);
+        }
+    }
+    __device__ __forceinline__ void wait() {
+        wait_for(barrier, phase);
+        phase ^= 1;
+    }
+    template <int count>
+    __device__ __forceinline__ void add_and_store(const float (&d)[count], int tile, const TensorMap* map, int row,
+                                                  int column, int rows, int columns) const {
+        const unsigned lane = threadIdx.x % 32, line = lane % 16;
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+            const unsigned slab = memory + (tile * parts + part) * slab_bytes;
+            if (row >= rows || column + part * 64 >= columns) continue;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const unsigned at = slab + line * 128 + ((2 * j + lane / 16) ^ line % 8) * 16;
+                unsigned residual[4];
+                load_four(residual, at);
+                const float* from = d + part * 32 + j * 8;
+#pragma unroll
+                for (int pair = 0; pair < 4; ++pair) {
+                    const float low = __uint_as_float(residual[pair] << 16);
+                    const float high = __uint_as_float(residual[pair] & 0xffff0000u);
+                    residual[pair] =
+                        pack_bf16(fmaxf(from[pair * 2] + low, 0.0f), fmaxf(from[pair * 2 + 1] + high, 0.0f));
+                }
+                store_matrices(at, residual[0], residual[1], residual[2], residual[3]);
+            }
+            fence_async();
+            __syncwarp();
+            if (lane == 0) {
+                store(map, slab, column + part * 64, row);
+                commit_stores();
+            }
+        }
+    }
+};
+
 }  // namespace opbench
