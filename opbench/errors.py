@@ -48,9 +48,9 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" if self.location else self.message
 
-    def after(self, words: str) -> Reason:
-        """Return the reason with `words` before its message."""
-        return Reason(f"{words}{self.message}", self.location)
+    def with_prefix(self, prefix: str) -> Reason:
+        """Return the same reason with `prefix` before its message, such as "while measured: "."""
+        return Reason(f"{prefix}{self.message}", self.location)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class OpbenchError(Exception):
     """An error with a message for the user: what is wrong, the value seen, what is allowed, the next command.
 
     It prints as `file:line: message` if it has a location. The same meaning is there as data: `kind`, `subject`,
-    `value` and `allowed`. An error that repeats another one takes these fields over from `cause`.
+    `value` and `allowed`. An error that repeats another one takes the fields that it does not set from `cause`.
     """
 
     exit_code = EXIT_WRONG
@@ -133,7 +133,8 @@ class OpbenchError(Exception):
             kind, subject, value, allowed = "unknown-name", self.unknown.what, self.unknown.seen, self.unknown.known
         elif isinstance(cause, (OpbenchError, NotAllowed)):
             kind, subject = kind or cause.kind, subject or cause.subject
-            value, allowed = cause.value, cause.allowed
+            value = cause.value if value is None else value
+            allowed = cause.allowed if allowed is None else allowed
         self.kind, self.subject, self.value, self.allowed = kind or self.kind, subject, value, allowed
 
     def __str__(self) -> str:
@@ -206,12 +207,12 @@ def with_location(locate: Callable[[], Location | None]) -> Iterator[None]:
 
 
 def unknown(what: str, seen: str, known: Iterable[str], hint: str = "", where: str = "") -> UnknownName:
-    """Return what to say about `seen`, which is no known `what`; `where` names what holds it."""
+    """Return the text for a name `seen` that is no known `what`, such as an operator; `where` is its file or node."""
     return UnknownName(what, seen, tuple(sorted(known)), hint, where)
 
 
 def writing_remedy(error: OSError) -> str:
-    """Return what would allow a file to be written after `error`, such as "free some space or "; empty if unknown."""
+    """Return the remedy for a file that cannot be written, such as "free some space or "; empty if it is unknown."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "free some space or "
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

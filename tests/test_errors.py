@@ -86,6 +86,8 @@ def test_an_error_that_repeats_another_has_its_fields() -> None:
     first = NotAllowed("n = 3 is not allowed", subject="n", value=3, allowed="even")
     again = LaunchError(f"a.toml: {first}", kind="bad-file", cause=first)
     assert (again.kind, again.subject, again.value, again.allowed) == ("bad-file", "n", 3, "even")
+    other = LaunchError("a.toml: no", value=5, allowed="odd", cause=first)
+    assert (other.kind, other.subject, other.value, other.allowed) == ("not-allowed", "n", 5, "odd"), "the caller's own"
     named = UsageError("a.toml: no", cause=UsageError(unknown("operator", "x", NAMES)))
     assert (named.kind, named.value, named.unknown) == ("unknown-name", "x", unknown("operator", "x", NAMES))
     lost = pickle.loads(pickle.dumps(again))

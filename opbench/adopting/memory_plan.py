@@ -251,7 +251,10 @@ class _Planner:
     # Less work ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> float:
-        """Accesses, roughly: threads, times the largest size where the kernel loops; infinite for too much memory."""
+        """Return roughly the number of accesses of all launches; infinite if the buffers need too much memory.
+
+        A launch counts its threads, times the largest size if its kernel has a loop.
+        """
         work = 0.0
         for step, read in zip(self.launches, self.reads, strict=True):
             grid, block = self._geometry(step)

@@ -360,8 +360,12 @@ class _Writer:
         """The buffer that one argument points to, "" of a number, and the argument as the header has it."""
         if parameter.views:
             raise UsageError(
-                f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'), which only a header "
-                f"describes: {next_command('adopt', self.path, operator='NAME')}"
+                f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'); a check without an "
+                f"operator knows numbers, pointers and structures only; name the operator, whose header describes "
+                f"{parameter.name}: {next_command('adopt', self.path, operator='NAME')}",
+                kind="needs-header",
+                subject=parameter.name,
+                value=parameter.views,
             )
         if parameter.is_pointer:
             return self._pointer(read, parameter, given)

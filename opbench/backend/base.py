@@ -295,17 +295,17 @@ class Recorder(Backend, Protocol):
 
 
 class Communicator(Protocol):
-    """One rank of sums over several devices; all ranks request the same sums in the same order."""
+    """Sum buffers over several devices, as one rank; all ranks must request the same sums in the same order."""
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors that a sum may take from kernels that run at the same time."""
+        """Return the number of multiprocessors that a sum may take from kernels that run at the same time."""
 
     def all_reduce(self, buffer: Buffer) -> Launch:
         """Return a launch that sums a buffer of float32 over all ranks, in place, on the backend's stream."""
 
     def close(self) -> None:
-        """Leave the communicator; harmless twice."""
+        """Leave the communicator; a second call does nothing."""
 
 
 @runtime_checkable

@@ -281,7 +281,8 @@ class Traffic:
         """Add the traffic of both; they must come from the same source."""
         if self.source != other.source:
             raise NotAllowed(
-                f"traffic that was {self.source} does not add to traffic that was {other.source}",
+                f"traffic that was {other.source} does not add to traffic that was {self.source}; both must come from "
+                "one source",
                 kind="mixed-sources",
                 value=other.source,
                 allowed=self.source,

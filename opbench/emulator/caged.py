@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import math
 import mmap
 import os
 import pickle
@@ -23,6 +24,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from opbench import units
 from opbench.backend.base import Buffer, KernelResources, Program, Sparse, Trace, TraceOptions
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
@@ -74,6 +76,17 @@ def import_all() -> None:
     """Import what the emulator imports at its first use: a confined process cannot read Python files."""
     for name in IMPORTED_LATE:
         importlib.import_module(name)
+
+
+def _huge_refused(subject: str, size: str, value: int) -> UsageError:
+    """Return the error for a problem beyond the memory, whose buffers a kernel's process cannot copy."""
+    return UsageError(
+        f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all buffers; "
+        "leave out --huge, or leave out --untrusted for a kernel that you trust",
+        kind="untrusted-huge",
+        subject=subject,
+        value=value,
+    )
 
 
 @dataclass
@@ -360,11 +373,12 @@ class CagedBackend(CpuBackend):
         skip_blocks: int = 0,
     ) -> Trace:
         """Raise UsageError, because sparse buffers cannot be copied."""
-        raise UsageError(f"{request.source}: --untrusted cannot check problems beyond the memory")
+        raise _huge_refused(str(request.source), f"{len(buffers)} sparse buffers", len(buffers))
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
         """Raise UsageError, because sparse buffers cannot be copied."""
-        raise UsageError(f"buffer '{name}' {list(shape)}: --untrusted cannot check problems beyond the memory")
+        nbytes = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        raise _huge_refused(f"buffer '{name}' {list(shape)}", units.si(nbytes, "B"), nbytes)
 
     def synchronize(self) -> list[Finding]:
         """Return the findings since the last call."""

@@ -36,23 +36,27 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             others |= launch.buffers()
             continue
         where = f"setup = true of {launch.kernel}"
-        if any(step.constant for step in launches):
+        if constants := [step.constant for step in launches if step.constant]:
             raise UsageError(
-                f"{where} is not allowed together with constants, which every run writes",
+                f"{where} is not allowed together with constants ({', '.join(constants)}), which every run writes; "
+                "remove setup = true, or pass the constants as arguments",
                 kind="setup-with-constants",
                 subject=launch.kernel,
+                value=constants,
             )
         for name in sorted(launch.buffers()):
             if name in outputs:
                 raise UsageError(
-                    f"{where}: it names the output {name}; a setup launch fills workspaces only",
+                    f"{where}: it names the output {name}; a setup launch fills workspaces only, so remove {name} "
+                    "from its args",
                     kind="setup-names-output",
                     subject=launch.kernel,
                     value=name,
                 )
             if name not in inputs and name in others:
                 raise UsageError(
-                    f"{where}: an earlier launch that is not a setup launch also names {name}",
+                    f"{where}: an earlier launch that is not a setup launch also names {name}; move the setup launch "
+                    "before that launch",
                     kind="setup-too-late",
                     subject=launch.kernel,
                     value=name,
@@ -60,9 +64,11 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             (read if name in inputs else filled)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(
-                f"{where}: it names no workspace that it could fill",
+                f"{where}: it names {', '.join(sorted(launch.buffers())) or 'no buffer'}, and no workspace that it "
+                "could fill; declare one in [workspace] and name it in args, or remove setup = true",
                 kind="setup-without-workspace",
                 subject=launch.kernel,
+                value=sorted(launch.buffers()),
             )
     persistent = tuple(name for name in filled if name in others)
     return Setup(tuple(read), tuple(filled), persistent, sum(launch.setup for launch in launches))

@@ -137,7 +137,7 @@ class ProblemRun:
         """Return the result of a case that is right and gets no time; NVRTC may still refuse it."""
         compiled = self._gpu_code_of(case)
         if compiled.refused:
-            reason = compiled.refused.after(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
+            reason = compiled.refused.with_prefix(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
             return self._result(slot, case, "failed", reason, checked, failure="gpu build")
         return self._result(slot, case, "right", "", checked)
 
@@ -185,7 +185,8 @@ class ProblemRun:
                 culprit = running or next(iter(contenders))
                 self._raise_if_lost(error, culprit)
                 case, checked = contenders.pop(culprit)
-                reason = error.reason.after("while measured: " if self._settings.measure else "while launched again: ")
+                when = "while measured: " if self._settings.measure else "while launched again: "
+                reason = error.reason.with_prefix(when)
                 failure: Failure = "time limit" if isinstance(error, WorkerHung) else "measure"
                 failed = self._result(slot, case, "failed", reason, checked, failure=failure)
                 self._sink.record([(failed, checked.traffic)])

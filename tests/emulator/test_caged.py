@@ -91,6 +91,15 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         api.check([path], trust=True)
 
 
+def test_a_sparse_buffer_is_refused_with_its_size() -> None:
+    caged.import_all()
+    with ForkServer() as server:
+        backend = CagedBackend(server)
+        with refuses("untrusted-huge", "buffer 'x' [8589934592]", value=4 << 33):
+            backend.allocate_sparse("x", (1 << 33,), "f32")
+        backend.close()
+
+
 def test_every_shipped_kernel_is_allowed_as_text() -> None:
     for variant in kernel_variants():
         request = BuildRequest(variant.path, (), include=tuple(variant.include))

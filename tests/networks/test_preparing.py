@@ -122,7 +122,10 @@ LINEAR = (CHEATS / "fills_once_what_it_writes_again.cu").read_text()
             {'args   = ["bias", "shift", "n"]\n// setup': "setup"},
             Refusal("not-allowed", "launch.0.setup"),
         ),
-        ({'["bias", "shift", "n"]': '["bias", "weight", "n"]'}, Refusal("setup-without-workspace", "copy_bias")),
+        (
+            {'["bias", "shift", "n"]': '["bias", "weight", "n"]'},
+            Refusal("setup-without-workspace", "copy_bias", value=["bias", "weight"]),
+        ),
         (
             {'"k"]\n': '"k"]\n// setup = true\n', "// setup  = true\n": ""},
             Refusal("setup-names-output", "multiply", value="out"),
@@ -137,7 +140,7 @@ LINEAR = (CHEATS / "fills_once_what_it_writes_again.cu").read_text()
         ),
         (
             {'// [[launch]]\n// kernel = "copy': '// [constants]\n// c = 1\n//\n// [[launch]]\n// kernel = "copy'},
-            Refusal("setup-with-constants", "copy_bias"),
+            Refusal("setup-with-constants", "copy_bias", value=["c"]),
         ),
     ],
 )

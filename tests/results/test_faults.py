@@ -19,7 +19,7 @@ def failed(reason: Reason | str) -> Result:
 
 def test_a_fault_lies_where_its_error_does() -> None:
     error = CompileError("error: expected a ';'\n  int x\n", Location(Path("mine.cu"), 7))
-    (fault,) = faults_of(failed(error.reason.after("while measured: ")), "variants/relu/vec4.cu")
+    (fault,) = faults_of(failed(error.reason.with_prefix("while measured: ")), "variants/relu/vec4.cu")
     assert (fault.file, fault.line, fault.message) == ("mine.cu", 7, "while measured: error: expected a ';'")
     assert fault.details == ("  int x",)
 

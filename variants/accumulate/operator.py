@@ -23,7 +23,7 @@ class Accumulate(Operator):
     in_place = {"new_total": "total"}
 
     def flops(self) -> int:
-        """One an element."""
+        """Return one FLOP per element."""
         return self.n
 
     def reference(self, total: np.ndarray, part: np.ndarray) -> np.ndarray:

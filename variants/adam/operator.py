@@ -45,7 +45,7 @@ class Adam(Operator):
         return "bf16" if name == "stored" else "f32"
 
     def flops(self) -> int:
-        """Products, sums, a root and a quotient of one element."""
+        """Return 14 FLOPs per element, and two more with weight decay."""
         return (14 + 2 * (self.decay != "none")) * self.n
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -25,7 +25,7 @@ class Add(Operator):
     library = "torch"
 
     def flops(self) -> int:
-        """One addition per element."""
+        """Return one addition per element."""
         return self.n
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -60,11 +60,11 @@ class Attention(Operator):
         return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
 
     def flops(self) -> int:
-        """Those of the two products, over the pairs that are not masked."""
+        """Return the FLOPs of both matrix products over the pairs of query and key that are not masked."""
         return 4 * self.batch * self.heads * self.pairs * self.depth
 
     def reduction(self) -> int:
-        """Products of a score and of an output together."""
+        """Return the terms of the longest chain of sums: the products of a score and those of an output."""
         return self.keys + self.depth
 
     def reference(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

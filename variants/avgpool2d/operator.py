@@ -84,11 +84,11 @@ class AvgPool2d(Operator):
         return self.window & (self.window - 1) == 0 and (self.divisor == "window" or self.padding == 0)
 
     def flops(self) -> int:
-        """Additions, and a division per output."""
+        """Return the additions of each window and one division per output."""
         return self.n * self.c * self.p * self.q * self.window * self.window
 
     def reduction(self) -> int:
-        """Positions of a window."""
+        """Return the number of positions of a window."""
         return self.window * self.window
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:

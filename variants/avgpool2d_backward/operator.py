@@ -83,11 +83,11 @@ class AvgPool2dBackward(Operator):
         return self.window & (self.window - 1) == 0 and (self.divisor == "window" or self.padding == 0)
 
     def flops(self) -> int:
-        """An addition per position of a window."""
+        """Return one addition per position of a window."""
         return self.n * self.c * self.p * self.q * self.window * self.window
 
     def reduction(self) -> int:
-        """Windows that may share a pixel."""
+        """Return the number of windows that may share a pixel."""
         return (-(-self.window // self.stride)) ** 2
 
     def reference(self, dout: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ class BatchNorm2d(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         while (self.h * self.w if self.layout == "nchw" else self.c) % lanes:
             lanes //= 2
@@ -52,11 +52,11 @@ class BatchNorm2d(Operator):
         return {"out": self.inputs["x"]}
 
     def flops(self) -> int:
-        """One multiplication and one addition per element; what is per channel does not count."""
+        """Return two FLOPs per element, a multiplication and an addition; work per channel is not counted."""
         return 2 * self.n * self.c * self.h * self.w
 
     def reduction(self) -> int:
-        """The scaled element and the shift."""
+        """Return 2 terms: the scaled element and the shift."""
         return 2
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -35,7 +35,7 @@ class BatchNorm2dBackward(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         while (self.h * self.w if self.layout == "nchw" else self.c) % lanes:
             lanes //= 2
@@ -67,11 +67,11 @@ class BatchNorm2dBackward(Operator):
         return (0, 2, 3) if self.layout == "nchw" else (0, 1, 2)
 
     def flops(self) -> int:
-        """Two to normalise, three for both sums and five for the result."""
+        """Return 10 FLOPs per element: two to normalise, three for both sums, five for the result."""
         return 10 * self.n * self.c * self.h * self.w
 
     def reduction(self) -> int:
-        """Elements of a channel; sums of more are in blocks, whose error does not grow with their length."""
+        """Return the elements of a channel, at most 65536: longer sums are in blocks, whose error does not grow."""
         return min(self.n * self.h * self.w, 65536)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -40,7 +40,7 @@ class BatchNorm2dTrain(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         while (self.h * self.w if self.layout == "nchw" else self.c) % lanes:
             lanes //= 2
@@ -77,11 +77,11 @@ class BatchNorm2dTrain(Operator):
         return (0, 2, 3) if self.layout == "nchw" else (0, 1, 2)
 
     def flops(self) -> int:
-        """Sum, difference, square and its sum, and three to normalise."""
+        """Return seven FLOPs per element: sum, difference, square and its sum, and three to normalise."""
         return 7 * self.n * self.c * self.h * self.w
 
     def reduction(self) -> int:
-        """Elements of a channel; sums of more are in blocks, whose error does not grow with their length."""
+        """Return the elements of a channel, at most 65536: longer sums are in blocks, whose error does not grow."""
         return min(self.n * self.h * self.w, 65536)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -54,7 +54,7 @@ class Concat(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides both runs."""
+        """Return the elements of the longest vector of up to 16 bytes that divides both runs."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.run1 % lanes or self.run2 % lanes:
             lanes //= 2

@@ -114,11 +114,11 @@ class Conv2d(Operator):
         return entries
 
     def flops(self) -> int:
-        """One multiplication and one addition per filter element and output element, padding included; no epilogue."""
+        """Return two FLOPs per filter element and output element, padding included; the epilogue is not counted."""
         return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
 
     def reduction(self) -> int:
-        """Products added up per output element."""
+        """Return the products that are added up for an output element."""
         return self.c * self.r * self.s
 
     def reference(

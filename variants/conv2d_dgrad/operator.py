@@ -82,11 +82,11 @@ class Conv2dDgrad(Operator):
             )
 
     def flops(self) -> int:
-        """Those of the convolution: one multiplication and one addition per filter element and element of dout."""
+        """Return the FLOPs of the convolution: two per filter element and element of dout."""
         return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
 
     def reduction(self) -> int:
-        """Products added up per pixel and channel, at most."""
+        """Return the products that are added up for a pixel and channel, at most."""
         return self.k * self.r * self.s
 
     def reference(

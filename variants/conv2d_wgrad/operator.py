@@ -83,11 +83,11 @@ class Conv2dWgrad(Operator):
             )
 
     def flops(self) -> int:
-        """Those of the convolution; the bias's additions are not counted."""
+        """Return the FLOPs of the convolution; the additions for the bias are not counted."""
         return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
 
     def reduction(self) -> int:
-        """Products per weight, of which 65536 bound the error: a sum in blocks errs no more, however long it is.
+        """Return the products per weight, at most 65536: longer sums are in blocks, whose error does not grow.
 
         The root of a million would allow 2.4e-4 of the norm, and let a result pass that lacks whole rows.
         """

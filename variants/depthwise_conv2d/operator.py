@@ -61,7 +61,7 @@ class DepthwiseConv2d(Operator):
 
     @property
     def lanes(self) -> int:
-        """Channels of the longest vector of up to 16 bytes that divides them."""
+        """Return the channels of the longest vector of up to 16 bytes that divides the channels."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.c % lanes:
             lanes //= 2
@@ -94,11 +94,11 @@ class DepthwiseConv2d(Operator):
             )
 
     def flops(self) -> int:
-        """One multiplication and one addition per filter element and output element, padding included; no epilogue."""
+        """Return two FLOPs per filter element and output element, padding included; the epilogue is not counted."""
         return 2 * self.n * self.c * self.p * self.q * self.r * self.s
 
     def reduction(self) -> int:
-        """Products added up per output element."""
+        """Return the products that are added up for an output element."""
         return self.r * self.s
 
     def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:

@@ -237,7 +237,7 @@ class Elementwise(Operator):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """The second array's axes are those along which it is not broadcast; a function has one array."""
+        """Return the axes of each input: b has those along which it is not broadcast, and a function has no b."""
         full = "outer channels inner"
         if self.is_gated and self.is_backward:
             return {"a": full, "b": full, "dout": full}
@@ -247,41 +247,41 @@ class Elementwise(Operator):
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The gradient of a gated activation has two parts."""
+        """Return the axes of out and, for the gradient of a gated activation, of db."""
         full = "outer channels inner"
         return {"out": full, "db": full} if self.is_gated and self.is_backward else {"out": full}
 
     @property
     def function(self) -> str:
-        """The activation that is applied to a, or whose derivative is; empty for arithmetic."""
+        """Return the name of the activation that `op` applies or differentiates; empty for arithmetic."""
         name = self.op.removesuffix(BACKWARD)
         return GATES.get(name, name if name in ACTIVATIONS else "")
 
     @property
     def is_gated(self) -> bool:
-        """Whether the activation is multiplied by a second input."""
+        """Return whether the activation is multiplied by a second input."""
         return self.op.removesuffix(BACKWARD) in GATES
 
     @property
     def is_backward(self) -> bool:
-        """Whether it is a gradient."""
+        """Return whether the operator is the gradient of an activation."""
         return self.op.endswith(BACKWARD)
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
-        """Activations are defined far from 0 and, where the reference is not NaN, at infinity."""
+        """Return an activation's special inputs: zeros, far from 0 and, if the reference is not NaN, infinities."""
         if not self.function:
             return {}
         return {"a": ("zeros", "far") if self.is_gated or self.is_backward else ("zeros", "far", "infinite")}
 
     @property
     def degree(self) -> int | None:
-        """Of the inputs together."""
+        """Return the polynomial degree of the output in both inputs together; None for other functions."""
         return DEGREES.get(self.op)
 
     @property
     def integers_exact(self) -> bool:
-        """Quotients and most activations are not whole."""
+        """Return whether whole inputs have whole outputs: not for quotients and most activations."""
         return self.op in ("add", "sub", "mul", "add_relu", "abs", "hardtanh")
 
     def validate(self) -> None:
@@ -293,12 +293,12 @@ class Elementwise(Operator):
 
     @property
     def elements(self) -> int:
-        """Of a and of out."""
+        """Return the number of elements of a and of out."""
         return self.outer * self.channels * self.inner
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that does not cross what b is broadcast along."""
+        """Return the elements of the longest vector of up to 16 bytes that does not cross what b is broadcast along."""
         lanes = 8 if self.dtype == "bf16" else 4
         if self.broadcast in ("none", "scalar"):
             return lanes  # the last elements are treated one by one
@@ -308,11 +308,11 @@ class Elementwise(Operator):
         return lanes
 
     def flops(self) -> int:
-        """One per element; eight for each result of an activation: an exponential, a quotient, sums and products."""
+        """Return one FLOP per element; an activation counts eight per result: exponential, quotient, sums, products."""
         return (8 * len(self.outputs) if self.function else 1) * self.elements
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """Of sums and products, for what is not broadcast, of what is divided, and of activations."""
+        """Return the gradients of an activation or quotient or product; none for a divisor or a broadcast input."""
         if not wanted or self.is_backward:
             return []
         if self.function:
@@ -341,7 +341,7 @@ class Elementwise(Operator):
         return found
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """As every operator's, but no divisor is nearer to 0 than 1/2, and no whole one is 0.
+        """Return random inputs; no divisor is nearer to 0 than 1/2, and no whole divisor is 0.
 
         The input of an activation has three times the spread.
         """
@@ -359,7 +359,7 @@ class Elementwise(Operator):
         return arrays
 
     def reference(self, a: np.ndarray, **others: np.ndarray) -> Arrays | np.ndarray:
-        """NumPy's own arithmetic; activations by their definitions."""
+        """Compute arithmetic with NumPy, and activations by their definitions."""
         if self.function:
             return self._applied("value", "slope", a, **others)
         return self._calculated(a, **others)

@@ -26,7 +26,7 @@ class Fma(Operator):
     integers_exact = False
 
     def flops(self) -> int:
-        """Two per step of a chain, and seven additions per element at the end."""
+        """Return two FLOPs per step of a chain, and seven additions per element at the end."""
         return self.n * (2 * CHAINS * self.rounds + CHAINS - 1)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -33,7 +33,7 @@ class Gather(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.features % lanes:
             lanes //= 2

@@ -25,11 +25,11 @@ class GlobalNorm(Operator):
     integers_exact = False  # roots are not whole
 
     def flops(self) -> int:
-        """A square and a sum per element."""
+        """Return two FLOPs per element, a square and its addition."""
         return 2 * self.n
 
     def reduction(self) -> int:
-        """1: squares are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
+        """Return 1: squares are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
         return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

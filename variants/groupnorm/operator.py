@@ -54,7 +54,7 @@ class GroupNorm(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a group's pixel (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes in a plane (nchw) or a group's pixel (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         while (self.pixels if self.layout == "nchw" else self.width) % lanes:
             lanes //= 2
@@ -70,11 +70,11 @@ class GroupNorm(Operator):
         return self.dtype if name in ("x", "out") else "f32"
 
     def flops(self) -> int:
-        """Sum, difference, square and its sum, and three to normalise; four for SiLU."""
+        """Return seven FLOPs per element: four for both sums, three to normalise; and four more with SiLU."""
         return (7 + 4 * (self.activation == "silu")) * self.batch * self.channels * self.pixels
 
     def reduction(self) -> int:
-        """Elements of a group; sums of more are in blocks, whose error does not grow with their length."""
+        """Return the elements of a group, at most 65536: longer sums are in blocks, whose error does not grow."""
         return min(self.width * self.pixels, 65536)
 
     def _groups(self, x: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class LayerNorm(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
@@ -57,11 +57,11 @@ class LayerNorm(Operator):
         return self.dtype if name in ("x", "residual", "sum", "out") else "f32"
 
     def flops(self) -> int:
-        """Sum, difference, square and its sum, and three to normalise; the residual's addition."""
+        """Return seven FLOPs per element: four for both sums, three to normalise; and one more with a residual."""
         return (7 + (self.residual == "add")) * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Elements of a row."""
+        """Return the number of elements of a row."""
         return self.cols
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

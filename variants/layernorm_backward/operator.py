@@ -40,7 +40,7 @@ class LayerNormBackward(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
@@ -51,11 +51,11 @@ class LayerNormBackward(Operator):
         return self.dtype if name in ("x", "dout", "dsum", "dx") else "f32"
 
     def flops(self) -> int:
-        """Two to normalise, six for the four sums, and five for dx; the addition."""
+        """Return 13 FLOPs per element (two to normalise, six for four sums, five for dx), and one for a residual."""
         return (13 + (self.residual == "add")) * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Elements of a row or column; sums of more are in blocks, whose error does not grow with their length."""
+        """Return the elements of a row or column, at most 65536: longer sums are in blocks, so errors do not grow."""
         return min(max(self.rows, self.cols), 65536)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

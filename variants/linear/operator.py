@@ -56,11 +56,11 @@ class Linear(Operator):
         return entries
 
     def flops(self) -> int:
-        """One multiplication and one addition per product; the bias is where the sum starts."""
+        """Return two FLOPs per product; the bias adds none, because the sum starts with it."""
         return 2 * self.m * self.n * self.k
 
     def reduction(self) -> int:
-        """Products per output, and the bias."""
+        """Return the number of products per output, plus one for the bias."""
         return self.k + 1
 
     def reference(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:

@@ -33,11 +33,11 @@ class LinearDgrad(Operator):
         return {"dout": "m n", "weight": "n k", **({"out": "m k"} if self.epilogue == "mask" else {})}
 
     def flops(self) -> int:
-        """One multiplication and one addition per product."""
+        """Return two FLOPs per product, a multiplication and an addition."""
         return 2 * self.m * self.n * self.k
 
     def reduction(self) -> int:
-        """Products added up per output element."""
+        """Return the products that are added up for an output element."""
         return self.n
 
     def reference(self, dout: np.ndarray, weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

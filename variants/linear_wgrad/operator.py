@@ -44,11 +44,11 @@ class LinearWgrad(Operator):
         return "f32" if name in ("dweight", "dbias") else self.dtype
 
     def flops(self) -> int:
-        """One multiplication and one addition per product; the bias's additions are not counted."""
+        """Return two FLOPs per product; the additions for the bias are not counted."""
         return 2 * self.m * self.n * self.k
 
     def reduction(self) -> int:
-        """Products per weight, of which 65536 bound the error: a sum in blocks errs no more, however long it is."""
+        """Return the products per weight, at most 65536: longer sums are in blocks, whose error does not grow."""
         return min(self.m, 65536)
 
     def tolerance(self, precision: str) -> Tolerance:

@@ -34,11 +34,11 @@ class Matmul(Operator):
         return {"a": "m k", "b": "k n" if self.b_order == "row" else "n k"}
 
     def flops(self) -> int:
-        """One multiplication and one addition per product."""
+        """Return two FLOPs per product, a multiplication and an addition."""
         return 2 * self.m * self.n * self.k
 
     def reduction(self) -> int:
-        """Products per output."""
+        """Return the number of products per output."""
         return self.k
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -101,11 +101,11 @@ class MaxPool2dBackward(Operator):
             )
 
     def flops(self) -> int:
-        """An addition per window, and one per pixel where there is something to add to."""
+        """Return one addition per window, and one per pixel if a gradient is added."""
         return self.n * self.c * (self.p * self.q + (self.h * self.w if self.epilogue == "add" else 0))
 
     def reduction(self) -> int:
-        """Windows that may share a pixel, and the gradient that is added."""
+        """Return the number of windows that may share a pixel, plus one if a gradient is added."""
         return (-(-self.window // self.stride)) ** 2 + (self.epilogue == "add")
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

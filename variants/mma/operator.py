@@ -39,11 +39,11 @@ class Mma(Operator):
         return ROW_BYTES // (4 if self.dtype == "f32" else 2)
 
     def flops(self) -> int:
-        """Return one multiplication and one addition per product."""
+        """Return two FLOPs per product, a multiplication and an addition."""
         return 2 * 64 * 256 * self.depth * self.tiles * self.rounds
 
     def reduction(self) -> int:
-        """Return the products per output."""
+        """Return the number of products per output."""
         return max(1, self.rounds * self.depth)
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

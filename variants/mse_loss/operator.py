@@ -52,11 +52,11 @@ class MseLoss(Operator):
         return "f32" if name == "loss" else self.dtype
 
     def flops(self) -> int:
-        """A difference, its square, a sum and a product per element."""
+        """Return the FLOPs: per element a difference, its square, an addition and a product."""
         return 4 * self.n
 
     def reduction(self) -> int:
-        """1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
+        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
         return 1
 
     def reference(self, x: np.ndarray, target: np.ndarray) -> Arrays:

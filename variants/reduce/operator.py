@@ -58,7 +58,7 @@ class Reduce(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row: of x if inner = 1, else of `inner`."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row (inner = 1) or `inner`."""
         lanes, run = 8 if self.dtype == "bf16" else 4, self.axis if self.inner == 1 else self.inner
         while run % lanes:
             lanes //= 2
@@ -88,11 +88,11 @@ class Reduce(Operator):
         return "i32" if name == "out" and self.has_index else self.dtype
 
     def flops(self) -> int:
-        """One per element, two with an absolute value or a square; none for a selection, which only compares."""
+        """Return one FLOP per element, two with an absolute value or a square; 0 for a selection, which compares."""
         return 0 if self.selects else (2 if self.op in ("l1", "l2") else 1) * self.outer * self.axis * self.inner
 
     def reduction(self) -> int:
-        """Elements along the axis."""
+        """Return the number of elements along the axis."""
         return 1 if self.selects else self.axis
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

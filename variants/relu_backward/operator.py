@@ -27,7 +27,7 @@ class ReluBackward(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of 16 bytes; the last elements are treated one by one."""
+        """Return the elements in 16 bytes; the last elements are processed one by one."""
         return 8 if self.dtype == "bf16" else 4
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

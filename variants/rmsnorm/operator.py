@@ -44,7 +44,7 @@ class RmsNorm(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
@@ -55,11 +55,11 @@ class RmsNorm(Operator):
         return self.dtype if name in ("x", "residual", "sum", "out") else "f32"
 
     def flops(self) -> int:
-        """Square and its sum, and two to normalise; the residual's addition."""
+        """Return four FLOPs per element (a square, its sum, two to normalise), and one for a residual."""
         return (4 + (self.residual == "add")) * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Elements of a row."""
+        """Return the number of elements of a row."""
         return self.cols
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:

@@ -53,7 +53,7 @@ class Sgd(Operator):
         return "bf16" if name == "stored" else "f32"
 
     def flops(self) -> int:
-        """Five products and sums of one element, and two for momentum."""
+        """Return five FLOPs per element, and two more with momentum."""
         return (5 + 2 * (self.momentum == "yes")) * self.n
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -50,11 +50,11 @@ class SigmoidCrossEntropy(Operator):
         return "f32" if name == "loss" else self.dtype
 
     def flops(self) -> int:
-        """An exponential, a logarithm, a quotient and sums and products of them per element."""
+        """Return the FLOPs: per element an exponential, a logarithm, a quotient, and sums and products of them."""
         return 10 * self.n
 
     def reduction(self) -> int:
-        """1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
+        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
         return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

@@ -30,18 +30,18 @@ class Softmax(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
         return lanes
 
     def flops(self) -> int:
-        """A comparison, a subtraction, an exponential, an addition and a product per element."""
+        """Return five FLOPs per element: comparison, subtraction, exponential, addition and product."""
         return 5 * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Exponentials added up per row."""
+        """Return the exponentials that are added up for a row."""
         return self.cols
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:

@@ -26,18 +26,18 @@ class SoftmaxBackward(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
         return lanes
 
     def flops(self) -> int:
-        """A product, its sum, a difference and a product per element."""
+        """Return four FLOPs per element: a product, its sum, a difference and a product."""
         return 4 * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Products added up per row."""
+        """Return the products that are added up for a row."""
         return self.cols
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

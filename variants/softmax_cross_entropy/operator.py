@@ -37,7 +37,7 @@ class SoftmaxCrossEntropy(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         lanes = 8 if self.dtype == "bf16" else 4
         while self.cols % lanes:
             lanes //= 2
@@ -53,11 +53,11 @@ class SoftmaxCrossEntropy(Operator):
         return {"labels": "i32", "loss": "f32"}.get(name, self.dtype)
 
     def flops(self) -> int:
-        """Those of a softmax, and a subtraction and a product per element."""
+        """Return the FLOPs of a softmax, and two more per element: a subtraction and a product."""
         return 7 * self.rows * self.cols
 
     def reduction(self) -> int:
-        """Exponentials added up per row; the losses are added up in two stages, whose error is far below theirs."""
+        """Return the exponentials of a row; losses are added up in two stages, whose error is far smaller."""
         return self.cols
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:

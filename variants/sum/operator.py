@@ -25,11 +25,11 @@ class Sum(Operator):
     library = "torch"
 
     def flops(self) -> int:
-        """n, counting the addition to the initial zero."""
+        """Return n additions; the first one adds to zero."""
         return self.n
 
     def reduction(self) -> int:
-        """All n terms go into the one output."""
+        """Return n: all terms are added into one output."""
         return self.n
 
     def reference(self, x: np.ndarray) -> np.ndarray:

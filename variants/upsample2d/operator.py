@@ -79,11 +79,11 @@ class Upsample2d(Operator):
             raise UsageError(f"{self}: scale={self.scale} is not allowed; at least 1")
 
     def flops(self) -> int:
-        """None for the nearest pixel; four products and three sums per bilinear output."""
+        """Return 0 for the nearest pixel, else seven FLOPs per output: four products and three sums."""
         return 0 if self.mode == "nearest" else 7 * self.n * self.c * self.p * self.q
 
     def reduction(self) -> int:
-        """Pixels weighed per output."""
+        """Return the number of pixels that an output is a weighted sum of."""
         return 1 if self.mode == "nearest" else 4
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:

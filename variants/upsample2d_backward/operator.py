@@ -72,11 +72,11 @@ class Upsample2dBackward(Operator):
             raise UsageError(f"{self}: scale={self.scale} is not allowed; at least 1")
 
     def flops(self) -> int:
-        """An addition per element of the large image; bilinear, four products and sums of it."""
+        """Return one addition per element of the large image, or its four products and four sums if bilinear."""
         return (1 if self.mode == "nearest" else 8) * self.n * self.c * self.p * self.q
 
     def reduction(self) -> int:
-        """Pixels made of one."""
+        """Return the number of large pixels whose gradients a small pixel adds up."""
         return (self.scale if self.mode == "nearest" else 2 * self.scale) ** 2
 
     def reference(self, dout: np.ndarray) -> np.ndarray:

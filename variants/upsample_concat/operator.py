@@ -48,7 +48,7 @@ class UpsampleConcat(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row (nchw) or both channels (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes in a row (nchw) or in both channels (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         sizes = (self.q,) if self.layout == "nchw" else (self.c1, self.c2)
         while any(size % lanes for size in sizes):

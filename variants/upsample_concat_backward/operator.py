@@ -47,7 +47,7 @@ class UpsampleConcatBackward(Operator):
 
     @property
     def lanes(self) -> int:
-        """Elements of the longest vector of up to 16 bytes that divides a row (nchw) or both channels (nhwc)."""
+        """Return the elements of the longest vector of up to 16 bytes in a row (nchw) or in both channels (nhwc)."""
         lanes = 8 if self.dtype == "bf16" else 4
         sizes = (self.q,) if self.layout == "nchw" else (self.c1, self.c2)
         while any(size % lanes for size in sizes):
@@ -67,11 +67,11 @@ class UpsampleConcatBackward(Operator):
         return {"dlow": "n h w c1", "dskip": "n p q c2"}
 
     def flops(self) -> int:
-        """Three additions per element of the small image."""
+        """Return three additions per element of the small image."""
         return 3 * self.n * self.c1 * self.h * self.w
 
     def reduction(self) -> int:
-        """Pixels made of one."""
+        """Return the number of large pixels whose gradients a small pixel adds up."""
         return 4
 
     def reference(self, dout: np.ndarray) -> Arrays:

@@ -102,6 +102,7 @@ class DataSet:
                     kind="other-targets",
                     subject=self.name,
                     value=targets,
+                    allowed="int32[]",
                 )
             if len(shape) != 2:
                 raise UsageError(
@@ -115,8 +116,8 @@ class DataSet:
                 bad = classes[(classes < 0) | (classes >= shape[1])]
                 if bad.size:
                     raise UsageError(
-                        f"--data {self.name}: a picture of the {what} has class {int(bad[0])}; the network has the "
-                        f"classes 0 to {shape[1] - 1}",
+                        f"--data {self.name}: {bad.size} of {classes.size} pictures of the {what} have classes such as "
+                        f"{int(bad[0])}; the network has the classes 0 to {shape[1] - 1}{fits}",
                         kind="class-out-of-range",
                         subject=what,
                         value=int(bad[0]),

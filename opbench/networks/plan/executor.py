@@ -151,12 +151,12 @@ class Network:
         return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Set some of the state, each array in its stored form."""
+        """Write arrays of the state by name; each has the stored dtype, which is uint16 for bf16."""
         for name, array in state.items():
             self.state[name].write(np.ascontiguousarray(array))
 
     def read_state(self, *names: str) -> Arrays:
-        """Return the current state: the named arrays, or all without names."""
+        """Return arrays of the current state by name, in their stored dtype; all of them if no name is given."""
         return {name: self.state[name].read() for name in names or self.state}
 
     def close(self) -> None:

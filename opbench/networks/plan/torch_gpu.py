@@ -87,7 +87,7 @@ class TimeLimitExceeded(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp in code that runs longer than `seconds`; there is no limit for 0 or outside the main thread."""
+    """Raise TimeLimitExceeded in code that runs longer than `seconds`; no limit for 0 or outside the main thread."""
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
