@@ -4,21 +4,23 @@
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "no_division"]
 // tune      = { BLOCK = [256, 64, 128], UNROLL = [2, 1, 4] }
 // requires  = ["cdiv(features // lanes, BLOCK * UNROLL) <= 65535"]
-// supports  = { dtype = ["f32", "bf16", "i32"] }
+// supports  = { dtype = ["f32", "bf16", "i32"], batches = ["several", "one"] }
 //
 // [define]
 // BYTES   = "(2 if dtype == 'bf16' else 4) * lanes"
 // VECTORS = "features // lanes"
+// SEVERAL = "batches == 'several'"
 //
 // [[launch]]
 // kernel = "gather_vectorised"
 // grid   = ["rows", "cdiv(VECTORS, BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["data", "order", "step", "batch", "rows", "total"]
+// args   = ["data", "order", "step?", "batch", "rows", "total"]
 // ///
 //
-// A block copies a piece of one row, whose position it looks up once; a thread has UNROLL vectors in flight. Limit:
-// HBM; with rows shorter than a block, such as labels, most threads idle and the previous variant is better.
+// A block copies a piece of one row, whose index it looks up once; a thread has UNROLL vectors in flight. Limits: the
+// load of the index comes before all others, and rows that are no multiple of a block leave threads idle; for rows of
+// one element, such as labels, the previous variant is better.
 template <int SIZE>
 struct Raw;
 template <>
@@ -40,11 +42,18 @@ struct Raw<2> {
 typedef Raw<BYTES>::type Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    gather_vectorised(const Pack* __restrict__ data, const int* __restrict__ order, const int* __restrict__ step,
+    gather_vectorised(const Pack* __restrict__ data, const int* __restrict__ order,
+#if SEVERAL
+                      const int* __restrict__ step,
+#endif
                       Pack* __restrict__ batch, int rows, int total) {
     // data: items VECTORS; order: total; step: 1, counts from 1; batch: rows VECTORS
     const unsigned row = blockIdx.x, first = blockIdx.y * (BLOCK * UNROLL) + threadIdx.x;
+#if SEVERAL
     const int place = (int)(((long long)(*step - 1) * rows + row) % total);
+#else
+    const int place = row;
+#endif
     const Pack* source = data + (size_t)order[place] * VECTORS;
     Pack* target = batch + (size_t)row * VECTORS;
     Pack pack[UNROLL];

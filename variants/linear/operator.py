@@ -1,4 +1,4 @@
-"""linear: out = x @ weight.T + bias, a fully connected layer; optionally with ReLU."""
+"""linear: out = x @ weight.T + bias, optionally with ReLU: a dense layer, or with m = 1 a matrix times a vector."""
 
 from __future__ import annotations
 

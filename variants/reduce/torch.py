@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opbench import torch_launch, torch_tensors
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
-    import cupy
     import torch
 
-    x, out = (_tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors()))
+    tensors = torch_tensors(problem, buffers)
+    x, out = tensors["x"], tensors["out"]
     norm = torch.linalg.vector_norm
     calls: dict[str, Callable[[], Any]] = {
         "sum": lambda: torch.sum(x, 1, out=out),
@@ -35,35 +37,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         "prod": lambda: torch.prod(x, 1, out=out),
         "l1": lambda: norm(x, 1, 1, out=out),
         "l2": lambda: norm(x, 2, 1, out=out),
-        "argmax": lambda: torch.argmax(x, 1),
-        "argmin": lambda: torch.argmin(x, 1),
+        "argmax": lambda: [torch.argmax(x, 1)],
+        "argmin": lambda: [torch.argmin(x, 1)],
     }
-    call = calls[problem.op]
-    returned: list[Any] = []
-
-    def on_stream() -> Any:
-        handle = cupy.cuda.get_current_stream().ptr
-        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
-        return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
-
-    def run() -> None:
-        with torch.no_grad(), on_stream():
-            returned[:] = [call()]
-
-    def collect() -> None:
-        with torch.no_grad(), on_stream():
-            out.copy_(returned[0])
-
-    if problem.has_index:
-        run.collect = collect  # type: ignore[attr-defined]
-    return run
-
-
-def _tensor(array: Any, dtype: str) -> Any:
-    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
-    import cupy
-    import torch
-
-    if dtype == "bf16":
-        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_launch(calls[problem.op], [out] if problem.has_index else ())

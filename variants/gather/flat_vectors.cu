@@ -1,0 +1,87 @@
+// /// opbench
+// title     = "vectors numbered flat, UNROLL indices and then UNROLL vectors in flight, sizes as constants"
+// builds_on = "vectorised"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "flat_index", "compile_time_sizes"]
+// tune      = { BLOCK = [256, 128, 512], UNROLL = [4, 2, 8], STREAM = [0, 1] }
+// requires  = ["rows * VECTORS <= 4294901760"]
+// supports  = { dtype = ["f32", "bf16", "i32"], batches = ["several", "one"] }
+//
+// [define]
+// BYTES   = "(2 if dtype == 'bf16' else 4) * lanes"
+// VECTORS = "features // lanes"
+// ROWS    = "rows"
+// TOTAL   = "total"
+// SEVERAL = "batches == 'several'"
+//
+// [[launch]]
+// kernel = "gather_flat_vectors"
+// grid   = ["cdiv(rows * VECTORS, BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["data", "order", "step?", "batch"]
+// ///
+//
+// No thread is idle, whatever the width of a row: the vectors of all rows are numbered in turn. Divisions by constant
+// sizes are multiplications. A thread first requests the indices of all its vectors, then the vectors, so that it waits
+// for memory twice, not twice for each. STREAM marks the stores evict-first: rows that several indices name stay in
+// L2. Limit: HBM.
+template <int SIZE>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<BYTES>::type Pack;
+constexpr unsigned COUNT = (unsigned)ROWS * VECTORS;
+constexpr bool even = COUNT % (BLOCK * UNROLL) == 0;
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    gather_flat_vectors(const Pack* __restrict__ data, const int* __restrict__ order,
+#if SEVERAL
+                        const int* __restrict__ step,
+#endif
+                        Pack* __restrict__ batch) {
+    // data: items VECTORS; order: TOTAL; step: 1, counts from 1; batch: ROWS VECTORS
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+#if SEVERAL
+    const long long start = (long long)(*step - 1) * ROWS;
+#endif
+    int item[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (!even && i >= COUNT) break;
+#if SEVERAL
+        item[u] = order[(start + i / VECTORS) % TOTAL];
+#else
+        item[u] = order[i / VECTORS];
+#endif
+    }
+    Pack pack[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (!even && i >= COUNT) break;
+        pack[u] = data[(size_t)item[u] * VECTORS + i % VECTORS];
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (!even && i >= COUNT) break;
+        if (STREAM)
+            __stcs(batch + i, pack[u]);
+        else
+            batch[i] = pack[u];
+    }
+}
