@@ -24,7 +24,7 @@ class Clock:
     timer = "stub"
     count = 0
 
-    def sample(self, launch, hold=True):
+    def sample(self, launch, hold_stream=True):
         launch()
         self.count += 1
         return Sample(1e-3 + 1e-6 * (self.count % 3))
@@ -32,10 +32,10 @@ class Clock:
     def device_state(self):
         return DeviceState(1.98e9)
 
-    def launch_floor(self):
+    def empty_kernel_s(self):
         return 2e-6
 
-    def offset(self):
+    def timing_offset_s(self):
         return None
 
 def open_backend(name):

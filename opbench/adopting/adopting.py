@@ -17,7 +17,7 @@ from opbench.kernels.memory_header import NO_OPERATOR
 from opbench.kernels.operator import Operator
 from opbench.paths import next_command
 from opbench.source.precision import PRODUCTS
-from opbench.source.sources import matrix_classes
+from opbench.source.sources import tensor_core_operand_types
 
 
 def propose(
@@ -65,7 +65,7 @@ def propose(
     if times > 1:
         text = f"the file defines '{chosen}' {times} times, and the preprocessor takes one of them"
         proposal.contradict("launch", chosen, text)
-    products = matrix_classes(file.sources).keys() & PRODUCTS.keys()
+    products = tensor_core_operand_types(file.sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')
     if others:

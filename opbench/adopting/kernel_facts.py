@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from opbench.adopting.host_launches import Parameter, definitions, plain_type
-from opbench.adopting.stores import ATOMIC, COMPOUND, loads, read_before_stored, statements, stored_index, stores
+from opbench.adopting.stores import (
+    ATOMIC,
+    COMPOUND,
+    pointers_read,
+    read_before_stored,
+    statements,
+    stored_index,
+    stores,
+)
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing
 
@@ -79,7 +87,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         kernel.name,
         tuple(parameters),
         stored,
-        frozenset(loads(kernel, pointers, functions)),
+        frozenset(pointers_read(kernel, pointers, functions)),
         names,
         _called_names(names, functions),
         frozenset(read_before_stored(kernel, pointers, functions)),

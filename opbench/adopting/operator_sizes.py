@@ -162,7 +162,7 @@ class SizesRead:
         self.proposal.guess(axis, str(value), why)
         return True
 
-    def _contradict_other_sizes(self, parameter: Parameter, axis: str) -> None:
+    def _reject_conflicting_sizes(self, parameter: Parameter, axis: str) -> None:
         """Refuse one size for an axis where another launch of the kernel gives another."""
         launches = [one for one in self.program.launches if one.kernel == self.read.kernel.name]
         for launch in launches[1:]:
@@ -232,7 +232,7 @@ class SizesRead:
             axis = match.axes.get(parameter.name, "")
             if axis in tensor_axes(match.problem) and axis not in self.fixed:
                 self._fix(axis, argument, "the grid is made for this size")
-                self._contradict_other_sizes(parameter, axis)
+                self._reject_conflicting_sizes(parameter, axis)
         if not self.fixed:
             text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
             strides = LOOPS & self.read.facts.names and "blockDim" in self.read.facts.names and list(grid) == ["1"]

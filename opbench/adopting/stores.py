@@ -40,7 +40,7 @@ def stores(
     return found
 
 
-def loads(
+def pointers_read(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
 ) -> set[str]:
     """The pointers that a function reads from; what it calls of `functions` is looked into, too.
@@ -56,7 +56,7 @@ def loads(
         found |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
         if depth < DEEPEST:
             for inner, taken, given in _calls(statement, functions):
-                read = loads(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
+                read = pointers_read(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
                 for one, argument in zip(taken, given, strict=False):
                     first = next((t.text for t in argument if t.text in names), "")
                     if first and one.name in read:

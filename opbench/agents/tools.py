@@ -158,7 +158,7 @@ class Tools:
         case = self._case(file, problem, catalog)
         bound = best_time(committed_ceilings(self.gpu), case.problem.flops(), case.problem.bytes(), case.unit)
         explained = self._explained(case, catalog)
-        return _explain_answer(file, explained, bound or (None, ""), self.gpu, _fastest_on_cpu(case, catalog))
+        return _explain_answer(file, explained, bound or (None, ""), self.gpu, _last_variant_on_cpu(case, catalog))
 
     def compare(self, files: Sequence[str], problem: str = "") -> CompareAnswer:
         """Compare two or more .cu kernels of one operator on one problem: by time on a GPU, else by memory traffic.
@@ -384,7 +384,7 @@ def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
     return TrafficCounts(**{each.name: getattr(summary, each.name) for each in fields(TrafficCounts)})
 
 
-def _fastest_on_cpu(case: Case, catalog: Catalog) -> str:
+def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
     """Return the last variant of the ladder that runs the problem on the CPU; "" if that is the case's own."""
     shipped = [v for v in catalog.variants(case.variant.operator) if not v.is_library and not v.compute_capability]
     fitting = [v for v in shipped if any(v.unmet(case.problem, config) is None for config in v.configs)]

@@ -62,11 +62,11 @@ class SampleJudge:
         self._owed = due and kind not in JUDGED
         if due and kind in JUDGED:
             self._kinds.append(self._kinds.pop(0))
-            known = len(self._ready.prepared.judged)
+            judged_before = len(self._ready.prepared.judged)
             self._session.backend.synchronize()
             reason = judge_outputs(self._session.backend, self._ready, kind, outputs)
             self.fault = f"wrong in timed sample {self._number + 1}: {reason}" if reason else ""
-            self._comparisons += len(self._ready.prepared.judged) > known
+            self._comparisons += len(self._ready.prepared.judged) > judged_before
             if self._comparisons >= MOST_COMPARISONS:
                 self._schedule = ()
         self._number += 1

@@ -26,7 +26,7 @@ class RaceResult:
     failed: dict[str, str]
 
 
-def race_cases(
+def measure_in_rounds(
     session: Session,
     cases: Sequence[Case],
     leader: Case | None,
@@ -38,9 +38,9 @@ def race_cases(
     energy: bool = False,
     mode: str = "cold",
 ) -> RaceResult:
-    """Run each case once on normals and judge it, then race the right ones and the leader for at most `limit_s`.
+    """Judge one launch of each case, then measure the right ones and the leader in rounds, for at most `limit_s`.
 
-    They race for time or, with `energy`, for joules, under the rules of `measure_cases`: a case (also the leader) that
+    They compete in time or, with `energy`, in joules, under the rules of `measure_cases`: a case (also the leader) that
     is wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a full check, so the
     caller must check the winner. Raises LaunchError if a case crashed the device; `on_start` was last called with its
     name.

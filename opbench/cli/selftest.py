@@ -103,7 +103,7 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
     """Return a function for each part, with the reference timers and cheats that need a GPU."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
-    from opbench.selftest.race import race_in_child, time_in_own_processes
+    from opbench.selftest.race import compare_engines_in_child, time_in_own_processes
 
     timers = [
         selftest.ReferenceTimer("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
@@ -118,7 +118,7 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
         "aa": lambda seconds: selftest.alike(device, seconds),
         "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
         "clocks": lambda seconds: selftest.clocks(device, seconds, timers),
-        "wall": lambda seconds: selftest.wall_time(race_in_child, time_in_own_processes, run),
+        "wall": lambda seconds: selftest.wall_time(compare_engines_in_child, time_in_own_processes, run),
         "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
     }
 
@@ -165,7 +165,7 @@ def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None
     else:
         # The kernels that nvbench calls must already be loaded.
         for launch in launches.values():
-            clock.sample(launch, hold=False)
+            clock.sample(launch, hold_stream=False)
         found = reference_timers.bench_times(backend.stream_handle, launches)
     if out is not None:
         out.write_text(json.dumps(found))

@@ -223,10 +223,11 @@ def _annotate(
     accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
     marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)
     calls = _calls_by_line(traffic.lines) if mine else {}
-    parts = (accesses, marks, seen, branches, calls)
+    notes_by_line = (accesses, marks, seen, branches, calls)
     numbered = enumerate(text.splitlines(), start=1)
     return AnnotatedFile(
-        path, tuple(AnnotatedLine(n, line, *(tuple(part.get(n, ())) for part in parts)) for n, line in numbered)
+        path,
+        tuple(AnnotatedLine(n, line, *(tuple(notes.get(n, ())) for notes in notes_by_line)) for n, line in numbered),
     )
 
 

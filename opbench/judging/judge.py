@@ -178,7 +178,7 @@ def _document(facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_gi
         right=facts.right(ordered),
         timed=facts.timed(ordered),
         compared=facts.compared(ordered),
-        signs=facts.signs_section(ordered),
+        signs=facts.cheating_signs(ordered),
         cases=facts.judged_cases(code_of),
         judged=Judged(at, __version__, revision(PACKAGE), header.environment.to_json()),
     )

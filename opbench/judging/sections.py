@@ -334,7 +334,7 @@ class Facts:
         problems = [self.submitted.operator.parse(problem) for problem in known]
         return [p for p in problems if any(accepts(variant, p) for variant in self.submitted.variants)]
 
-    def signs_section(self, faults: Sequence[Fault]) -> Signs:
+    def cheating_signs(self, faults: Sequence[Fault]) -> Signs:
         """Return the signs, each with whether a refusal shows its effect."""
         codes = {fault.code for fault in faults}
         seen = tuple(

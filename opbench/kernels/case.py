@@ -157,10 +157,11 @@ class Case:
                     if name not in known:
                         location = self.variant.location("in_place", new)
                         raise UsageError(unknown("tensor", name, known, where="in_place"), location)
-                here, there = outputs[new], inputs[old]
-                if (here.shape, here.dtype) != (there.shape, there.dtype):
+                output, source = outputs[new], inputs[old]
+                if (output.shape, output.dtype) != (source.shape, source.dtype):
                     raise UsageError(
-                        f"in_place: {new} is {here.dtype}{list(here.shape)}, {old} {there.dtype}{list(there.shape)}; "
+                        f"in_place: {new} is {output.dtype}{list(output.shape)}, "
+                        f"{old} {source.dtype}{list(source.shape)}; "
                         "an in-place output needs the same dtype and shape",
                         self.variant.location("in_place", new),
                     )
@@ -188,17 +189,17 @@ class Case:
         )  # fmt: skip
 
     def _launch(self, index: int, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
-        here = ("launch", index)
+        key = ("launch", index)
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         maps = {template.name: template for template in self.variant.tensor_maps}
         textures = {template.name: template for template in self.variant.textures}
         if step.zero:
-            with self._located(*here):
+            with self._located(*key):
                 if step.zero not in tensors:
                     raise UsageError(unknown("buffer", step.zero, tensors, where="zero"))
                 value = float(Scalar("f64", step.value).bound(scope).value)
             return KernelLaunch(
-                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, here)
+                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, key)
             )
         updated = self.updates.values()
         default = (
@@ -209,12 +210,12 @@ class Case:
         )
         args = list(enumerate(default if step.args is None else step.args))
         # "bias?" is the bias if the problem has one, else no argument; so is a tensor map of the bias.
-        there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
-        present = ((n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, there)) for n, a in args)
+        present_names = tensors | {name for name, template in maps.items() if template.tensor in tensors}
+        present = ((n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, present_names)) for n, a in args)
         names = tensors | maps.keys() | textures.keys()
         values: list[Argument] = []
         for number, argument in present:
-            with self._located(*here, "args", number):
+            with self._located(*key, "args", number):
                 if isinstance(argument, Part):
                     raise UsageError(
                         f"a part of '{argument.fields[0]}' is for headers without an operator alone",
@@ -226,7 +227,7 @@ class Case:
                 elif argument:
                     values.append(_bind_argument(argument, names, scope))
         grid, block, cluster = (
-            _dim3([int(self._value(text, scope, *here, side, axis)) for axis, text in enumerate(texts)])
+            _dim3([int(self._value(text, scope, *key, side, axis)) for axis, text in enumerate(texts)])
             for side, texts in (("grid", step.grid), ("block", step.block), ("cluster", step.cluster))
         )
         named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
@@ -236,10 +237,10 @@ class Case:
             kernel=step.kernel,
             grid=grid,
             block=block,
-            shared_bytes=int(self._value(step.shared, scope, *here, "shared")),
+            shared_bytes=int(self._value(step.shared, scope, *key, "shared")),
             args=tuple(values),
             cluster=cluster,
-            programmatic=bool(self._value(step.programmatic, scope, *here, "programmatic")),
+            programmatic=bool(self._value(step.programmatic, scope, *key, "programmatic")),
             cooperative=step.cooperative,
             early=self._early_inputs(index, step.early),
             setup=step.setup,
@@ -254,7 +255,7 @@ class Case:
                 )
                 for template in seen
             ),
-            origin=Origin(self.variant, here),
+            origin=Origin(self.variant, key),
         )
 
     def _describe_at(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
@@ -271,10 +272,10 @@ def _bind_argument(
     return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
 
 
-def _optional_argument(argument: str, there: Container[str]) -> str:
+def _optional_argument(argument: str, present_names: Container[str]) -> str:
     """Return an argument without its question mark; "" for an optional argument that the problem lacks."""
     name = argument.removesuffix("?")
-    return name if name == argument or name in there else ""
+    return name if name == argument or name in present_names else ""
 
 
 def _macro_text(name: str, value: expression.ExpressionValue) -> str:

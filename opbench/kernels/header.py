@@ -32,7 +32,7 @@ from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped
 from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.source.project import project_folders
-from opbench.source.sources import Source, checksum, closure, matrix_classes, text_checksum
+from opbench.source.sources import Source, checksum, closure, tensor_core_operand_types, text_checksum
 
 KeyKinds = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
@@ -346,7 +346,9 @@ class _HeaderReader:
         named, precision = str(self.table.get("product", "")), self._precision()
         if named and named not in PRODUCTS:
             raise self.refuse(("product",), unknown("product", named, PRODUCTS))
-        if self.path.suffix == ".cu" and (fault := mistaken_product(named, precision, matrix_classes(self.sources))):
+        if self.path.suffix == ".cu" and (
+            fault := mistaken_product(named, precision, tensor_core_operand_types(self.sources))
+        ):
             raise self.refuse(("product" if named else "precision",), fault)
         return named
 

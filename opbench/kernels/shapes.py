@@ -93,7 +93,9 @@ def make_shapes(
     fresh = [problem for problem in made if problem not in known]
     within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=work)
     if within:
-        return Shapes(tuple(_choose_diverse(within, count, {p: search.accepting(p) for p in {*within, *known}}, known)))
+        return Shapes(
+            tuple(_choose_diverse(within, count, {p: search.accepted_configs(p) for p in {*within, *known}}, known))
+        )
     return Shapes(nearest=Nearest(min(made, key=work), "") if made else search.nearest)
 
 
@@ -172,7 +174,7 @@ class _Search:
         modes = sum(problem.scope[mode] not in allowed for mode, allowed in self.allowed.items())
         return modes + sum(not expression.evaluate(rule, scope) for rule in self.rules)
 
-    def accepting(self, problem: Operator) -> frozenset[int]:
+    def accepted_configs(self, problem: Operator) -> frozenset[int]:
         """Return the numbers of the configs that accept a problem."""
         return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet(problem, c) is None)
 
@@ -397,7 +399,7 @@ def _solve_operand(op: type[ast.operator], a: int, b: int, wanted: int) -> Itera
 def _choose_diverse(
     problems: Sequence[Operator],
     count: int,
-    accepting: Mapping[Operator, frozenset[int]],
+    accepted_configs: Mapping[Operator, frozenset[int]],
     known: Sequence[Operator],
 ) -> list[Operator]:
     """Choose `count` problems, each with as many new properties as possible.
@@ -408,13 +410,17 @@ def _choose_diverse(
     least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
     shown = {problem: _tested_properties(problem, size, least) for problem, size in zip(problems, sizes, strict=True)}
     left, seen, chosen = list(problems), set[object](), list[Operator]()
-    missing = frozenset[int]().union(*(accepting[p] for p in problems)).difference(*(accepting[p] for p in known))
+    missing = (
+        frozenset[int]()
+        .union(*(accepted_configs[p] for p in problems))
+        .difference(*(accepted_configs[p] for p in known))
+    )
     while left and (len(chosen) < count or missing):
-        best = max(left, key=lambda p: (len(accepting[p] & missing), len(shown[p] - seen)))
+        best = max(left, key=lambda p: (len(accepted_configs[p] & missing), len(shown[p] - seen)))
         chosen.append(best)
         left.remove(best)
         seen |= shown[best]
-        missing -= accepting[best]
+        missing -= accepted_configs[best]
     return chosen
 
 

@@ -49,14 +49,14 @@ def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = T
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
     """Return what sorts regressions first: confirmed steps before mere changes, the largest first."""
-    ratio = series.steps[-1][1].ratio if series.steps else series.change or 1.0
+    ratio = series.steps[-1][1].ratio if series.steps else series.last_over_first or 1.0
     return ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
 
 
 def _cells(series: Series) -> list[str]:
     times = [point.median_s or 0.0 for point in series.timed]
     steps = ", ".join(f"{percent_change(step.ratio)} {date_and_commit(point)}" for point, step in series.steps)
-    change = percent_change(series.change) if series.change else "–"
+    change = percent_change(series.last_over_first) if series.last_over_first else "–"
     numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
     return [series.case, *numbers, steps, bars(times[-LONGEST_TREND:]) if len(times) > 1 else ""]
 
@@ -107,7 +107,7 @@ def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
         {
             "case": series.case,
             "gpu": series.gpu,
-            "change": series.change,
+            "change": series.last_over_first,
             "points": [{k: v for k, v in vars(point).items() if k != "alike"} for point in series.points],
             "steps": [
                 {"run": point.run, "started": point.started, **vars(step), "ratio": step.ratio}
@@ -167,7 +167,7 @@ def _environment_changes(found: Sequence[Series], run: int) -> str:
 
 def _total_change(series: Series) -> float:
     """Return the absolute logarithm of the last time over the first; 0 when unknown."""
-    return abs(math.log(series.change)) if series.change else 0.0
+    return abs(math.log(series.last_over_first)) if series.last_over_first else 0.0
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
             operator,
             f"operator-{file_name(operator)}",
             sum(len(s.steps) for s in group),
-            percent_change(max(group, key=_total_change).change or 1.0),
-            [_SeriesRow(s, _cells(s), s.timed[-1].median_s, s.change or 1.0) for s in group],
+            percent_change(max(group, key=_total_change).last_over_first or 1.0),
+            [_SeriesRow(s, _cells(s), s.timed[-1].median_s, s.last_over_first or 1.0) for s in group],
         )
         for operator, group in found.items()
     ]

@@ -84,9 +84,9 @@ def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
     axes = figure.add_subplot()
     best = ranked[0].score or 1.0
     axes.plot([t.at_s for t in ranked], [(t.score or 0) / best for t in ranked], ".", color=COLOURS[4], markersize=3)
-    steps = [(at_s, score / best) for at_s, score in found.best_so_far()]
-    steps.append((found.trials[-1].at_s, 1.0))
-    axes.step([at for at, _ in steps], [score for _, score in steps], where="post", color=COLOURS[0], linewidth=1.8)
+    curve = [(at_s, score / best) for at_s, score in found.best_so_far()]
+    curve.append((found.trials[-1].at_s, 1.0))
+    axes.step([at for at, _ in curve], [score for _, score in curve], where="post", color=COLOURS[0], linewidth=1.8)
     _logarithmic(axes, max((t.score or 0) / best for t in ranked))
     axes.set_xlabel("time of the search (s)")
     axes.set_ylabel("energy / best energy" if found.begun.unit == "J" else "time / best time")

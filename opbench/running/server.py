@@ -24,7 +24,7 @@ from opbench.checking.binding import bind_bare
 from opbench.checking.checking import CheckResult, Session
 from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
 from opbench.checking.memory import MemoryCheckResult, check_memory
-from opbench.checking.racing import RaceResult, race_cases
+from opbench.checking.racing import RaceResult, measure_in_rounds
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.fitting import CompiledCase, compile_case
@@ -219,10 +219,10 @@ class Server:
             cases = [unpack(self.catalog, packed) for packed in request.cases]
             return relaunch_cases(self.session, cases, lambda name: notify(Started(name)))
 
-    def race(self, request: Race, notify: Notify) -> RaceResult:
-        """Race cases to find the fastest."""
+    def measure_in_rounds(self, request: Race, notify: Notify) -> RaceResult:
+        """Measure cases in rounds; a case that is clearly slower than the fastest drops out."""
         with phase_range("measure"):
-            return race_cases(
+            return measure_in_rounds(
                 self.session,
                 [unpack(self.catalog, packed) for packed in request.cases],
                 unpack(self.catalog, request.leader) if request.leader else None,
@@ -305,7 +305,7 @@ HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] =
     CheckMemory: Server.check_memory,
     Measure: Server.measure,
     Probe: Server.probe,
-    Race: Server.race,
+    Race: Server.measure_in_rounds,
     Relaunch: Server.relaunch,
 }
 

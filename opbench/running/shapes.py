@@ -9,7 +9,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import Shapes, make_shapes, work
 from opbench.kernels.variant import Variant
 from opbench.paths import shipped
-from opbench.source.sources import matrix_classes
+from opbench.source.sources import tensor_core_operand_types
 
 STARTS = 12
 """Number of random shapes to start from when making shapes that a variant accepts."""
@@ -69,7 +69,7 @@ def accepted_shapes(
     """Return random shapes that a variant accepts: `drawn` if all are accepted, else as many made from its rules."""
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return Shapes(tuple(drawn))
-    slow = variant.product or variant.compute_capability or matrix_classes(variant.sources)
+    slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
     limit = SLOW_WORK if slow else AFFORDABLE_WORK
 
     def is_affordable(problem: Operator) -> bool:

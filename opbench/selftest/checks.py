@@ -35,7 +35,7 @@ def _spans(
     clock: SelftestClock, launch: Launch, least: int, deadline_s: float, now: Now, most: int = 400
 ) -> list[float]:
     """Warm up, then take at least `least` samples, and more until the deadline or `most`; return seconds."""
-    clock.sample(launch, hold=False)
+    clock.sample(launch, hold_stream=False)
     clock.sample(launch)
     spans: list[float] = []
     while len(spans) < least or (len(spans) < most and now() < deadline_s):
@@ -50,10 +50,10 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     spans = _spans(clock, clock.nothing, 40, began + budget_s / 2, now)
     half = len(spans) // 2
     first, second = stats.median(spans[:half]), stats.median(spans[half:])
-    held = all(clock.sample(clock.nothing).held for _ in range(10))
+    stream_held = all(clock.sample(clock.nothing).stream_held for _ in range(10))
     interval = stats.median_interval(spans)
-    part.figures |= {"floor_s": stats.median(spans), "offset_s": clock.offset(), "samples_s": spans}
-    part.claim("the stream waits for every launch to be queued", "yes" if held else "no", "yes", held)
+    part.figures |= {"floor_s": stats.median(spans), "offset_s": clock.timing_offset_s(), "samples_s": spans}
+    part.claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
     part.claim(
         "the floor is steady: both halves of the samples have one median",
         f"{units.time(first)} and {units.time(second)}",
@@ -62,14 +62,14 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     )
     part.claim(
         "an empty kernel takes some time, but less than launching it",
-        f"{units.time(stats.median(spans) - clock.offset())} and {units.time(clock.offset())}",
+        f"{units.time(stats.median(spans) - clock.timing_offset_s())} and {units.time(clock.timing_offset_s())}",
         "between 0 and the offset",
-        0 < stats.median(spans) - clock.offset() < clock.offset(),
+        0 < stats.median(spans) - clock.timing_offset_s() < clock.timing_offset_s(),
     )
     rows = [
         ("an empty kernel", str(len(spans)), units.time(stats.median(spans)),
          f"{units.time(interval.low)} to {units.time(interval.high)}"),
-        ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.offset()), ""),
+        ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.timing_offset_s()), ""),
     ]  # fmt: skip
     part.table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
     _check_line(part, clock, began + budget_s, now)
@@ -80,7 +80,7 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
     """Check that the times of kernels with known cycles lie on a line; the rest is a kernel's own start and end."""
     rate = cycles_per_second(clock)
     spans = {s: stats.median(_spans(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S}
-    kernels = {length: span - clock.offset() for length, span in spans.items()}
+    kernels = {length: span - clock.timing_offset_s() for length, span in spans.items()}
     rest = {length: kernel - length for length, kernel in kernels.items()}
     apart = max(rest.values()) - min(rest.values())
     rows = [(*map(units.time, (s, spans[s], kernels[s])), signed_time(rest[s])) for s in LENGTHS_S]
@@ -115,9 +115,9 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
             launch()
             launch()
 
-        one = stats.median(_spans(cold, once, 10, deadline, now, 100)) - cold.offset()
-        two = stats.median(_spans(cold, twice, 10, deadline + budget_s / 6, now, 100)) - cold.offset()
-        warm = stats.median(_spans(hot, once, 10, deadline + budget_s / 3, now, 100)) - hot.offset()
+        one = stats.median(_spans(cold, once, 10, deadline, now, 100)) - cold.timing_offset_s()
+        two = stats.median(_spans(cold, twice, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
+        warm = stats.median(_spans(hot, once, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
         second = max(two - one, 1e-9)
         rows.append((name, units.time(one), units.time(second), units.time(warm), units.ratio(one / second)))
         part.figures[name] = {"cold_s": one, "second_pass_s": second, "hot_s": warm}
@@ -152,7 +152,7 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
         took = [_host_seconds(clock, clock.spin(length), now) for length in (short, 3 * short)]
         host.append(2 * short / (took[1] - took[0]))
         span, device_s, cycles = clock.inside(int(short * known))
-        spans.append(device_s / (span - clock.offset()))
+        spans.append(device_s / (span - clock.timing_offset_s()))
         rates.append(cycles / device_s)
     rate = stats.median(rates)
     part.figures |= {"globaltimer_over_host": host, "globaltimer_over_events": spans, "sm_clock_hz": rates}
@@ -165,7 +165,7 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
             abs(error) <= STAMP_ERROR,
         )
     launch = clock.cycles(int(100e-6 * known))
-    clock.sample(launch, hold=False)
+    clock.sample(launch, hold_stream=False)
     stamped = [s.sm_clock_hz for s in (clock.sample(launch) for _ in range(20)) if s.sm_clock_hz]
     nvml = clock.device_state().sm_clock_hz
     rows = [("cycles over %globaltimer of one spin", units.si(rate, "Hz", 4), "")]

@@ -59,8 +59,8 @@ def clocks(
     seen: dict[str, Mapping[str, float]] = {}
     seen["events"] = _medians(clock, memory, cells, options, now)
     seen["dirty"] = _medians(device.clock("dirty"), memory, cells, options, now)
-    seen["kernel"] = {name: span - clock.offset() for name, span in seen["events"].items()}
-    part.figures |= {f"{name}_s": dict(times) for name, times in seen.items()} | {"offset_s": clock.offset()}
+    seen["kernel"] = {name: span - clock.timing_offset_s() for name, span in seen["events"].items()}
+    part.figures |= {f"{name}_s": dict(times) for name, times in seen.items()} | {"offset_s": clock.timing_offset_s()}
     missing: dict[str, str] = {}
     graph = ReferenceTimer(
         "graph", "kernel", None, lambda some: _medians(device.clock("graph"), memory, some, options, now)

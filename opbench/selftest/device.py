@@ -14,7 +14,7 @@ from opbench.timing.clock import Clock, Launch
 class SelftestClock(Clock, Protocol):
     """A clock that also has kernels for testing it."""
 
-    def offset(self) -> float:
+    def timing_offset_s(self) -> float:
         """Return the seconds that this clock adds to a kernel's own time, calibrated on this device."""
 
     def nothing(self) -> None:
@@ -90,7 +90,7 @@ def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int =
     spans = []
     for cycles in (count, 3 * count):
         launch = clock.cycles(cycles)
-        clock.sample(launch, hold=False)
+        clock.sample(launch, hold_stream=False)
         spans.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
     if spans[1] <= spans[0]:
         raise LaunchError(

@@ -30,7 +30,7 @@ class BenchState:
     samples_s: list[float]
 
 
-def race(
+def compare_engines(
     stream: int,
     cells: Mapping[str, Callable[[], Launch]],
     measure_own: Callable[[Launch], OwnTime],

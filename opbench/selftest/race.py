@@ -26,16 +26,16 @@ SPARE_S = 120.0
 """Extra time for the process's start and for the cell that runs when the limit is reached."""
 
 
-def race_cases() -> list[Case]:
+def compared_cases() -> list[Case]:
     """Return the quick suite's kernels, with one config each."""
     suite = read_suite(Path("quick"), Catalog(), "cuda")
     cases = {c.name: c for c in suite.cases if not c.variant.is_library and c.unmet() is None}
     return [cases[name] for name in spread(cases, MOST_CELLS)]
 
 
-def race_in_child(say: Say = lambda line: None) -> tuple[list[Comparison], list[str]]:
+def compare_engines_in_child(say: Say = lambda line: None) -> tuple[list[Comparison], list[str]]:
     """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
-    names = [case.name for case in race_cases()]
+    names = [case.name for case in compared_cases()]
     answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_S, say)
     return comparisons(answers)
 

@@ -43,20 +43,20 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedC
     """Measure each case's launch with both engines, on its own inputs."""
     from opbench.checking.checking import Session
     from opbench.kernels.folders import case_named
-    from opbench.selftest.nvbench import race
+    from opbench.selftest.nvbench import compare_engines
     from opbench.selftest.walltime import RACE_LIMIT_S
 
     session, clock = Session(backend), backend.clock()
-    clock.offset()  # calibrated once per process, like the floor, and not part of either engine's time
-    clock.launch_floor()
+    clock.timing_offset_s()  # calibrated once per process, like the floor, and not part of either engine's time
+    clock.empty_kernel_s()
 
     def ready(name: str) -> Callable[[], None]:
         launch = session.launch(case_named(name))
-        clock.sample(launch, hold=False)  # loads the module
+        clock.sample(launch, hold_stream=False)  # loads the module
         return launch
 
     cells = {name: functools.partial(ready, name) for name in names}
-    return race(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
+    return compare_engines(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
 def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> OwnTime:

@@ -50,7 +50,7 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
         return sorted(records, key=lambda record: record[1])
 
     for launch in launches.values():
-        clock.sample(launch, hold=False)
+        clock.sample(launch, hold_stream=False)
     try:
         cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
         cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)

@@ -87,19 +87,19 @@ def interval_half_width(samples_s: Sequence[float]) -> float | None:
 
 
 def wall_time(
-    race: Callable[[], tuple[Sequence[Comparison], Sequence[str]]],
+    compare_engines: Callable[[], tuple[Sequence[Comparison], Sequence[str]]],
     alone: Callable[[Sequence[str]], Sequence[SingleProcessTime]],
     run: Run | None = None,
 ) -> Part:
     """Compare both engines on the quick suite's cells, then measure a few cells in one process each.
 
-    `race` returns the comparisons and a note for each skipped cell. The wall time of `run` is compared with one process
-    for each of its cases.
+    `compare_engines` returns the comparisons and a note for each skipped cell. The wall time of `run` is compared with
+    one process for each of its cases.
     """
     part = Part("wall", "Wall time against cuda.bench")
     sentence = "a cell is measured in no more wall time than by cuda.bench"
     try:
-        comparisons, left_out = race()
+        comparisons, left_out = compare_engines()
     except OpbenchError as error:
         part.claim(sentence, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
@@ -107,7 +107,7 @@ def wall_time(
     if not comparisons:
         part.claim(sentence, "no cell was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
-    _judge_race(part, sentence, comparisons)
+    _judge_comparisons(part, sentence, comparisons)
     try:
         found = list(alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
@@ -118,7 +118,7 @@ def wall_time(
     return part
 
 
-def _judge_race(part: Part, sentence: str, comparisons: Sequence[Comparison]) -> None:
+def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparison]) -> None:
     ours, theirs = sum(c.ours_s for c in comparisons), sum(c.bench_s for c in comparisons)
     ratios = sorted(c.ours_s / c.bench_s for c in comparisons)
     cells = len(comparisons)

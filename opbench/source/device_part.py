@@ -272,14 +272,14 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
     """Return the text with includes of the file's folder as absolute paths, and of changed files by their new paths."""
     by_name = {old.name: new for old, new in changed.items()}
 
-    def place(match: re.Match[str]) -> str:
+    def rewrite_include(match: re.Match[str]) -> str:
         name = match[2][1:-1]
         if Path(name).name in by_name:
             return f'{match[1]}"{by_name[Path(name).name]}"'
         near = path.parent / name
         return f'{match[1]}"{near.absolute()}"' if match[2][0] == '"' and near.is_file() else match[0]
 
-    return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
+    return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', rewrite_include, text, flags=re.MULTILINE)
 
 
 class HeaderNotFound(CompileError):

@@ -177,7 +177,7 @@ def defined_macros(text: str) -> list[str]:
     return [match[1] for match in _DEFINITION.finditer(text)]
 
 
-def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
+def tensor_core_operand_types(sources: Sequence[Source]) -> dict[str, str]:
     """Return the operand types of the tensor-core instructions in a closure, each with file:line of its first use."""
     classes: dict[str, str] = {}
     for source in sources:

@@ -74,7 +74,7 @@ class Sample:
 
     seconds: float
     """The time between two events around the launch."""
-    held: bool = True
+    stream_held: bool = True
     """Whether the stream was blocked until the whole launch was queued."""
     sm_clock_hz: float | None = None
     """The SM clock in Hz, from time stamps right before and after the launch; None when unknown."""
@@ -101,14 +101,14 @@ class Clock(Protocol):
     def timer(self) -> str:
         """Describe how the clock measures."""
 
-    def sample(self, launch: Launch, hold: bool = True) -> Sample:
-        """Time one execution with a cold cache; pass `hold=False` for a callable that itself waits for the device."""
+    def sample(self, launch: Launch, hold_stream: bool = True) -> Sample:
+        """Time one execution with a cold cache; pass `hold_stream=False` for a launch that waits for the device."""
 
     def device_state(self) -> DeviceState:
         """Read the current clocks, temperature and power."""
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         """Return the seconds that this clock measures for an empty kernel."""
 
-    def offset(self) -> float | None:
+    def timing_offset_s(self) -> float | None:
         """Return the seconds that this clock adds to a kernel's time, calibrated on this device; None if unknown."""

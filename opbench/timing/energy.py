@@ -35,7 +35,7 @@ class EnergyMeter:
 
     def joules(self, launch: Launch) -> float:
         """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
-        alone_s = max(1e-7, min(self._clock.sample(launch, hold=False).seconds for _ in range(2)))
+        alone_s = max(1e-7, min(self._clock.sample(launch, hold_stream=False).seconds for _ in range(2)))
         count = max(1, min(MOST_AT_ONCE, math.ceil(BATCH_S / alone_s)))
         calls, readings = 0, [self._read()]
 
@@ -48,7 +48,7 @@ class EnergyMeter:
 
         began = self._now()
         while True:
-            self._clock.sample(batch, hold=False)
+            self._clock.sample(batch, hold_stream=False)
             spent_s = self._now() - began
             moves = [after for before, after in itertools.pairwise(readings) if after[1] != before[1]]
             if spent_s >= self._window_s and len(moves) >= 3:

@@ -65,7 +65,7 @@ class _Contender:
 
     key: str
     launch: Launch
-    hold: bool
+    hold_stream: bool
     turns: LaunchSource | None = None
     warmup_runs: int = 0
     settled: bool = False
@@ -107,7 +107,7 @@ def measure(
     if not launches:
         return {}
     order = random.Random(options.seed)
-    readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
+    readings = _Readings(clock.timer, clock.empty_kernel_s(), clock.timing_offset_s())
     loaded = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
     # Under load a throttled clock is intended: all samples count, and there is no wait for the clock to recover.
     guard = ThrottleGuard(sleep, waited_s=WAITED_S if loaded else 0.0)
@@ -125,7 +125,7 @@ def measure(
         for contender in running:
             on_start(contender.key)
             if contender.busy:
-                clock.sample(contender.busy, hold=False)
+                clock.sample(contender.busy, hold_stream=False)
             _take_sample(clock, contender, guard, now, on_sample)
             contender.stop_reason = _stop_reason(contender, options)
             if contender.stop_reason:
@@ -143,9 +143,9 @@ def _take_sample(
 ) -> None:
     """Take one sample; if the clock is throttled, the sample does not count and a wait outside the budget follows."""
     began = now()
-    sample = clock.sample(contender.next_launch(), hold=contender.hold)
+    sample = clock.sample(contender.next_launch(), hold_stream=contender.hold_stream)
     contender.spent_s += now() - began
-    contender.hold = contender.hold and sample.held
+    contender.hold_stream = contender.hold_stream and sample.stream_held
     on_sample(contender.key, sample.seconds)
     if guard.throttled(sample.sm_clock_hz):
         contender.throttled.append((len(contender.samples), sample.seconds, sample.sm_clock_hz or 0.0))
@@ -168,16 +168,16 @@ def _warm_up(
     began = now()
     taken: list[Sample] = []
     while True:
-        taken.append(clock.sample(contender.next_launch(), hold=False))
+        taken.append(clock.sample(contender.next_launch(), hold_stream=False))
         guard.note(taken[-1].sm_clock_hz)
         spent_s = now() - began
         contender.settled = is_warmed_up([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
         ready = len(taken) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
         if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
             break
-    if contender.hold:
-        taken.append(clock.sample(contender.next_launch(), hold=True))
-        contender.hold = taken[-1].held
+    if contender.hold_stream:
+        taken.append(clock.sample(contender.next_launch(), hold_stream=True))
+        contender.hold_stream = taken[-1].stream_held
     contender.warmup_runs = len(taken)
     contender.before = clock.device_state()
 
@@ -185,9 +185,9 @@ def _warm_up(
 def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float]) -> Launch:
     """Keep the device busy until its power and clocks are stable; return launches that keep it so before a sample."""
     began = now()
-    alone_s = min(clock.sample(launch, hold=False).seconds for _ in range(3))
+    alone_s = min(clock.sample(launch, hold_stream=False).seconds for _ in range(3))
     while now() - began < load_s:
-        clock.sample(_lasting(launch, alone_s, STEP_S), hold=False)
+        clock.sample(_lasting(launch, alone_s, STEP_S), hold_stream=False)
     return _lasting(launch, alone_s, BUSY_S)
 
 
@@ -225,7 +225,7 @@ def _summary(readings: _Readings, contender: _Contender, options: TimingOptions,
     interval = stats.median_interval(samples)
     return Measurement(
         mode=options.mode,
-        timer=readings.timer + (", stream held" if contender.hold else ", stream not held"),
+        timer=readings.timer + (", stream held" if contender.hold_stream else ", stream not held"),
         samples_s=tuple(samples),
         median_s=stats.median(samples),
         low_s=interval.low,
@@ -259,7 +259,7 @@ def _warnings(
         Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
         Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or slow,
         Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
-        Warn.NOT_HELD: not contender.hold,
+        Warn.NOT_HELD: not contender.hold_stream,
     }
     return tuple(warning for warning, seen in odd.items() if seen)
 

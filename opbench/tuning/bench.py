@@ -86,7 +86,9 @@ class GpuBench:
         first = self.case(leader) if leader is not None else None
         while running:
             packed = [pack(self.case(number)) for number in running.values()]
-            culprit, outcome = self._ask(packed, pack(first) if first else None, until_s, options or self._options)
+            culprit, outcome = self._race_once(
+                packed, pack(first) if first else None, until_s, options or self._options
+            )
             if isinstance(outcome, RaceResult):
                 number_of = {first.name: leader, **running} if first and leader is not None else running
                 for name, raced in outcome.raced.items():
@@ -105,7 +107,7 @@ class GpuBench:
             found[number] = Trial(self._space[number], "failed", reason=str(outcome))
         return found
 
-    def _ask(
+    def _race_once(
         self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions
     ) -> tuple[str, RaceResult | OpbenchError]:
         """Return ("", result) of one race, or the case that was running and the error that ended the race."""

@@ -88,7 +88,7 @@ class Search:
         """Search until the budget is spent or every config is tried; return "budget" or "every config tried"."""
         until_s = self.began + budget_s
         while self.bench.now() < until_s:
-            self._ask()
+            self._start_compiling()
             if not self.pending and not self.waiting:
                 return "every config tried"
             idle = len(self.waiting) < self.batch and self.pending > 0
@@ -100,7 +100,7 @@ class Search:
                 del self.waiting[: self.batch]
         return "budget"
 
-    def _ask(self) -> None:
+    def _start_compiling(self) -> None:
         """Start compiling enough configs that the GPU never waits for one."""
         wanted: list[int] = []
         while self.pending + len(self.waiting) + len(wanted) < self.ahead + self.batch:

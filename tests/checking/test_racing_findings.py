@@ -11,7 +11,7 @@ import pytest
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
-from opbench.checking.racing import race_cases
+from opbench.checking.racing import measure_in_rounds
 from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
@@ -57,7 +57,7 @@ class Clock(QuietClock):
     def started(self, name: str) -> None:
         self.at = name
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         return Sample(self.times[self.at])
 
@@ -74,13 +74,15 @@ def test_wrong_ones_and_those_that_do_not_compile_are_named_and_the_others_race(
     leader, quick, slow, wrong, broken = case(32), case(64), case(128), case(96, 1), case(96, 2)
     clock = Clock({leader.name: 2.0, quick.name: 1.5, slow.name: 9.0})
     session = Session(open_backend("cpu"))
-    found = race_cases(session, [wrong, quick, broken, slow], leader, RaceOptions(rounds=6), clock, 60.0, clock.started)
+    found = measure_in_rounds(
+        session, [wrong, quick, broken, slow], leader, RaceOptions(rounds=6), clock, 60.0, clock.started
+    )
     assert found.raced.keys() == {leader.name, quick.name, slow.name}
     assert found.raced[quick.name].stop == "first" and len(found.raced[quick.name].samples) == 3
     assert found.raced[slow.name].samples == [9.0] and found.raced[slow.name].stop == "slower"
     assert "out[" in found.wrong[wrong.name] and "nowhere" in found.failed[broken.name]
     assert session.check(quick).verdict.right, "the session is as good as before"
-    alone = race_cases(session, [wrong], leader, RaceOptions(), clock, 60.0)
+    alone = measure_in_rounds(session, [wrong], leader, RaceOptions(), clock, 60.0)
     assert not alone.raced and alone.wrong.keys() == {wrong.name}
 
 
@@ -128,10 +130,10 @@ class Looking(Clock):
         super().__init__(times)
         self.backend, self.poisoned, self.firsts = backend, list[bool](), list[float]()
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         buffers = [self.backend.last[name] for name in ("out", "seen")]
         self.poisoned.append(all(bool(np.isnan(buffer.read()).all()) for buffer in buffers))
-        sample = super().sample(launch, hold)
+        sample = super().sample(launch, hold_stream)
         self.firsts.append(float(buffers[1].read()[0]))
         return sample
 
@@ -142,7 +144,7 @@ class Meter(QuietClock):
     def __init__(self) -> None:
         self.now_s = 0.0
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         self.now_s += 0.1
         return Sample(0.1)
@@ -165,7 +167,9 @@ def test_inputs_rotate_and_outputs_are_poisoned_before_each_sample_of_a_race(tmp
     honest = three_kinds(tmp_path)[0]
     backend = Recorded()
     clock = Looking({honest.name: 1.0}, backend)
-    found = race_cases(Session(backend), [honest], None, RaceOptions(rounds=9, least=9), clock, 60.0, clock.started)
+    found = measure_in_rounds(
+        Session(backend), [honest], None, RaceOptions(rounds=9, least=9), clock, 60.0, clock.started
+    )
     assert len(found.raced[honest.name].samples) == 9 and len(clock.poisoned) == 10 and all(clock.poisoned)
     assert len(set(clock.firsts)) == 3 and all(len(set(clock.firsts[n : n + 7])) == 3 for n in range(4))
 
@@ -175,11 +179,13 @@ def test_a_race_refuses_what_a_run_refuses(tmp_path: Path, mode: str) -> None:
     honest, recognises, keeps = three_kinds(tmp_path)
     session = Session(open_backend("cpu"))
     clock = Clock({honest.name: 3.0, recognises.name: 0.001, keeps.name: 0.002})
-    found = race_cases(session, [honest, recognises, keeps], None, RaceOptions(), clock, 60.0, clock.started, mode=mode)
+    found = measure_in_rounds(
+        session, [honest, recognises, keeps], None, RaceOptions(), clock, 60.0, clock.started, mode=mode
+    )
     assert found.raced.keys() == {honest.name} and len(found.raced[honest.name].samples) >= 3
     assert found.wrong.keys() == {recognises.name, keeps.name} and not found.failed
     assert "timed sample" in found.wrong[recognises.name] and "'last'" in found.wrong[keeps.name]
-    led = race_cases(session, [honest], recognises, RaceOptions(), clock, 60.0, clock.started, mode=mode)
+    led = measure_in_rounds(session, [honest], recognises, RaceOptions(), clock, 60.0, clock.started, mode=mode)
     assert led.raced.keys() == {honest.name} and led.wrong.keys() == {recognises.name}, "a leader is judged as well"
 
 
@@ -187,7 +193,7 @@ def test_a_race_by_joules_judges_too(tmp_path: Path) -> None:
     honest, recognises, _ = three_kinds(tmp_path)
     session = Session(open_backend("cpu"))
     clock = Meter()
-    found = race_cases(
+    found = measure_in_rounds(
         session,
         [honest, recognises],
         None,

@@ -46,7 +46,7 @@ CHEATS = {
 class Steady(QuietClock):
     """A clock whose every sample is a millisecond."""
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         return Sample(1e-3)
 

@@ -44,7 +44,7 @@ class Watch(QuietClock):
     def __init__(self, mode: str = "cold", before: Callable[[], None] = lambda: None) -> None:
         self.mode, self.before = mode, before
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         if self.mode == "hot":
             launch()
             assert isinstance(launch, RenewableLaunch)

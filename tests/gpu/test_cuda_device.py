@@ -198,14 +198,14 @@ def test_occupancy_agrees_with_the_driver(
 
 
 def test_launch_floor(clock: CudaClock) -> None:
-    assert 0.3e-6 < clock.launch_floor() < 20e-6
+    assert 0.3e-6 < clock.empty_kernel_s() < 20e-6
 
 
 @pytest.mark.parametrize("length_s", [20e-6, 200e-6])
 def test_spans_of_known_length(clock: CudaClock, length_s: float) -> None:
     spans = [clock.sample(clock.spin(length_s)).seconds for _ in range(10)]
     # %globaltimer ticks in steps of up to 1 µs, and the event pair adds the floor.
-    assert length_s - 2e-6 <= statistics.median(spans) <= length_s + clock.launch_floor() + 5e-6
+    assert length_s - 2e-6 <= statistics.median(spans) <= length_s + clock.empty_kernel_s() + 5e-6
 
 
 def test_a_held_stream_hides_a_slow_host(clock: CudaClock) -> None:
@@ -214,9 +214,9 @@ def test_a_held_stream_hides_a_slow_host(clock: CudaClock) -> None:
         time.sleep(0.01)
         clock.nothing()
 
-    held, plain = clock.sample(slow), clock.sample(slow, hold=False)
-    assert held.held and held.seconds < 1e-3
-    assert not plain.held and plain.seconds > 5e-3
+    held, plain = clock.sample(slow), clock.sample(slow, hold_stream=False)
+    assert held.stream_held and held.seconds < 1e-3
+    assert not plain.stream_held and plain.seconds > 5e-3
 
 
 def test_work_on_the_default_stream_is_timed_too(backend: CudaBackend, clock: CudaClock) -> None:
@@ -228,16 +228,16 @@ def test_work_on_the_default_stream_is_timed_too(backend: CudaBackend, clock: Cu
         function = session._functions["opbench_spin"]
         session.driver.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, pointers, None)
 
-    clock.sample(elsewhere, hold=False)
+    clock.sample(elsewhere, hold_stream=False)
     assert clock.sample(elsewhere).seconds > 150e-6
 
 
 def test_a_callable_that_waits_breaks_the_hold(backend: CudaBackend) -> None:
     clock = CudaClock(backend._device, backend._nvml, hold_limit_s=0.05)
     began = time.perf_counter()
-    assert not clock.sample(backend._device.wait).held
+    assert not clock.sample(backend._device.wait).stream_held
     assert 0.04 < time.perf_counter() - began < 1
-    assert clock.sample(clock.nothing).held, "the next sample is held again"
+    assert clock.sample(clock.nothing).stream_held, "the next sample is held again"
     clock.close()
 
 

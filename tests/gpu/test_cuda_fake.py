@@ -194,9 +194,9 @@ def test_held_samples_see_only_the_launch(backend: CudaBackend, request_: BuildR
     buffer = backend.allocate("a", (4,), "f32")
     step = launch("poke", ("a", 0, 0, 0.5))
     sample = clock.sample(backend.load(request_).bind([step, step], {"a": buffer}))
-    assert sample.held and sample.seconds == pytest.approx(0.003)
-    assert clock.launch_floor() == pytest.approx(0.002)
-    assert not clock.sample(clock.nothing, hold=False).held
+    assert sample.stream_held and sample.seconds == pytest.approx(0.003)
+    assert clock.empty_kernel_s() == pytest.approx(0.002)
+    assert not clock.sample(clock.nothing, hold_stream=False).stream_held
 
 
 def test_what_a_library_collects_is_done_but_not_timed(backend: CudaBackend, request_: BuildRequest) -> None:
@@ -225,7 +225,7 @@ def test_the_offset_is_what_a_launch_reads_beyond_its_share_of_a_graph(backend: 
     clock = backend.clock()
     # Each launch takes a tick of a millisecond, as do two events: 2 ms alone, and one in a graph of many.
     assert clock.calibrate(30_000) == pytest.approx((0.001, 0.001), rel=2e-3)
-    assert clock.offset() == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
+    assert clock.timing_offset_s() == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
     graphs = clock._driver._library.fake_graphs
     assert graphs() == 0
 
@@ -241,7 +241,7 @@ def test_other_modes_have_a_clock_of_their_own(backend: CudaBackend, mode: str) 
     assert clock is backend.clock(mode) and clock is not backend.clock()
     assert clock.mode == mode and mode in clock.timer
     sample = clock.sample(clock.nothing)
-    assert sample.held and sample.seconds == pytest.approx(0.002)
+    assert sample.stream_held and sample.seconds == pytest.approx(0.002)
 
 
 def test_a_graph_is_captured_once_and_given_back(backend: CudaBackend) -> None:
@@ -311,8 +311,8 @@ def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> Non
 
 def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:
     clock = backend.clock()
-    assert not clock.sample(backend.synchronize).held
-    assert clock.sample(clock.nothing).held, "the next sample is held again"
+    assert not clock.sample(backend.synchronize).stream_held
+    assert clock.sample(clock.nothing).stream_held, "the next sample is held again"
     found = measure(clock, {"waits": backend.synchronize}, TimingOptions(warmup_s=0, max_samples=20))["waits"]
     assert "not_held" in found.warnings and found.timer == "events, stream not held"
 
@@ -325,7 +325,7 @@ def test_a_launch_that_raises_lets_the_stream_go(backend: CudaBackend) -> None:
 
     with pytest.raises(LaunchError):
         clock.sample(fails)
-    assert clock.sample(clock.nothing).held
+    assert clock.sample(clock.nothing).stream_held
 
 
 def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: BuildRequest) -> None:

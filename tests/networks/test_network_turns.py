@@ -43,7 +43,7 @@ class Watch(QuietClock):
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self.before = before
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         self.before()
         launch()
         return Sample(1e-3)

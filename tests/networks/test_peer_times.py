@@ -28,18 +28,18 @@ class TableClock:
     def __init__(self, seconds: dict[Callable[[], None], float]) -> None:
         self.seconds, self.log = seconds, list[tuple[Callable[[], None], bool]]()
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
-        self.log.append((launch, hold))
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
+        self.log.append((launch, hold_stream))
         launch()
-        return Sample(self.seconds[launch], held=hold)
+        return Sample(self.seconds[launch], stream_held=hold_stream)
 
     def device_state(self) -> DeviceState:
         return DeviceState()
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         return 1e-6
 
-    def offset(self) -> float | None:
+    def timing_offset_s(self) -> float | None:
         return 0.0
 
 
@@ -61,11 +61,13 @@ def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -
     assert both.total.median_s == 10e-6 and eager.times and eager.times.median_s == 25e-6 and eager.captured
     assert compiled.times is None and not compiled.captured and compiled.error == "not captured: no"
     assert {launch for launch, _ in clock.log} == {own, graph}, "what waits for the host is on the other clock"
-    warm = max(i for i, (_, hold) in enumerate(clock.log) if not hold) + 2  # then one that shows that holding works
+    warm = (
+        max(i for i, (_, hold_stream) in enumerate(clock.log) if not hold_stream) + 2
+    )  # then one that shows that holding works
     assert both.host and eager.host and compiled.host and min(eager.host.median_s, compiled.host.median_s) >= 0
     assert log.count("call") > 5 and log.count("other") > 5 and log.count("wait") > 15
     timed = [launch for launch, _ in clock.log[warm:]]
-    assert len(timed) >= 10 and all(hold for _, hold in clock.log[warm:])
+    assert len(timed) >= 10 and all(hold_stream for _, hold_stream in clock.log[warm:])
     assert all({*timed[i : i + 2]} == {own, graph} for i in range(0, 10, 2)), "samples alternate"
 
 

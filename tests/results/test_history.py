@@ -134,7 +134,9 @@ def test_runs_are_ordered_by_time_and_steps_found(runs: Path) -> None:
     assert found["steps"].changes == ((15, "driver: 580.0 → 590.1"),)
     assert found["even"].steps == found["wrong"].steps == ()
     assert [p.status for p in found["wrong"].points if p.median_s is None] == ["wrong"]
-    assert found["newcomer"].change is None and found["steps"].change == pytest.approx(1.08, rel=0.005)
+    assert found["newcomer"].last_over_first is None and found["steps"].last_over_first == pytest.approx(
+        1.08, rel=0.005
+    )
     assert found["steps"].points[0].started == "2026-02-01T02:04:05+00:00", "UTC"
     assert list(series(connection, cases=["relu/ev*"])) == ["even"]
     connection.close()

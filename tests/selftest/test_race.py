@@ -56,10 +56,12 @@ def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench
 
 
 def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
-    from opbench.selftest.nvbench import race
+    from opbench.selftest.nvbench import compare_engines
 
     times = iter([0.0, 1.0, 2.0, 2.5, 9.0])
-    found = race(1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: OWN, 5.0, lambda: next(times))
+    found = compare_engines(
+        1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: OWN, 5.0, lambda: next(times)
+    )
     assert found["a"].own == OWN and found["a"].bench_s == 0.5
     assert found["b"] == walltime.RacedCell(left_out="not begun within 5 s")
 
@@ -138,7 +140,7 @@ def test_a_run_is_compared_with_a_process_a_case(wall_s: float | None, holds: bo
 
 def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
     with refuses("missing-package", "cuda-bench", error=EnvironmentFault):
-        race.race_in_child()
+        race.compare_engines_in_child()
 
     def absent() -> tuple[list[Comparison], list[str]]:
         raise EnvironmentFault("cuda-bench is not installed; pip install")
@@ -149,7 +151,7 @@ def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
 
 
 def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
-    names = [case.name for case in race.race_cases()]
+    names = [case.name for case in race.compared_cases()]
     assert len(names) == len(set(names)) == walltime.MOST_CELLS and not any("cublas" in name for name in names)
     assert walltime.spread(reversed(names), 3) == list(reversed(walltime.spread(names, 3)))
 

@@ -76,7 +76,7 @@ class RecordedClock:
     def nothing(self) -> None:
         self.cupti.kernel("nothing")
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         for name in OWN[:4]:
             self.cupti.kernel(name)
         launch()
@@ -171,13 +171,13 @@ def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:
 
     flushed = selftest.flush(backend, 0.1)  # type: ignore[arg-type]
     for seen in flushed.figures.values():  # events of the fake take a millisecond, and every launch another one
-        one = 2e-3 - backend.clock().offset()
+        one = 2e-3 - backend.clock().timing_offset_s()
         assert seen == pytest.approx({"cold_s": one, "second_pass_s": 1e-3, "hot_s": one})
     clock, memory = backend.clock(), selftest.untouched(backend)  # type: ignore[arg-type]
     assert memory is not clock
     for launch in (selftest.Cell("read", 256, "r").launch(memory), clock.cycles(1000), clock.spin(1e-3)):
         for mode in ("cold", "dirty", "hot", "graph"):
             sample = backend.clock(mode).sample(launch)
-            assert sample.held and sample.seconds > 0
+            assert sample.stream_held and sample.seconds > 0
     with refuses("clock-times-nothing", error=LaunchError):
         selftest.stamps(backend, 0.1)  # type: ignore[arg-type]

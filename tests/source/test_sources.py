@@ -20,7 +20,7 @@ from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
-from opbench.source.sources import DEEPEST, MOST_BYTES, checksum, closure, matrix_classes, text_checksum
+from opbench.source.sources import DEEPEST, MOST_BYTES, checksum, closure, tensor_core_operand_types, text_checksum
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU, kernel_variants
 from support.needs import needs_nvrtc
@@ -232,7 +232,7 @@ MMA = '    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.{0}.{0}.f32 "\n   
 )
 def test_matrix_instructions_are_seen_with_their_types(tmp_path: Path, text: str, classes: set[str]) -> None:
     kernel = lay(tmp_path, kernel='#include "a.cuh"\n', a=f"\n{text}\n")
-    found = matrix_classes(closure(kernel))
+    found = tensor_core_operand_types(closure(kernel))
     assert found.keys() == classes
     assert all(place == f"{tmp_path}/a.cuh:2" or classes == {"bf16", "tf32"} for place in found.values())
 

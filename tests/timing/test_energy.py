@@ -23,7 +23,7 @@ class CountingClock(QuietClock):
         self.now_s += 37e-6
         self.launches += 1
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         before = self.now_s
         launch()

@@ -30,7 +30,7 @@ class FakeClock:
     def __init__(self, states: Iterator[DeviceState] | None = None, overhead_s: float = 0.0) -> None:
         self.now_s = 0.0
         self.overhead_s = overhead_s
-        self.held: list[bool] = []
+        self.stream_held: list[bool] = []
         self.order: list[str] = []
         self._states = states or repeat(DeviceState())
         self._next: tuple[str, float, bool, float | None] = ("", 0.0, True, None)
@@ -45,21 +45,21 @@ class FakeClock:
 
         return launch
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         name, seconds, waits, sm_clock_hz = self._next
         self.order.append(name)
-        self.held.append(hold)
+        self.stream_held.append(hold_stream)
         self.now_s += seconds + self.overhead_s
-        return Sample(seconds, hold and not waits, sm_clock_hz)
+        return Sample(seconds, hold_stream and not waits, sm_clock_hz)
 
     def device_state(self) -> DeviceState:
         return next(self._states)
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         return FLOOR
 
-    def offset(self) -> float | None:
+    def timing_offset_s(self) -> float | None:
         return OFFSET
 
     def now(self) -> float:
@@ -228,7 +228,7 @@ def test_warm_up_is_long_enough_and_first_unheld() -> None:
     clock = FakeClock()
     found = run(noise(1e-3, 1e-7), TimingOptions(warmup_s=0.0105), clock)
     assert found.warmup_runs == 12, "eleven of 1 ms, and the one that tries to hold"
-    assert not any(clock.held[:11]) and all(clock.held[11:])
+    assert not any(clock.stream_held[:11]) and all(clock.stream_held[11:])
 
 
 def test_a_callable_that_waits_is_found_out_before_its_first_sample() -> None:
@@ -240,13 +240,13 @@ def test_a_callable_that_waits_is_found_out_before_its_first_sample() -> None:
     found = measure(clock, launches, QUICK, now=clock.now)
     assert found["waits"].timer == "fake, stream not held" and found["waits"].warnings == (Warn.NOT_HELD,)
     assert found["plain"].timer == "fake, stream held" and found["plain"].warnings == ()
-    assert sum(clock.held[i] for i, name in enumerate(clock.order) if name == "waits") == 1
+    assert sum(clock.stream_held[i] for i, name in enumerate(clock.order) if name == "waits") == 1
 
 
 def test_a_callable_known_to_wait_is_never_held() -> None:
     clock = FakeClock()
     measure(clock, {"w": clock.contender("w", noise(1e-3, 1e-7), waits=True)}, QUICK, unheld={"w"}, now=clock.now)
-    assert not any(clock.held)
+    assert not any(clock.stream_held)
 
 
 def test_nothing_to_measure() -> None:
@@ -271,7 +271,7 @@ def test_each_sample_has_its_clock_and_the_kernel_its_own_time() -> None:
     assert found.offset_s == OFFSET and found.kernel_s == pytest.approx(5e-4 - OFFSET)
     assert run(noise(1e-3, 1e-7)).clocks_hz == ()
     assert run(repeat(OFFSET / 2)).kernel_s == 0.0, "no kernel takes less than no time"
-    clock.offset = lambda: None  # type: ignore[method-assign]
+    clock.timing_offset_s = lambda: None  # type: ignore[method-assign]
     assert measure(clock, {"x": launch}, QUICK, now=clock.now)["x"].kernel_s is None
 
 
@@ -375,15 +375,15 @@ def test_a_case_under_load_runs_without_a_break_before_it_is_sampled_and_nothing
     class Falling(FakeClock):
         """A GPU whose clock falls to two thirds within a second of work, one launch a millisecond."""
 
-        def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
             before = len(launched)
             launch()
             count = len(launched) - before
             clock_hz = 2e9 if self.now_s < 1 else 1.3e9
             seconds = count * 1e-3 * 2e9 / clock_hz
             self.now_s += seconds
-            self.held.append(hold)
-            return Sample(seconds, hold, clock_hz)
+            self.stream_held.append(hold_stream)
+            return Sample(seconds, hold_stream, clock_hz)
 
     def measured(load_s: float, mode: str = "cold") -> Measurement:
         clock, waits = Falling(), list[float]()

@@ -42,11 +42,11 @@ class SimulatedGpu(QuietClock):
 
         return launch
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
         slowness = self.slowness(self.now_s)
         self.now_s += 1e-3
-        return Sample(self._true_s * self.noise(self.draw) * slowness, hold, 2e9 / slowness)
+        return Sample(self._true_s * self.noise(self.draw) * slowness, hold_stream, 2e9 / slowness)
 
     def rest(self, seconds: float) -> None:
         """Time that passes without a sample."""

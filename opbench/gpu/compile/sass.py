@@ -101,7 +101,7 @@ class Instruction:
         return CLASS.get(base) or CLASS.get(base.removeprefix("U"), "other")
 
     @property
-    def width(self) -> int:
+    def bits_per_thread(self) -> int:
         """Bits that one thread moves, for an instruction that touches memory, else 0."""
         if self.kind not in MEMORY.values():
             return 0
@@ -114,7 +114,7 @@ class Instruction:
     @property
     def access(self) -> str:
         """Such as "LDG.128" for an instruction that touches memory, else empty."""
-        return f"{self.kind}.{self.width}" if self.width else ""
+        return f"{self.kind}.{self.bits_per_thread}" if self.bits_per_thread else ""
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,10 @@ class CudaClock:
         self._ticket = 0
         self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
         # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
-        for hold in (False, True):
+        for hold_stream in (False, True):
             self._unblock_stream(self._ticket + 1)
             for launch in (self.nothing, self.cycles(1), self.chase(VECTOR, steps=1)):
-                self._timed_launch(launch, hold)
+                self._timed_launch(launch, hold_stream)
 
     @property
     def timer(self) -> str:
@@ -71,21 +71,21 @@ class CudaClock:
         suffixes = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
         return f"events{suffixes.get(self.mode, '')}"
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         """Time one launch in the clock's mode."""
         if self.mode != "graph":
-            return self._timed_launch(launch, hold)
+            return self._timed_launch(launch, hold_stream)
         if launch not in self._graphs:
             self._graphs[launch] = self._capture(launch)
-        return self._replay(self._graphs[launch], hold)
+        return self._replay(self._graphs[launch], hold_stream)
 
-    def _replay(self, graph: tuple[c_void_p, int], hold: bool) -> Sample:
+    def _replay(self, graph: tuple[c_void_p, int], hold_stream: bool) -> Sample:
         """Return the mean time of one launch in a graph."""
         ready, count = graph
-        sample = self._timed_launch(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
-        return Sample(sample.seconds / count, sample.held, sample.sm_clock_hz)
+        sample = self._timed_launch(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold_stream)
+        return Sample(sample.seconds / count, sample.stream_held, sample.sm_clock_hz)
 
-    def _timed_launch(self, launch: Callable[[], None], hold: bool) -> Sample:
+    def _timed_launch(self, launch: Callable[[], None], hold_stream: bool) -> Sample:
         """Prepare the caches, block the stream, queue the launch between two events, release, and read the time."""
         call, stream = self._driver.call, self._device.stream
         timed = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
@@ -93,7 +93,7 @@ class CudaClock:
             self._flush_l2()
         self._record_clock(0)
         try:
-            if hold:
+            if hold_stream:
                 self._block_stream()
             if self.mode == "hot":
                 launch()
@@ -110,7 +110,7 @@ class CudaClock:
         # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
         span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
         expired = self._flags.values[1] == self._ticket
-        return Sample(span_s, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
+        return Sample(span_s, stream_held=hold_stream and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
         """Capture a graph of enough launches for `GRAPH_S`; a launch before it loads the code.
@@ -119,7 +119,7 @@ class CudaClock:
         """
         driver, stream = self._driver, self._device.stream
         sets = len(launch.launches) if isinstance(launch, Rotated) else 1
-        alone = min(self._timed_launch(launch, hold=False).seconds for _ in range(max(2, sets)))
+        alone = min(self._timed_launch(launch, hold_stream=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
         count = -(-count // sets) * sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
@@ -137,7 +137,7 @@ class CudaClock:
         """Return the current clocks and temperature, from NVML."""
         return self._nvml.state()
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         """Return the median time of an empty kernel, launched alone."""
         return self._empty_kernel_span
 
@@ -145,7 +145,7 @@ class CudaClock:
     def _empty_kernel_span(self) -> float:
         return self._median_span(self.nothing)
 
-    def offset(self) -> float:
+    def timing_offset_s(self) -> float:
         """Return the seconds by which a sample exceeds the kernel's own time in a profiler.
 
         The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4 µs;
@@ -162,17 +162,17 @@ class CudaClock:
         launch = self.cycles(cycles)
         alone = self._median_span(launch)
         graph = self._capture(launch, GRAPH_LAUNCHES)
-        in_graph = statistics.median(self._replay(graph, hold=True).seconds for _ in range(10))
+        in_graph = statistics.median(self._replay(graph, hold_stream=True).seconds for _ in range(10))
         self._driver.raw("cuGraphExecDestroy")(graph[0])
         return alone - in_graph, in_graph
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
         """Time a kernel of known length; return the time, its own nanosecond clock in seconds, and its cycles."""
-        span = self._timed_launch(self.cycles(cycles, on_host=True), hold=True).seconds
+        span = self._timed_launch(self.cycles(cycles, on_host=True), hold_stream=True).seconds
         return span, self._words.values[4] / 1e9, int(self._words.values[5])
 
     def _median_span(self, launch: Callable[[], None]) -> float:
-        return statistics.median(self._timed_launch(launch, hold=True).seconds for _ in range(25))
+        return statistics.median(self._timed_launch(launch, hold_stream=True).seconds for _ in range(25))
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
         """Run launches one after the other, once; return the time between the events around each, in seconds.

@@ -206,7 +206,7 @@ class Context:
         self.network = network
         nodes = [node for node in network.graph.nodes if node.name not in left_out]
         self.memory = network.memory(parallel)
-        self._owned: dict[str, Buffer] = {}
+        self._allocated: dict[str, Buffer] = {}
         self._graph: Recording | None = None
         self.bindings: dict[str, Binding] = {}
         """The bound case of each node."""
@@ -231,10 +231,10 @@ class Context:
         given = {**self.network.weights, **self.network.state}
         own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in given]
         if not isinstance(backend, Arena):
-            self._owned = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
-            return {**given, **self._owned}
-        self._owned = {"activations": backend.arena(self.memory.peak_bytes)}
-        arena, offsets = self._owned["activations"], self.memory.offsets
+            self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
+            return {**given, **self._allocated}
+        self._allocated = {"activations": backend.arena(self.memory.peak_bytes)}
+        arena, offsets = self._allocated["activations"], self.memory.offsets
         placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
         return {**given, **placed}
 
@@ -260,13 +260,13 @@ class Context:
         placed: dict[str, Buffer] = {}
         for tensor in self.network.workspaces(node):
             if isinstance(backend, Arena):
-                placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
+                placed[tensor.name] = backend.view(self._allocated["activations"], tensor, offset)
                 offset += aligned(tensor.nbytes)
             else:
                 key = f"{node.name}.{tensor.name}"
-                if key not in self._owned:
-                    self._owned[key] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
-                placed[tensor.name] = self._owned[key]
+                if key not in self._allocated:
+                    self._allocated[key] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+                placed[tensor.name] = self._allocated[key]
         return placed
 
     # Launches -----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Context:
 
     def poison(self) -> None:
         """Fill the memory of all activations and workspaces, including inputs and outputs, with 0xFF bytes."""
-        for buffer in self._owned.values():
+        for buffer in self._allocated.values():
             buffer.poison()
 
     def settle(self) -> None:
@@ -364,5 +364,5 @@ class Context:
         if self._graph is not None:
             self._graph.close()
             self._graph = None
-        self.network.backend.free(self._owned)
-        self._owned = {}
+        self.network.backend.free(self._allocated)
+        self._allocated = {}

@@ -45,7 +45,7 @@ class NetworkLaunches:
         self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
         self._order = ContentOrder(range(CONTENTS), self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
-        self._owned: list[Mapping[str, Buffer]] = []
+        self._allocated: list[Mapping[str, Buffer]] = []
         self.fault = ""
         """What a checked replay computed wrongly; empty if nothing."""
         contents = [inputs, *(rotate_inputs(inputs, self._chance) for _ in range(CONTENTS - 1))]
@@ -65,10 +65,10 @@ class NetworkLaunches:
     def _poisoned_copies(self, names: list[str], buffers: Mapping[str, Buffer]) -> Mapping[str, Buffer]:
         values = self._context.network.graph.values
         tensors = [Tensor(name, values[name].shape, values[name].dtype) for name in names]
-        self._owned.append(allocate(self._context.network.backend, tensors))
+        self._allocated.append(allocate(self._context.network.backend, tensors))
         for name in names:
-            self._owned[-1][name].copy_from(buffers[name])
-        return self._owned[-1]
+            self._allocated[-1][name].copy_from(buffers[name])
+        return self._allocated[-1]
 
     def _restore_state(self) -> None:
         for name, kept in self._state.items():
@@ -137,13 +137,13 @@ class NetworkLaunches:
 
     def close(self) -> None:
         """Leave the context as after a run on the given inputs, and free the memory; harmless twice."""
-        if self._owned:
+        if self._allocated:
             for name, kept in self._inputs[0].items():
                 self._context.buffer(name).copy_from(kept)
             self._restore_state()
             self._context.network.backend.synchronize()
-        while self._owned:
-            self._context.network.backend.free(self._owned.pop())
+        while self._allocated:
+            self._context.network.backend.free(self._allocated.pop())
 
 
 def rotate_inputs(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:

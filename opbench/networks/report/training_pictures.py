@@ -42,7 +42,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
     scale, unit = time_scale(total)
     looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
-    ends: dict[str, float] = {}
+    node_ends: dict[str, float] = {}
     for number, node in enumerate(record.nodes):
         width, kind = times.get(node.name, 0.0) * scale, kind_of(node.operator)
         row = groups.index(node.group)
@@ -55,9 +55,9 @@ def step_chart(record: TrainingRecord) -> Chart | None:
             name = shorten(node.name.partition(".")[0], max(3, int(share * 120)))
             axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         at += width
-        ends[node.name] = at
+        node_ends[node.name] = at
         if parts and node.name == parts[-1].after:  # the next nodes need the whole exchange
-            at = max(at, _draw_exchanges(axes, parts, ends, groups, scale, points))
+            at = max(at, _draw_exchanges(axes, parts, node_ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, at)
     axes.set_yticks(range(len(groups)), groups)
@@ -84,7 +84,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
 def _draw_exchanges(
     axes: Axes,
     parts: Sequence[ExchangedPart],
-    ends: Mapping[str, float],
+    node_ends: Mapping[str, float],
     groups: Sequence[str],
     scale: float,
     points: dict[str, str],
@@ -95,7 +95,7 @@ def _draw_exchanges(
     """
     free = 0.0
     for number, part in enumerate(parts):
-        begin, width = max(free, ends[part.after]), part.alone_s * scale
+        begin, width = max(free, node_ends[part.after]), part.alone_s * scale
         axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
         axes.patches[-1].set_gid(f"x{number}")
         points[f"x{number}"] = f"{size(part.nbytes)} behind {part.after}: {units.time(part.alone_s)} alone"

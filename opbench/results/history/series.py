@@ -54,7 +54,7 @@ class Series:
         return [point for point in self.points if point.median_s is not None]
 
     @property
-    def change(self) -> float | None:
+    def last_over_first(self) -> float | None:
         """Return the last time divided by the first; None with fewer than two times."""
         timed = self.timed
         first, last = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
@@ -62,7 +62,7 @@ class Series:
 
     def trend(self, threshold: float) -> str:
         """Return "slower" or "faster" by the newest step, or without a step by the last and first time; else "same"."""
-        change = self.steps[-1][1].ratio if self.steps else self.change or 1.0
+        change = self.steps[-1][1].ratio if self.steps else self.last_over_first or 1.0
         if not self.steps and max(change, 1 / change) <= 1 + threshold:
             return "same"
         return "slower" if change > 1 else "faster"

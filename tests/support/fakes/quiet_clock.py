@@ -13,8 +13,8 @@ class QuietClock:
     def device_state(self) -> DeviceState:
         return DeviceState()
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         return 1e-6
 
-    def offset(self) -> float | None:
+    def timing_offset_s(self) -> float | None:
         return None

@@ -80,7 +80,7 @@ class SimulatedClock:
         self.world, self.mode, self.timer = world, mode, f"simulated, {mode}"
         self._spent_s = 0.0
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         world = self.world
         if self.mode in ("cold", "dirty"):
             world.cached.clear() if world.flushes else None
@@ -97,10 +97,10 @@ class SimulatedClock:
     def device_state(self) -> DeviceState:
         return DeviceState(sm_clock_hz=HERTZ)
 
-    def launch_floor(self) -> float:
+    def empty_kernel_s(self) -> float:
         return self.world.offset_s + NOTHING_S
 
-    def offset(self) -> float:
+    def timing_offset_s(self) -> float:
         return self.world.believed_offset_s
 
     def nothing(self) -> None:

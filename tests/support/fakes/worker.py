@@ -41,12 +41,12 @@ class FakeClock(QuietClock):
     def __init__(self, times: Mapping[str, float]) -> None:
         self.times, self.key, self.noise = times, "", random.Random(1)
 
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         """The time of whatever was launched."""
         launch()
         return Sample(self.times[self.key] * (1 + 1e-4 * self.noise.random()))
 
-    def offset(self) -> float | None:
+    def timing_offset_s(self) -> float | None:
         """A little less than a launch takes."""
         return 0.8e-6
 
